@@ -25,9 +25,6 @@ STREAM: Final = CORE / "stream"
 
 SERVER: Final = PACKAGE.parent / "server" / "sphtp_server"
 
-CONTROL: Final = "sphtp/core/control/"
-"""The part that stores callables still, and shares class names with others."""
-
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
     "retransmit": "send_lane",

@@ -60,12 +60,14 @@ if TYPE_CHECKING:
     from sphtp.shell.client import Client as Client
     from sphtp.shell.client import ClientStatistics as ClientStatistics
     from sphtp.shell.client import open_client as open_client
+    from sphtp.shell.hosted_source import StreamReceiver as StreamReceiver
     from sphtp.shell.impairment import Impairment as Impairment
     from sphtp.shell.keys import allow_only as allow_only
     from sphtp.shell.keys import load_identity as load_identity
     from sphtp.shell.keys import load_public_keys as load_public_keys
     from sphtp.shell.keys import load_secret as load_secret
     from sphtp.shell.keys import load_server_key as load_server_key
+    from sphtp.shell.multicast import Group as Group
     from sphtp.shell.node import Node as Node
     from sphtp.shell.node import NodeStatistics as NodeStatistics
     from sphtp.shell.node import open_channel as open_channel
@@ -76,13 +78,11 @@ if TYPE_CHECKING:
     from sphtp.shell.server import ServerOptions as ServerOptions
     from sphtp.shell.server import ServerStatistics as ServerStatistics
     from sphtp.shell.server import open_server as open_server
+    from sphtp.shell.source import Source as Source
     from sphtp.shell.status import fetch_status as fetch_status
-    from sphtp.shell.streams.hosted_source import StreamReceiver as StreamReceiver
-    from sphtp.shell.streams.multicast import Group as Group
-    from sphtp.shell.streams.source import Source as Source
-    from sphtp.shell.streams.subscription import Stream as Stream
-    from sphtp.shell.streams.subscription import StreamMessage as StreamMessage
-    from sphtp.shell.streams.subscription import Terms as Terms
+    from sphtp.shell.subscription import Stream as Stream
+    from sphtp.shell.subscription import StreamMessage as StreamMessage
+    from sphtp.shell.subscription import Terms as Terms
     from sphtp.shell.tls import Tls as Tls
     from sphtp.shell.udp import UdpAddressError as UdpAddressError
 else:
@@ -119,10 +119,10 @@ else:
         "sphtp.shell.receipt": "Progress Receipt",
         "sphtp.shell.server": "Server ServerOptions ServerStatistics open_server",
         "sphtp.shell.status": "fetch_status",
-        "sphtp.shell.streams.hosted_source": "StreamReceiver",
-        "sphtp.shell.streams.multicast": "Group",
-        "sphtp.shell.streams.source": "Source",
-        "sphtp.shell.streams.subscription": "Stream StreamMessage Terms",
+        "sphtp.shell.hosted_source": "StreamReceiver",
+        "sphtp.shell.multicast": "Group",
+        "sphtp.shell.source": "Source",
+        "sphtp.shell.subscription": "Stream StreamMessage Terms",
         "sphtp.shell.tls": "Tls",
         "sphtp.shell.udp": "UdpAddressError",
     }

@@ -383,7 +383,7 @@ def _leaf(value: Any) -> tuple[bytes, Any]:
     try:
         view = memoryview(value)
     except TypeError:
-        raise TypeError(f"msgpack cannot carry a {type(value).__name__}") from None
+        raise TypeError(f"msgpack cannot carry a value of type {type(value).__name__}") from None
     if not view.c_contiguous:
         raise TypeError("a buffer that is not contiguous; send bytes of it")
     return _head(_BIN, view.nbytes), view
@@ -403,7 +403,7 @@ def _number(value: Any) -> Any:
         return None
     number = value.item()
     if not isinstance(number, bool | int | float):
-        raise TypeError(f"msgpack cannot carry a numpy.{type(value).__name__}")
+        raise TypeError(f"msgpack cannot carry a value of type numpy.{type(value).__name__}")
     return number
 
 

@@ -109,6 +109,17 @@ class Channel(trio.abc.Channel[Any]):
         # Whether somebody has been told that messages may be lost.
         self._has_told = False
 
+    def __repr__(self) -> str:
+        host, port = self.peer_address or ("?", 0)
+        closed = self._connection.closed
+        if closed is not None:
+            state = f"closed ({closed.reason.name})"
+        elif self._closing:
+            state = "closing"
+        else:
+            state = "open" if self._is_open else "opening"
+        return f"<Channel to {self.peer_id:#010x} at {host}:{port} {state}>"
+
     @property
     def peer_id(self) -> int:
         """The peer's id in the cluster, 0 when it has none."""

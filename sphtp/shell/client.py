@@ -50,9 +50,9 @@ from sphtp.shell.tls import Tls, require_tls
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.streams.multicast import Group
-    from sphtp.shell.streams.source import Source
-    from sphtp.shell.streams.subscription import Stream
+    from sphtp.shell.multicast import Group
+    from sphtp.shell.source import Source
+    from sphtp.shell.subscription import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class PeerMatcher:
     """Asks about each peer; an error that its data caused means that it is not the one."""
 
     def __init__(self, wanted: Wanted) -> None:
+        if not isinstance(wanted, int) and not callable(wanted):
+            raise TypeError(f"{wanted!r} is neither the id of a peer nor a function of a peer")
         self._wanted = wanted
         self._failures: dict[int, Exception] = {}
 
@@ -94,7 +96,7 @@ class PeerMatcher:
                 self._failures[peer.id] = error
         return None
 
-    def in_vain(self, seconds: float, others: int) -> UnreachableError:
+    def timeout_error(self, seconds: float, others: int) -> UnreachableError:
         """Return the error for when time is up."""
         name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
         text = f"{name} did not appear within {seconds:g} s; {others} others are here"
@@ -134,6 +136,10 @@ class Client:
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
+
+    def __repr__(self) -> str:
+        host, port = self.address
+        return f"<Client {self.id:#010x} {self.state.name} at {host}:{port}>"
 
     @property
     def id(self) -> int:
@@ -213,15 +219,15 @@ class Client:
         Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
         failed, it says so, and the last error is its cause.
         """
+        search = PeerMatcher(wanted)
         if isinstance(wanted, int) and wanted not in self._peers:
             self._machine.lookup(trio.current_time(), wanted)
             self._registration.flush()
-        search = PeerMatcher(wanted)
         with trio.move_on_after(timeout):
             await self._registration.wait(lambda: search.find(self._peers) is not None)
         peer = search.find(self._peers)
         if peer is None:
-            raise search.in_vain(timeout, len(self._peers))
+            raise search.timeout_error(timeout, len(self._peers))
         return peer
 
     @block
@@ -291,7 +297,7 @@ class Client:
         """
         # As in ``NodeStreams``: loaded with the first subscription.
         from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.streams.subscription import Terms
+        from sphtp.shell.subscription import Terms
 
         terms = Terms(
             late_join=late_join,
@@ -318,6 +324,8 @@ class Client:
         return self._node.incoming()
 
     async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
+        if not isinstance(peer_id, int):
+            raise TypeError(f"{peer_id!r} is no id of a peer, which is an int")
         peer = await self.wait_for_peer(peer_id, timeout=timeout)
         if not peer.addresses:
             raise UnreachableError(f"peer {peer_id:#010x} has announced no address")

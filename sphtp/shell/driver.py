@@ -8,7 +8,7 @@ import trio
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.machine import ControlMachine
 from sphtp.shell.bus import BusArrival
-from sphtp.shell.vouching import Heard, Vouching
+from sphtp.shell.vouching import VerifiedMessage, Vouching
 from sphtp.shell.wakeup import Wakeup
 
 LINGER: Final = 0.05
@@ -36,7 +36,7 @@ class ArrivalSource(Protocol):
         """Note that a connection brought a message that was vouched for."""
         ...
 
-    def excuse(self, number: int) -> None:
+    def note_replayed_message(self, number: int) -> None:
         """Note that a connection brought such a message that had come before."""
         ...
 
@@ -89,11 +89,11 @@ async def drive(
 
 def _check(
     arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
-) -> Heard | None:
+) -> VerifiedMessage | None:
     """Return what came, if it counts; it may prove who speaks through its connection."""
     heard = vouching.check(arrival, counters)
     if heard is not None:
         subscriber.prove(arrival.pipe)
     elif vouching.is_repeated:
-        subscriber.excuse(arrival.pipe)
+        subscriber.note_replayed_message(arrival.pipe)
     return heard

@@ -59,7 +59,7 @@ class _BlockScope(AbstractAsyncContextManager[T], Generic[T]):
             return False
 
 
-class Lasting(AbstractAsyncContextManager[Any]):
+class ScopedService(AbstractAsyncContextManager[Any]):
     """A service that runs for the length of an ``async with`` block, as its ``_lifetime`` says.
 
     Programs are given it inside the block, by the function that opens it.

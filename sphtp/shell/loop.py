@@ -45,7 +45,7 @@ from sphtp.shell.limits import LimitLog
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
-    from sphtp.shell.streams.dispatcher import StreamDispatcher
+    from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
 """Seconds of sending or reading after which others have a turn: of a program, and of the loop."""

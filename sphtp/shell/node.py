@@ -29,20 +29,20 @@ from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
 from sphtp.shell.instruments import watching
-from sphtp.shell.lifetime import Lasting, block, running
+from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
+from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.streams.node_streams import NodeStreams
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.streams.multicast import Group
-    from sphtp.shell.streams.source import Source
-    from sphtp.shell.streams.subscription import Stream, Terms
+    from sphtp.shell.multicast import Group
+    from sphtp.shell.source import Source
+    from sphtp.shell.subscription import Stream, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class NodeStatistics:
     held_by_receive_buffer_bytes: int
 
 
-class Node(Lasting):
+class Node(ScopedService):
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
     def __init__(
@@ -134,6 +134,11 @@ class Node(Lasting):
         endpoint.serve(STREAMS)
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        host, port = self.address
+        state = "closed" if self._is_closed else f"with {len(self._channels)} channels"
+        return f"<Node {self.peer_id:#010x} at {host}:{port} {state}>"
 
     @property
     def address(self) -> Address:

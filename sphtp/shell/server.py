@@ -35,7 +35,7 @@ from sphtp.shell.bus import (
 )
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import Lasting, block, running
+from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
@@ -205,7 +205,7 @@ def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
         raise SettingsError(f"join = {join[0]}: that is this server itself")
 
 
-class Server(Lasting):
+class Server(ScopedService):
     """A running server. Made by ``open_server``."""
 
     def __init__(
@@ -228,6 +228,9 @@ class Server(Lasting):
         self._changed = trio.Event()
         machine.handle_start(trio.current_time())
         self._flush()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.id:#010x} {self.state.name} at {self.address.pub}>"
 
     @property
     def id(self) -> int:

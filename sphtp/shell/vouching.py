@@ -42,7 +42,7 @@ _COUNTS: Final = {
 }
 
 
-class Heard(NamedTuple):
+class VerifiedMessage(NamedTuple):
     """A message for a machine; ``pipe`` is None when the message proves its sender."""
 
     data: bytes
@@ -80,7 +80,7 @@ class Vouching:
         signed = data if self._signer is None else self._signer.sign(data)
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
-    def check(self, arrival: BusArrival, counters: ControlCounters) -> Heard | None:
+    def check(self, arrival: BusArrival, counters: ControlCounters) -> VerifiedMessage | None:
         """Return the message that came, or None when it was dropped and counted."""
         heard = self._check_voucher(arrival, counters)
         if heard is None or self._verifier is None:
@@ -91,7 +91,7 @@ class Vouching:
         if judged.verdict is Signed.GENUINE:
             self._heard_genuine = True
             session = SigningSession(judged.key, judged.boot)
-            return Heard(strip_signature(heard.data), None, session)
+            return VerifiedMessage(strip_signature(heard.data), None, session)
         counters.add(_COUNTS[judged.verdict])
         if judged.verdict is Signed.UNKNOWN:
             self._why_unheard = _unknown(judged)
@@ -99,17 +99,19 @@ class Vouching:
             self._why_unheard = NOT_SIGNED
         return None
 
-    def _check_voucher(self, arrival: BusArrival, counters: ControlCounters) -> Heard | None:
+    def _check_voucher(
+        self, arrival: BusArrival, counters: ControlCounters
+    ) -> VerifiedMessage | None:
         if self._voucher is None:
             # What tells senders apart is the connection.
             if is_marked(arrival.data):
                 self._why_unheard = NONE_GIVEN
-            return Heard(*arrival)
+            return VerifiedMessage(*arrival)
         verdict = self._voucher.judge(arrival.data)
         self.is_repeated = verdict is Authenticity.REPLAYED
         if verdict is Authenticity.GENUINE:
             self._heard_genuine = self._heard_genuine or self._verifier is None
-            return Heard(strip(arrival.data), None)
+            return VerifiedMessage(strip(arrival.data), None)
         counters.add(_COUNTS[verdict])
         if verdict is Authenticity.UNVOUCHED:
             self._why_unheard = ANOTHER_ONE if is_marked(arrival.data) else NONE_THERE

@@ -15,7 +15,7 @@ from trio.testing import MockClock, memory_stream_pair
 from sphtp.core.stream.late_join_wire import (
     AskRequest,
     FetchRequest,
-    Question,
+    RequestKey,
     encode_ask,
     encode_fetch,
     prefixed,
@@ -24,15 +24,15 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.admission import PendingReceivers, receive_message_untrusted
-from sphtp.shell.streams.history import (
+from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.stream_admission import PendingReceivers, receive_message_untrusted
+from sphtp.shell.stream_history import (
     HELLO,
     SALT_SIZE,
     HistoryConnection,
     receive_answers_untrusted,
     serve_connection,
 )
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
 from tests.fuzz.choices import Choices, Script
 from tests.fuzz.mutations import mutate
 from tests.fuzz.stands import Socket, make_attendance, make_hosting
@@ -80,13 +80,13 @@ async def _send_requests(
 def _questions(choices: Choices, session: int) -> Sequence[bytes]:
     asked = []
     for number in range(1 + choices.below(80)):
-        question = Question(session, 0, number)
+        request_key = RequestKey(session, 0, number)
         first = choices.below(60)
         spans = [Span(first, first + choices.pick((0, 5, 60_000)))]
         whole = (
-            encode_fetch(FetchRequest(question, spans))
+            encode_fetch(FetchRequest(request_key, spans))
             if number
-            else encode_ask(AskRequest(question))
+            else encode_ask(AskRequest(request_key))
         )
         asked.append((whole if choices.below(4) else mutate(choices, whole)) or b"?")
     return asked

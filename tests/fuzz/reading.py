@@ -16,7 +16,7 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
+    RequestKey,
     encode_done,
     encode_gone,
     encode_info,
@@ -218,23 +218,25 @@ class Reading:
         part = min(choices.below(parts), first)
         return FragmentRecord(TOPIC, first, part, parts, payload or b"x")
 
-    def _question(self) -> Question:
-        return Question(self._source.session, TOPIC, 1 + self._choices.below(8))
+    def _request_key(self) -> RequestKey:
+        return RequestKey(self._source.session, TOPIC, 1 + self._choices.below(8))
 
     def info(self) -> bytes:
         low = self._choices.pick((0, self._choices.below(300), 2**64 - 1))
-        return encode_info(InfoAnswer(self._question(), low, max(low, self._choices.pick(EDGES))))
+        return encode_info(
+            InfoAnswer(self._request_key(), low, max(low, self._choices.pick(EDGES)))
+        )
 
     def msg(self) -> bytes:
-        return encode_msg(MessagesAnswer(self._question(), self._record()))
+        return encode_msg(MessagesAnswer(self._request_key(), self._record()))
 
     def gone(self) -> bytes:
         first = self._choices.pick((0, self._choices.below(300)))
         last = max(first, self._choices.pick(EDGES))
-        return encode_gone(GoneAnswer(self._question(), Span(first, last)))
+        return encode_gone(GoneAnswer(self._request_key(), Span(first, last)))
 
     def done(self) -> bytes:
-        return encode_done(EndAnswer(self._question()))
+        return encode_done(EndAnswer(self._request_key()))
 
     def _settle(self) -> None:
         subscription = self.subscription

@@ -13,7 +13,7 @@ from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.late_join_wire import (
     AskRequest,
     FetchRequest,
-    Question,
+    RequestKey,
     encode_ask,
     encode_fetch,
 )
@@ -182,17 +182,17 @@ class Speaker:
         return max(near + self._choices.below(NEAR) - NEAR // 2, 0)
 
     def _ask(self) -> bytes:
-        return encode_ask(AskRequest(self._question()))
+        return encode_ask(AskRequest(self._request_key()))
 
     def _fetch(self) -> bytes:
         choices, spans = self._choices, RangeSet()
         for _ in range(1 + choices.below(4)):
             first = choices.pick((choices.below(300), choices.pick(EDGES) & 2**63 - 1))
             spans.add(first, first + choices.pick((0, 1, 20, 60_000)))
-        return encode_fetch(FetchRequest(self._question(), [Span(*it) for it in cut(spans, 8)]))
+        return encode_fetch(FetchRequest(self._request_key(), [Span(*it) for it in cut(spans, 8)]))
 
-    def _question(self) -> Question:
-        return Question(self.source.session, self._choices.below(TOPICS), self._choices.below(9))
+    def _request_key(self) -> RequestKey:
+        return RequestKey(self.source.session, self._choices.below(TOPICS), self._choices.below(9))
 
     def _new_server(self) -> FetchServer:
         source = self.source

@@ -18,9 +18,9 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.sealing import SealCounters, SubscriptionCounters
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.dispatcher import StreamDispatcher
-from sphtp.shell.streams.hosted_source import FanOutSocket, HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_source import FanOutSocket, HostedSource
+from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.udp import UdpSocket
 from sphtp.testing.network import DeliveredDatagram
 from sphtp.testing.rows import rows

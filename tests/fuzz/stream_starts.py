@@ -10,7 +10,7 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
+    RequestKey,
     encode_ask,
     encode_done,
     encode_fetch,
@@ -50,7 +50,7 @@ from sphtp.core.stream.wire import (
 
 WINDOW: Final = Window(5, 2)
 SPANS: Final = (Span(2, 2), Span(4, 5))
-QUESTION: Final = Question(7, 1, 3)
+REQUEST_KEY: Final = RequestKey(7, 1, 3)
 KEY: Final = StreamKey(1, bytes(KEY_SIZE), 9)
 
 RECORDS: Final[Iterable[Record]] = (
@@ -96,15 +96,15 @@ def _members() -> Iterable[bytes]:
 
 
 def _requests() -> Iterable[bytes]:
-    yield encode_ask(AskRequest(QUESTION))
-    yield encode_fetch(FetchRequest(QUESTION, SPANS))
+    yield encode_ask(AskRequest(REQUEST_KEY))
+    yield encode_fetch(FetchRequest(REQUEST_KEY, SPANS))
 
 
 def _answers() -> Iterable[bytes]:
-    yield encode_info(InfoAnswer(QUESTION, 2, 9))
-    yield from (encode_msg(MessagesAnswer(QUESTION, record)) for record in RECORDS)
-    yield encode_gone(GoneAnswer(QUESTION, Span(0, 1)))
-    yield encode_done(EndAnswer(QUESTION))
+    yield encode_info(InfoAnswer(REQUEST_KEY, 2, 9))
+    yield from (encode_msg(MessagesAnswer(REQUEST_KEY, record)) for record in RECORDS)
+    yield encode_gone(GoneAnswer(REQUEST_KEY, Span(0, 1)))
+    yield encode_done(EndAnswer(REQUEST_KEY))
 
 
 def _frames() -> Iterable[bytes]:

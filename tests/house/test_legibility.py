@@ -28,22 +28,15 @@ def test_imports_run_downwards_in_few_layers(folder: Path) -> None:
 
 
 def test_the_core_calls_nobody_back() -> None:
-    found = legibility.stored_callables(legibility.CORE)
-    assert [one for one in found if not one.startswith(legibility.CONTROL)] == []
+    assert legibility.stored_callables(legibility.CORE) == []
 
 
-def test_no_folders_of_the_core_import_each_other_in_a_circle() -> None:
-    assert legibility.folder_cycles(legibility.import_graph(legibility.CORE)) == []
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    assert legibility.folder_cycles(legibility.import_graph(legibility.PACKAGE)) == []
 
 
 def test_a_class_name_means_one_thing() -> None:
-    shared = legibility.double_names(legibility.PACKAGE, legibility.SERVER)
-    in_control = {
-        name
-        for name, files in shared.items()
-        if any(file.startswith(legibility.CONTROL) for file in files)
-    }
-    assert shared.keys() - in_control == set()
+    assert legibility.double_names(legibility.PACKAGE, legibility.SERVER) == {}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sphtp.core.stream import late_join_wire
-from sphtp.core.stream.late_join_wire import FetchFrameKind, Framing, Question
+from sphtp.core.stream.late_join_wire import FetchFrameKind, Framing, RequestKey
 from sphtp.core.stream.membership import (
     VERSION,
     Closing,
@@ -110,47 +110,47 @@ def read_frame(data: bytes) -> Named:
     )
     said: Any = decode(frame)
     kind, name = FRAME_NAMES[type(said)]
-    return {"kind": int(kind), **said.question._asdict(), **name(said)}
+    return {"kind": int(kind), **said.request_key._asdict(), **name(said)}
 
 
 def write_frame(named: Named) -> bytes:
     """Write a frame with its length of these named fields."""
-    question = Question(named["session"], named["topic"], named["number"])
-    return late_join_wire.prefixed(FRAMES[FetchFrameKind(named["kind"])](question, named))
+    request_key = RequestKey(named["session"], named["topic"], named["number"])
+    return late_join_wire.prefixed(FRAMES[FetchFrameKind(named["kind"])](request_key, named))
 
 
 def name_spans(fetch: late_join_wire.FetchRequest) -> Named:
     return {"ranges": [{"first": first, "further": last - first} for first, last in fetch.spans]}
 
 
-def write_fetch(question: Question, named: Named) -> bytes:
+def write_fetch(request_key: RequestKey, named: Named) -> bytes:
     spans = [Span(one["first"], one["first"] + one["further"]) for one in named["ranges"]]
-    return late_join_wire.encode_fetch(late_join_wire.FetchRequest(question, spans))
+    return late_join_wire.encode_fetch(late_join_wire.FetchRequest(request_key, spans))
 
 
-def write_msg(question: Question, named: Named) -> bytes:
+def write_msg(request_key: RequestKey, named: Named) -> bytes:
     (record,) = decode_records_untrusted(write_record(named["record"]))
-    return late_join_wire.encode_msg(late_join_wire.MessagesAnswer(question, record))
+    return late_join_wire.encode_msg(late_join_wire.MessagesAnswer(request_key, record))
 
 
-def write_gone(question: Question, named: Named) -> bytes:
+def write_gone(request_key: RequestKey, named: Named) -> bytes:
     return late_join_wire.encode_gone(
-        late_join_wire.GoneAnswer(question, Span(named["first"], named["last"]))
+        late_join_wire.GoneAnswer(request_key, Span(named["first"], named["last"]))
     )
 
 
-FRAMES: dict[FetchFrameKind, Callable[[Question, Named], bytes]] = {
-    FetchFrameKind.ASK: lambda question, _: late_join_wire.encode_ask(
-        late_join_wire.AskRequest(question)
+FRAMES: dict[FetchFrameKind, Callable[[RequestKey, Named], bytes]] = {
+    FetchFrameKind.ASK: lambda request_key, _: late_join_wire.encode_ask(
+        late_join_wire.AskRequest(request_key)
     ),
     FetchFrameKind.FETCH: write_fetch,
-    FetchFrameKind.INFO: lambda question, named: late_join_wire.encode_info(
-        late_join_wire.InfoAnswer(question, named["low"], named["next"])
+    FetchFrameKind.INFO: lambda request_key, named: late_join_wire.encode_info(
+        late_join_wire.InfoAnswer(request_key, named["low"], named["next"])
     ),
     FetchFrameKind.MSG: write_msg,
     FetchFrameKind.GONE: write_gone,
-    FetchFrameKind.END: lambda question, _: late_join_wire.encode_done(
-        late_join_wire.EndAnswer(question)
+    FetchFrameKind.END: lambda request_key, _: late_join_wire.encode_done(
+        late_join_wire.EndAnswer(request_key)
     ),
 }
 

@@ -25,7 +25,8 @@ from sphtp.core.stream.sealing import (
 )
 from sphtp.core.stream.wire import BodyFlag, BodyType, NcfReason
 from sphtp.errors import RemoteError
-from sphtp.shell.streams import admission, history
+from sphtp.shell import stream_admission as admission
+from sphtp.shell import stream_history as history
 from tests.cases import Decorator, each
 from tests.interop import stream_members, streams
 from tests.interop.page import Vector, read_vectors, rows_under

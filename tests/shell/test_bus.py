@@ -21,7 +21,7 @@ from sphtp.shell.bus import (
     PubSocket,
     SubSocket,
 )
-from sphtp.shell.bus.listening import SHARE
+from sphtp.shell.bus_listening import SHARE
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.shell.strangers import PUB, SUB, connect, frame, greeting, is_ended

@@ -389,6 +389,38 @@ async def on_two_ports_in_a_row():
             continue  # of a random port, the next one may be taken
 
 
+@pytest.mark.parametrize("wanted", ["abc", None, 3.0, b"\x03"])
+async def test_what_names_no_peer_is_a_clear_error(wanted):
+    async with cluster(1) as servers, client(servers[0].address) as alone:
+        with pytest.raises(TypeError, match="neither the id of a peer nor a function"):
+            await alone.wait_for_peer(wanted)
+        for opening in (alone.open_channel(wanted), alone.subscribe(wanted, "topic")):
+            with pytest.raises(TypeError, match="no id of a peer, which is an int"):
+                async with opening:
+                    raise AssertionError("nobody has such an id")
+
+
+async def test_what_is_printed_names_it_and_its_state_and_no_secret():
+    async with cluster(1) as servers, client(servers[0].address, data={"place": 3}) as left:
+        async with client(servers[0].address) as right:
+            peer = await right.wait_for_peer(lambda it: it.data == {"place": 3})
+            assert repr(peer) == (
+                f"<Peer {left.id:#010x} at {left.address[0]}:{left.address[1]}, "
+                "data {'place': 3}>"
+            )
+            assert repr(left) == (
+                f"<Client {left.id:#010x} ESTABLISHED at {left.address[0]}:{left.address[1]}>"
+            )
+            async with right.open_channel(left.id) as channel:
+                assert repr(channel) == (
+                    f"<Channel to {left.id:#010x} at {left.address[0]}:{left.address[1]} open>"
+                )
+            assert repr(channel).endswith("closed (DONE)>")
+        assert repr(servers[0]) == (
+            f"<Server {servers[0].id:#010x} ACTIVE at {servers[0].address.pub}>"
+        )
+
+
 async def test_waiting_for_a_peer_has_a_deadline_and_a_name():
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(sphtp.UnreachableError, match="peer 0x00000003 did not appear"):

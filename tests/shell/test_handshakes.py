@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from sphtp.shell.bus.handshakes import AcceptLimits, Handshakes, site_of
+from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes, site_of
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""The client of the control plane: its id, what it says, and what it makes of what servers say."""
+"""The client of the control plane: its id, its messages, and its view of servers and peers."""
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -64,18 +64,18 @@ from sphtp.errors import MessageTooLargeError, SettingsError, StateError
 
 
 class ClientIdentity:
-    """Draws ids (seed, step 4); the given ones come first."""
+    """Draws client ids (SphTP, step 4). Ids that the application gave come first."""
 
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.holder = Holder(0, NO_NONCE)
-        """Id and nonce; without a nonce it holds no id, and answers to the old one are no more."""
+        """The id with its nonce. Without a nonce no id is held; answers to the old one are void."""
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids
         self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
 
     def draw(self, taken: Container[int]) -> None:
-        """Take another id and nonce; subscribe to the new id before leaving the old one."""
+        """Take another id and nonce. Subscribe to the new id before leaving the old one."""
         old, number = self.holder.id, next(self._ids, None) or draw_client_id(self._entropy, taken)
         self.holder = Holder(number, draw_nonce(self._secrets))
         if old != number:
@@ -84,7 +84,7 @@ class ClientIdentity:
                 self._queue.append(Unsubscribe(topic(old)))
 
     def give_up(self) -> None:
-        """Hold no id; answers to the old one find no nonce any more."""
+        """Hold no id. Answers to the old one find no nonce any more."""
         self.holder = Holder(self.holder.id, NO_NONCE)
 
     def poll_bus(self) -> Subscribe | Unsubscribe | None:
@@ -93,7 +93,7 @@ class ClientIdentity:
 
 
 class ClientSender:
-    """Builds a client's messages; every one carries the present id and nonce."""
+    """Builds a client's messages. Every message carries the present id and nonce."""
 
     def __init__(
         self,
@@ -115,27 +115,27 @@ class ClientSender:
         self._queue: deque[bytes] = deque()
 
     def announce(self) -> None:
-        """Ask for the id (seed, step 5)."""
+        """Ask the servers for the id (SphTP, step 5)."""
         announce = Announce(*self._identity.holder, self._candidates, key=self._key)
         self._queue.append(announce.encode())
 
     def heartbeat(self) -> None:
-        """Say that the holder of the id is alive."""
+        """Send a heartbeat: the holder of the id is alive."""
         self._queue.append(Heartbeat(*self._identity.holder, self._revision).encode())
 
     def send_data(self) -> None:
-        """Send the initial simulation data (seed, step 10) and the topics, if there are any."""
+        """Send the initial simulation data (SphTP, step 10) and the topics, if there are any."""
         if self._revision:
             holder = self._identity.holder
             data = ClientData(*holder, self._revision, self._data, self._topics)
             self._queue.append(data.encode())
 
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
-        """Ask for one peer or all, one server or all."""
+        """Ask for one peer, or for all of them; ask one server, or every one."""
         self._queue.append(Lookup(*self._identity.holder, peer, server).encode())
 
     def withdraw(self) -> None:
-        """Give the id up, if one is announced or held."""
+        """Give the id up if it is announced or held."""
         if self._identity.holder.nonce != NO_NONCE:
             self._queue.append(Leave(*self._identity.holder).encode())
         self._identity.give_up()
@@ -175,7 +175,8 @@ _SIGNALS: Final = {
     Reason.UNKNOWN: ClientSignal.UNKNOWN,
     Reason.STALE_DATA: ClientSignal.STALE,
 }
-"""What a NACK is to the table; a reason that is not here costs the id, as ``CONFLICT`` does."""
+"""The table's signal for each reason of a NACK. Any other reason costs the id, like ``CONFLICT``.
+"""
 
 _DEFAULT_LIMITS = ClientLimits()
 
@@ -185,9 +186,10 @@ _S, _E, _A = ClientState, ClientSignal, ClientAction
 class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
-    ``entropy`` decides, ``secrets`` makes nonces; ``key`` is its public key, which peers learn;
-    ``ids`` makes it announce these ids before it draws any. Raises ``SettingsError`` and
-    ``MessageTooLargeError``.
+    ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
+    which its peers learn. The client announces the ids in ``ids`` before it draws any.
+
+    Raises ``SettingsError`` and ``MessageTooLargeError``.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     ) -> None:
         super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
-        """What the last NACK said; None when there was none."""
+        """The reason of the last NACK; None if there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._sender = ClientSender(self._identity, candidates, data, key)
         self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
@@ -220,12 +222,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def id(self) -> int:
-        """The id announced or held; 0 before the first one was drawn."""
+        """The id that is announced or held; 0 before the first one was drawn."""
         return self._identity.holder.id
 
     @property
     def nonce(self) -> int:
-        """What tells this holder of the id from others; 0 while no id is announced or held."""
+        """Tells this holder of the id from others; 0 while no id is announced or held."""
         return self._identity.holder.nonce
 
     @property
@@ -245,23 +247,24 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def view(self) -> ClusterView:
-        """The servers that have to acknowledge."""
+        """The servers that have to acknowledge the id."""
         return self._directory.view
 
     def handle_start(self, now: float) -> None:
-        """Connect to the servers (seed, step 2)."""
+        """Connect to the servers (SphTP, step 2)."""
         self._wake(now)
         self._directory.start()
 
     def handle_connected(self, now: float) -> None:
-        """Say hello at once: a bus connection came up."""
+        """Send a heartbeat or an announcement at once: a bus connection came up."""
         self._wake(now)
         self.signal(now, _E.CONNECTED)
 
     def lookup(self, now: float, peer_id: int) -> None:
-        """Ask servers for one peer; it comes as an event, and so does it when all know nobody.
+        """Ask servers for one peer.
 
-        A client that is not established asks as soon as it is.
+        The answer is an event: ``PeerEntered``, or ``PeerUnknown`` if no server knows the peer. A
+        client that is not established asks as soon as it is.
         """
         self._wake(now)
         self._directory.search(peer_id)
@@ -354,7 +357,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.signal(now, _SIGNALS.get(message.reason, _E.CONFLICT))
 
     def _signal_servers(self, now: float) -> None:
-        """Signal what holds of the servers now."""
+        """Signal to the table the facts about the servers that hold now."""
         directory = self._directory
         if not directory.heartbeats:
             self.signal(now, _E.SERVERS_LOST)
@@ -371,8 +374,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.handle_timeout(now)
         self._signal_servers(now)
 
-    def _forgive(self, lag: float) -> None:
-        self._directory.forgive(lag)
+    def _postpone_expiries(self, lag: float) -> None:
+        self._directory.postpone_expiries(lag)
         self.alarms.postpone(_E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:

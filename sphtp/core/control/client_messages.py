@@ -1,4 +1,4 @@
-"""What clients say, with a type per command."""
+"""The messages of clients, with one type for each command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from sphtp.errors import WireError
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The holder of an id is alive (seed, "Client rules")."""
+    """HEARTBEAT: the holder of an id is alive (SphTP, "Client rules")."""
 
     id: int
     nonce: int
     revision: int | None = None
-    """Which data the servers should hold; plain SphTP does not tell."""
+    """The revision of the data that the servers should hold; plain SphTP does not send it."""
 
     def encode(self) -> bytes:
         """Return the bytes."""
@@ -27,7 +27,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A client would like to hold an id (seed, step 5)."""
+    """ANNOUNCE: a client asks for an id (SphTP, step 5)."""
 
     id: int
     nonce: int
@@ -52,7 +52,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A client gives its id up."""
+    """LEAVE: a client gives its id up."""
 
     id: int
     nonce: int
@@ -64,7 +64,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class ClientData:
-    """The initial simulation data (seed, step 10) and the client's topics, or their replacement."""
+    """DATA: the initial simulation data (SphTP, step 10) and the topics of a client.
+
+    A later one replaces an earlier one.
+    """
 
     id: int
     nonce: int
@@ -87,7 +90,7 @@ class ClientData:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A client asks for one peer, or for all; one server, or every one."""
+    """LOOKUP: a client asks for one peer or for all, and asks one server or every one."""
 
     id: int
     nonce: int
@@ -103,7 +106,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Anybody with an odd id, registered or not, asks servers how they are."""
+    """STATUS_REQUEST: anybody with an odd id, registered or not, asks servers for their status."""
 
     id: int
     nonce: int = NO_NONCE

@@ -1,10 +1,10 @@
-"""The client's state machine (seed, "Client FSM"; steps 2 to 10)."""
+"""The client's state machine (SphTP, "Client FSM"; steps 2 to 10)."""
 
 from sphtp.core.fsm import Machine, Name, Row
 
 
 class ClientState(Name):
-    """Where a client is on its way to one id that every server acknowledged."""
+    """The states of a client on its way to one id that every server has acknowledged."""
 
     SEARCHING = "searching"
     ANNOUNCING = "announcing"
@@ -17,7 +17,7 @@ class ClientState(Name):
 
 
 class ClientSignal(Name):
-    """What happens to a client."""
+    """The inputs of the client's state table."""
 
     SERVER_HEARD = "a server is heard"
     SERVER_READY = "a server that registers new ids is heard"
@@ -37,7 +37,7 @@ class ClientSignal(Name):
 
 
 class ClientAction(Name):
-    """What a client does about it."""
+    """The actions of the client's state table."""
 
     DRAW_ID = "draw an id and a nonce, subscribe to the id"
     ANNOUNCE = "send an announcement"
@@ -165,7 +165,10 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
 )
 
 NACKS = frozenset((_E.UNKNOWN, _E.STALE, _E.CONFLICT, _E.BUSY, _E.DENIED))
-"""What servers say of one id; the other events are what this client finds, or is told to do."""
+"""The signals that are answers of servers about one id.
+
+All other signals are the client's own findings, or commands of the application.
+"""
 
 _ANSWERS = NACKS | {_E.ACKNOWLEDGED}
 _WAITS = frozenset((_E.DEADLINE, _E.BACKED_OFF))

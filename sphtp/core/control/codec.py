@@ -1,8 +1,8 @@
-"""Messages as bytes: three numbers, then any number of parameters (seed, "Message structure").
+"""Messages as bytes: three numbers, then any number of parameters (SphTP, "Message structure").
 
-A ``Field`` is one data id, with the type of its parameters. Those of a fixed size are one compiled
-``struct`` each, and what a parameter of them costs is one call. Addresses of clients and servers
-come again with every list and every heartbeat, so these are remembered in both forms.
+A ``Field`` is one data id with the type of its parameters. Each field of a fixed size is one
+compiled ``struct``, so that a parameter costs one call. The addresses of clients and servers come
+again with every list and every heartbeat, so a cache holds them in both forms.
 """
 
 import re
@@ -88,9 +88,9 @@ class Message:
 
 
 def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
-    """Raise ``StateError`` when a command of the application uses numbers of the protocol.
+    """Raise ``StateError`` for numbers that a command of the application must not use.
 
-    Or numbers that do not exist.
+    These are the numbers of the protocol, and numbers that the wire cannot carry.
     """
     _check_number("command", command, USER_COMMANDS)
     for parameter in parameters:
@@ -111,7 +111,10 @@ def decode_message_untrusted(data: bytes) -> Message:
 
 
 def decode_message(data: bytes) -> Message:
-    """Do the same for a caller that turns ``WireError`` into ``RemoteError`` itself."""
+    """Read a message, like ``decode_message_untrusted``. Raises ``WireError``.
+
+    The caller turns ``WireError`` into ``RemoteError`` itself.
+    """
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
     size, start = len(data), _HEADER.size
@@ -135,28 +138,28 @@ def decode_message(data: bytes) -> Message:
 T = TypeVar("T")
 
 MAX_VIEW = 1 << 63
-"""Highest view number; leaves room to count on."""
+"""The highest view number. Servers have room left to count on."""
 
 MAX_PARTS = 1024
-"""Messages that one list is divided into at most."""
+"""The most messages that one list is divided into."""
 
 _REMEMBERED = 1024
-"""Addresses kept in both forms."""
+"""The most addresses that the cache holds."""
 
 _SCHEMES: Final = ("tcp", "tls+tcp")
 _FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
-"""What a URL of a scheme that we do not know looks like."""
+"""Matches a URL with a scheme that this version does not know."""
 
 _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
 _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
 HOLDER_SIZE: Final = _HOLDER.size
-"""Bytes of id and nonce, with which everything that is told of a client begins."""
+"""The bytes of an id and a nonce, with which each parameter about a client begins."""
 
 
 class Holder(NamedTuple):
-    """One holder of one id."""
+    """A holder of an id: the same id with another nonce is another holder."""
 
     id: int
     nonce: int
@@ -188,7 +191,7 @@ class GoneHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which of how many messages this one is."""
+    """The place of a message in a list that is divided: ``index`` of ``count``."""
 
     index: int
     count: int
@@ -196,14 +199,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many clients, and the exclusive or of their fingerprints."""
+    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
 
     count: int
     mix: int
 
 
 class Field(Generic[T]):
-    """One data id and its type; a subclass says how a value is written and read."""
+    """One data id and its type. A subclass writes and reads the values."""
 
     __slots__ = ("id",)
 
@@ -223,7 +226,7 @@ class Field(Generic[T]):
         return Parameter(self.id, self.encode(value))
 
     def every(self, message: Message) -> tuple[T, ...]:
-        """Return all values in the message, in their order. Raises ``WireError``."""
+        """Return all values of this field in a message, in their order. Raises ``WireError``."""
         found: list[T] = []
         for number, data in message.parameters:
             if number == self.id:
@@ -231,9 +234,9 @@ class Field(Generic[T]):
         return tuple(found)
 
     def first(self, message: Message) -> T | None:
-        """Return the first value, or None when there is none.
+        """Return the first value of this field, or None if there is none.
 
-        Raises ``WireError``, for later ones as well.
+        Raises ``WireError``, also when only a later value is malformed.
         """
         found: T | None = None
         for number, data in message.parameters:
@@ -243,7 +246,7 @@ class Field(Generic[T]):
         return found
 
     def need(self, message: Message) -> T:
-        """Return the first value. Raises ``WireError`` also when there is none."""
+        """Return the first value of this field. Raises ``WireError``, also when there is none."""
         value = self.first(message)
         if value is None:
             raise WireError(f"command {message.command} needs {self.id.name}")
@@ -251,7 +254,7 @@ class Field(Generic[T]):
 
 
 class PackedField(Field[T]):
-    """A field of a fixed size, whose value is a tuple of what the layout holds."""
+    """A field of a fixed size. Its value is a tuple of the numbers in the layout."""
 
     __slots__ = ("_layout",)
 
@@ -301,12 +304,12 @@ class IntegerField(Field[int]):
             raise _wrong_size(self.id, data) from None
 
 
-class _ClientId(IntegerField):
+class _ClientIdParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         return _client_id(super().decode(data))
 
 
-class _ServerId(IntegerField):
+class _ServerIdParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         number = super().decode(data)
         if not is_server_id(number):
@@ -314,7 +317,7 @@ class _ServerId(IntegerField):
         return number
 
 
-class _View(IntegerField):
+class _ViewParameter(IntegerField):
     def decode(self, data: bytes) -> int:
         number = super().decode(data)
         if number > MAX_VIEW:
@@ -322,7 +325,7 @@ class _View(IntegerField):
         return number
 
 
-class _Reason(Field[Reason]):
+class _ReasonParameter(Field[Reason]):
     def encode(self, value: Reason) -> bytes:
         return _PORT.pack(value)
 
@@ -332,7 +335,7 @@ class _Reason(Field[Reason]):
         return _REASONS.get(_PORT.unpack(data)[0], Reason.OTHER)
 
 
-class _State(Field[MemberState]):
+class _StateParameter(Field[MemberState]):
     def encode(self, value: MemberState) -> bytes:
         return bytes((value,))
 
@@ -342,8 +345,8 @@ class _State(Field[MemberState]):
         return _STATES.get(data[0], MemberState.JOINING)
 
 
-class _Bytes(Field[bytes]):
-    """Bytes as they are, so many at most and at least."""
+class _BytesParameter(Field[bytes]):
+    """Bytes as they are, at least and at most so many."""
 
     __slots__ = ("_least", "_most")
 
@@ -361,7 +364,7 @@ class _Bytes(Field[bytes]):
         return data
 
 
-class _Candidate(Field[Candidate]):
+class _CandidateParameter(Field[Candidate]):
     """Port u16, then the 4 or 16 bytes of the address."""
 
     def encode(self, value: Candidate) -> bytes:
@@ -371,7 +374,7 @@ class _Candidate(Field[Candidate]):
         return _read_candidate(data)
 
 
-class _Member(Field[Member]):
+class _MemberParameter(Field[Member]):
     """Id u32, nonce u64, state u8, then both URLs with their lengths u16, or nothing."""
 
     def encode(self, value: Member) -> bytes:
@@ -388,7 +391,7 @@ class _Member(Field[Member]):
         return _read_member(data)
 
 
-class _Peer(Field[PeerRecord]):
+class _PeerParameter(Field[PeerRecord]):
     """Id u32, nonce u64, revision u32, candidates with their lengths u8, then the data."""
 
     def encode(self, value: PeerRecord) -> bytes:
@@ -407,25 +410,25 @@ class _Peer(Field[PeerRecord]):
         return decode_record(data)
 
 
-class _Holder(PackedField[Holder]):
+class _HolderParameter(PackedField[Holder]):
     def _checked(self, values: Any) -> Holder:
         _client_id(values[0])
         return Holder._make(values)
 
 
-class _HolderKey(PackedField[HolderKey]):
+class _HolderKeyParameter(PackedField[HolderKey]):
     def _checked(self, values: Any) -> HolderKey:
         _client_id(values[0])
         return HolderKey._make(values)
 
 
-class _Gone(PackedField[GoneHolder]):
+class _GoneParameter(PackedField[GoneHolder]):
     def _checked(self, values: Any) -> GoneHolder:
         number, nonce, reason = values
         return GoneHolder(_client_id(number), nonce, _REASONS.get(reason, Reason.OTHER))
 
 
-class _Digest(PackedField[Digest]):
+class _DigestParameter(PackedField[Digest]):
     def encode(self, value: Digest) -> bytes:
         return super().encode((value.count, value.mix))
 
@@ -433,7 +436,7 @@ class _Digest(PackedField[Digest]):
         return Digest(*values)
 
 
-class _Part(PackedField[Part]):
+class _PartParameter(PackedField[Part]):
     def encode(self, value: Part) -> bytes:
         return super().encode((value.index, value.count))
 
@@ -444,7 +447,7 @@ class _Part(PackedField[Part]):
         return part
 
 
-class _Topics(Field[tuple[str, ...]]):
+class _TopicsParameter(Field[tuple[str, ...]]):
     def encode(self, value: tuple[str, ...]) -> bytes:
         return encode_topics(value)
 
@@ -452,7 +455,7 @@ class _Topics(Field[tuple[str, ...]]):
         return decode_topics(data)
 
 
-class _HolderTopics(Field[HolderTopics]):
+class _HolderTopicsParameter(Field[HolderTopics]):
     def encode(self, value: HolderTopics) -> bytes:
         return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
 
@@ -464,7 +467,7 @@ class _HolderTopics(Field[HolderTopics]):
 
 
 def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
-    """Return the record in the data of a ``PEER``, with what else is told of it.
+    """Return the record in the data of a ``PEER``, together with its key and topics.
 
     Raises ``WireError``.
     """
@@ -542,7 +545,7 @@ def _take_url(data: bytes, start: int) -> tuple[str, int]:
 
 
 def _read_address(*urls: str) -> ServerAddress | None:
-    """Return where to dial, or None when a scheme is unknown. Raises ``WireError``."""
+    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
     known = [url for url in urls if not _is_foreign(url)]
     try:
         addresses = [ServerAddress(url, url) for url in known]
@@ -564,28 +567,31 @@ _STATES: Final = {state.value: state for state in MemberState}
 VERSION = IntegerField(DataId.VERSION, "<H")
 FEATURES = IntegerField(DataId.FEATURES, "<I")
 NONCE = IntegerField(DataId.NONCE, "<Q")
-CANDIDATE = _Candidate(DataId.CANDIDATE)
-STATE = _State(DataId.STATE)
-VIEW = _View(DataId.VIEW, "<Q")
-MEMBER = _Member(DataId.MEMBER)
-ROSTER = _Digest(DataId.ROSTER, "<IQ")
-REASON = _Reason(DataId.REASON)
+CANDIDATE = _CandidateParameter(DataId.CANDIDATE)
+STATE = _StateParameter(DataId.STATE)
+VIEW = _ViewParameter(DataId.VIEW, "<Q")
+MEMBER = _MemberParameter(DataId.MEMBER)
+ROSTER = _DigestParameter(DataId.ROSTER, "<IQ")
+REASON = _ReasonParameter(DataId.REASON)
 REVISION = IntegerField(DataId.REVISION, "<I")
-BLOB = _Bytes(DataId.BLOB, MAX_DATA)
-PEER = _Peer(DataId.PEER)
-ACKED = _Holder(DataId.ACKED, "<IQ")
-PART = _Part(DataId.PART, "<HH")
-TEXT = _Bytes(DataId.TEXT, 1 << 16)
-PEER_ID = _ClientId(DataId.PEER_ID, "<I")
-GONE = _Gone(DataId.GONE, "<IQH")
-TARGET = _ServerId(DataId.TARGET, "<I")
-KEY = _Bytes(DataId.KEY, KEY_SIZE, KEY_SIZE)
-PEER_KEY = _HolderKey(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
-TOPICS = _Topics(DataId.TOPICS)
-PEER_TOPICS = _HolderTopics(DataId.PEER_TOPICS)
+BLOB = _BytesParameter(DataId.BLOB, MAX_DATA)
+PEER = _PeerParameter(DataId.PEER)
+ACKED = _HolderParameter(DataId.ACKED, "<IQ")
+PART = _PartParameter(DataId.PART, "<HH")
+TEXT = _BytesParameter(DataId.TEXT, 1 << 16)
+PEER_ID = _ClientIdParameter(DataId.PEER_ID, "<I")
+GONE = _GoneParameter(DataId.GONE, "<IQH")
+TARGET = _ServerIdParameter(DataId.TARGET, "<I")
+KEY = _BytesParameter(DataId.KEY, KEY_SIZE, KEY_SIZE)
+PEER_KEY = _HolderKeyParameter(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
+TOPICS = _TopicsParameter(DataId.TOPICS)
+PEER_TOPICS = _HolderTopicsParameter(DataId.PEER_TOPICS)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a client's message, which has its own id twice and its nonce first."""
+    """Return the bytes of a client's message.
+
+    It has the client's id twice; its first parameter is the nonce.
+    """
     proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
     return Message(client, client, command, (*proof, *parameters)).encode()

@@ -1,11 +1,11 @@
-"""What was dropped or refused, counted by name."""
+"""Counters, by name, of messages that were dropped or refused."""
 
 from collections import Counter
 from enum import StrEnum
 
 
 class Count(StrEnum):
-    """What is counted; most are reasons why something from the network was not acted upon."""
+    """The names of the counters. Most are reasons why input from the network had no effect."""
 
     MALFORMED = "malformed"
     OVERSIZE = "oversize"
@@ -39,7 +39,7 @@ class Count(StrEnum):
 
 
 class ControlCounters:
-    """Counts by name; a name that never happened counts zero."""
+    """Counts by name. A name that was never counted has the count zero."""
 
     __slots__ = ("_counts",)
 
@@ -54,5 +54,5 @@ class ControlCounters:
         return self._counts[name]
 
     def as_dict(self) -> dict[str, int]:
-        """Return the counts of what happened at all, by name."""
+        """Return the counts by name, without those that are zero."""
         return {str(name): count for name, count in sorted(self._counts.items())}

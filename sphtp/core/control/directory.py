@@ -1,4 +1,4 @@
-"""What a client knows of servers and peers, and which servers acknowledged its id."""
+"""A client's knowledge of servers and peers, and the servers that acknowledged its id."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +32,11 @@ from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
 from sphtp.core.timers import earliest
 
 _CAPACITY = 1024
-"""Searches remembered; answers may be lost, so the oldest has to make room."""
+"""The most lookups that are remembered. Answers may be lost, so the oldest makes room."""
 
 
-class Searches:
-    """Which servers still have to answer, for each peer asked for."""
+class PendingLookups:
+    """The servers that still have to answer, for each peer that was asked for."""
 
     __slots__ = ("_open",)
 
@@ -45,7 +45,7 @@ class Searches:
 
     @property
     def peers(self) -> tuple[int, ...]:
-        """The peers that are still searched for."""
+        """The peers with a lookup that is not over."""
         return tuple(self._open)
 
     def begin(self, peer: int, servers: Iterable[int]) -> None:
@@ -56,11 +56,14 @@ class Searches:
         self._open[peer] = set(servers)
 
     def found(self, peer: int) -> None:
-        """End a search: a server knows the peer."""
+        """End a lookup: a server knows the peer."""
         self._open.pop(peer, None)
 
     def deny(self, peer: int, server: int) -> bool:
-        """Note that a server knows nobody; tell whether it was the last one that had to answer."""
+        """Note that a server does not know a peer.
+
+        Return true if it was the last server that had to answer.
+        """
         waited_for = self._open.get(peer, set())
         if server not in waited_for:
             return False
@@ -70,7 +73,7 @@ class Searches:
         return not waited_for
 
     def lose(self, server: int) -> None:
-        """Wait for a server no more: it is gone, and what it would have said nobody knows."""
+        """Stop waiting for a server: it is gone without an answer."""
         for waited_for in self._open.values():
             waited_for.discard(server)
 
@@ -81,14 +84,14 @@ Events = list[ClientEvent]
 
 
 class Roster:
-    """Peers, and which servers vouch for each. Every change returns the events it means."""
+    """The peers, with the servers that vouch for each. Every change returns its events."""
 
     def __init__(self, expiry: float, counters: ControlCounters, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
         self.records: Mapping[int, PeerRecord] = MappingProxyType(self._records)
-        """All that servers vouch for by id, this client included, as they are at any time."""
+        """All records by id that servers vouch for, this client's own included: a live view."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
         self._gone = ReservedIds(expiry, CAPACITY)
@@ -101,19 +104,19 @@ class Roster:
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The servers that vouch for anybody, dead ones included until they are dropped."""
+        """The servers that vouch for any peer. Dead ones are among them until they are dropped."""
         return tuple(self._vouched)
 
     def ignore(self, holder: Holder) -> None:
-        """Take this holder for the client itself."""
+        """Treat this holder as the client itself."""
         self._own.append(holder)
 
     def digest(self, server: int) -> Digest:
-        """Return the digest of those whom ``server`` vouches for."""
+        """Return the digest of the records that ``server`` vouches for."""
         return self._prints(server).digest
 
     def enter(self, now: float, server: int, record: PeerRecord) -> Events:
-        """Let ``server`` vouch for a peer, as told."""
+        """Note that ``server`` vouches for a peer, with this record."""
         known = self._records.get(record.id)
         if known is record:
             self._prints(server).put(record)
@@ -137,7 +140,10 @@ class Roster:
         return self._show(record, PeerChanged(Peer.from_record(record)))
 
     def leave(self, now: float, server: int, gone: GoneHolder) -> Events:
-        """Let ``server`` no longer vouch; an explicit good-bye counts for all servers at once."""
+        """Note that ``server`` no longer vouches for a peer.
+
+        A LEAVE of the peer counts for all servers at once.
+        """
         known = self._records.get(gone.id)
         explicit = gone.reason is Reason.LEFT
         if explicit:
@@ -149,14 +155,14 @@ class Roster:
         return self._disown(server, known, gone.reason)
 
     def keep_only(self, server: int, peers: Iterable[int]) -> Events:
-        """Let ``server`` vouch for nobody but these, of whom it has told."""
+        """Note that ``server`` vouches for these peers only; it has sent their records."""
         events: Events = []
         for number in self._prints(server).ids.difference(peers):
             events += self._disown(server, self._records[number], Reason.EXPIRED)
         return events
 
     def drop_server(self, server: int) -> Events:
-        """Let ``server`` vouch for nobody: it is gone."""
+        """Note that ``server`` is gone and vouches for no peer."""
         events: Events = []
         for number in self._prints(server).ids:
             events += self._disown(server, self._records[number], Reason.EXPIRED)
@@ -188,7 +194,7 @@ class Roster:
 
 
 class Directory:
-    """Servers by their heartbeats, peers by the servers that vouch for them."""
+    """The servers, by their heartbeats, and the peers, by the servers that vouch for them."""
 
     def __init__(
         self,
@@ -207,14 +213,14 @@ class Directory:
         self._events = events
         self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
-        """The last heartbeat of each living server, by its id, as it is at any time."""
+        """The last heartbeat of each living server by its id: a live view."""
         self._lists: dict[int, Assembly[int]] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged: set[int] = set()
-        self._searches = Searches()
+        self._pending_lookups = PendingLookups()
         self._ghosts_until: float | None = None
         self.needs_lists = False
-        """Some server has been asked for its list, and does not agree with ours yet."""
+        """True if a server was asked for its list and its digest still differs."""
 
     @property
     def servers(self) -> Mapping[int, Member]:
@@ -223,16 +229,19 @@ class Directory:
 
     @property
     def is_unanimous(self) -> bool:
-        """Every server that has to acknowledged our id; joining ones do when no other is there."""
+        """True if every server that has to acknowledge the id has done so.
+
+        Joining servers have to if there is no other one.
+        """
         needed = self.active or {member.id for member in self.view.members}
         return bool(needed) and needed <= self._acknowledged
 
     def start(self) -> None:
-        """Connect to the servers that are always wanted."""
+        """Connect to the standing servers."""
         self._servers.connect()
 
     def is_for(self, own: Holder, server: int, told: Holder) -> bool:
-        """Tell whether an answer of a server of the view is for us: plain SphTP knows no nonces."""
+        """True if a server's answer is for this client: plain SphTP knows no nonces."""
         if told.id != own.id or not self._knows(server):
             return False
         if told.nonce == own.nonce != NO_NONCE:
@@ -242,23 +251,23 @@ class Directory:
 
     @property
     def acknowledged(self) -> frozenset[int]:
-        """The servers that acknowledged our id."""
+        """The servers that acknowledged the id."""
         return frozenset(self._acknowledged)
 
     def acknowledge(self, server: int) -> None:
-        """Note that a server acknowledged our id."""
+        """Note that a server acknowledged the id."""
         self._acknowledged.add(server)
 
     def unacknowledge(self, server: int) -> None:
-        """Note that a server does not know our id any more."""
+        """Note that a server no longer knows the id."""
         self._acknowledged.discard(server)
 
     def forget_answers(self) -> None:
-        """Take all acknowledgements as void."""
+        """Discard all acknowledgements."""
         self._acknowledged.clear()
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server said something."""
+        """Note that a server sent a message."""
         self._servers.refresh(now, server)
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
@@ -274,7 +283,7 @@ class Directory:
             self._update_view()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
-        """Tell whether to ask a server for its list of peers, because it differs from ours."""
+        """True if a server has to be asked for its list of peers, because it differs from ours."""
         server, told = heartbeat.member.id, heartbeat.roster
         if told is None or server not in self.heartbeats:
             return False
@@ -297,18 +306,18 @@ class Directory:
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
-        self._searches.begin(peer, self._servers.heartbeats)
+        self._pending_lookups.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
-        """Begin the searches that are open anew, and ask for lists; return the peers to ask for."""
+        """Repeat the open lookups, and ask for lists. Return the peers to look up."""
         self.needs_lists = True
-        peers = self._searches.peers
+        peers = self._pending_lookups.peers
         for peer in peers:
             self.search(peer)
         return peers
 
     def handle_peers(self, now: float, message: Peers) -> None:
-        """Take peers from a server: some, or a part of the whole list."""
+        """Take peers from a server: single ones, or a part of its whole list."""
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
@@ -319,23 +328,23 @@ class Directory:
                 self._events.extend(self.roster.keep_only(message.sender, whole))
         # A record counts at once, though the rest of its list may never come.
         for record in message.records:
-            self._searches.found(record.id)
+            self._pending_lookups.found(record.id)
             self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
-        """Take from a server who is no longer registered."""
+        """Take from a server the clients that are no longer registered."""
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
         for gone in message.gone:
             self._events.extend(self.roster.leave(now, message.sender, gone))
             is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
-            if is_answer and self._searches.deny(gone.id, message.sender):
+            if is_answer and self._pending_lookups.deny(gone.id, message.sender):
                 self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
-        """Drop servers that fell silent, and peers that nobody vouches for after a resumption."""
-        expired = self._servers.take_expired(now)
+        """Drop silent servers and, a while after a resumption, peers without a server."""
+        expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)
             self._update_view()
@@ -344,12 +353,12 @@ class Directory:
             self._drop_ghosts()
 
     def keep_peers(self, now: float) -> None:
-        """Give servers one expiry to vouch again for the peers of servers that are gone."""
+        """Give servers one expiry to vouch again for the peers of lost servers."""
         self._ghosts_until = now + self._timers.expiry
 
-    def forgive(self, lag: float) -> None:
+    def postpone_expiries(self, lag: float) -> None:
         """Postpone every expiry."""
-        self._servers.forgive(lag)
+        self._servers.postpone_expiries(lag)
         if self._ghosts_until is not None:
             self._ghosts_until += lag
 
@@ -358,7 +367,7 @@ class Directory:
         return earliest(self._servers.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
-        """Return the next connection to make or to undo, or None."""
+        """Return the next ``Dial`` or ``HangUp``, or None."""
         return self._servers.poll_bus()
 
     def _knows(self, server: int) -> bool:
@@ -369,7 +378,7 @@ class Directory:
             self._acknowledged.discard(server)
             self._lists.pop(server, None)
             self._backoff.pop(server, None)
-            self._searches.lose(server)
+            self._pending_lookups.lose(server)
         if not self.heartbeats:
             self._ghosts_until = None
         elif self._ghosts_until is None:

@@ -1,4 +1,4 @@
-"""What the machines tell the application."""
+"""The events that clients and servers hand to the application."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from sphtp.core.control.vocabulary import Reason
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Every server of the view acknowledged our id."""
+    """Every server of the view acknowledged the client's id."""
 
     id: int
     resumed: bool
-    """The same id as before a suspension."""
+    """True if the client has the same id as before a suspension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """No server is heard; id and peers are kept until one is heard again."""
+    """No server is heard. The client keeps its id and peers until it hears one again."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdLost:
-    """Somebody else holds the id; the client announces another one."""
+    """Another client holds the id. This client announces another one."""
 
     id: int
     reason: Reason
@@ -32,9 +32,9 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """A client is there: servers introduced it to a peer, or one of them registered it.
+    """A client entered: servers introduced it to a peer, or one of them registered it.
 
-    What it tells of itself comes with a `PeerChanged`.
+    Its data and topics follow in a `PeerChanged`.
     """
 
     peer: Peer
@@ -49,7 +49,7 @@ class PeerChanged:
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
-    """No living server vouches for a client any more, or it left; of a server: de-registered."""
+    """A client left: no living server vouches for it; at a server, it is de-registered."""
 
     peer: Peer
     reason: Reason
@@ -57,7 +57,10 @@ class PeerLeft:
 
 @dataclass(frozen=True, slots=True)
 class PeerUnknown:
-    """A peer was looked up, and no server knows it. Answers can be lost, and this with them."""
+    """A peer was looked up and no server knows it.
+
+    Answers can be lost, and then this event does not come.
+    """
 
     id: int
 
@@ -71,7 +74,7 @@ class ServerEntered:
 
 @dataclass(frozen=True, slots=True)
 class ServerLeft:
-    """A server said good-bye or fell silent."""
+    """A server left or fell silent."""
 
     member: Member
     reason: Reason
@@ -79,14 +82,14 @@ class ServerLeft:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Servers refuse this client for good; the last event."""
+    """Servers refuse this client for good. This is the last event."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The client left; the last event."""
+    """The client left. This is the last event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,11 @@ class PeerSuspected:
 
 @dataclass(frozen=True, slots=True)
 class JoinFailing:
-    """A server that this one is to join is not heard, and no other one is; said again and again."""
+    """This server hears no server that it is to join, and no other one. The event repeats."""
 
     address: ServerAddress
     why: str
-    """In plain words, such as ``connection refused by 127.0.0.1:8764``."""
+    """The cause in plain words, such as ``connection refused by 127.0.0.1:8764``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ class ViewChanged:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The server went on to another state."""
+    """The server entered another state."""
 
     state: ServerState
 

@@ -1,8 +1,8 @@
-"""What comes in from the bus: read, checked for who sent it, and limited, before it counts.
+"""Input from the bus: decoding, sender checks and rate limits.
 
-``MessageReader`` is the single entry for bytes: typed messages come out, everything else is
-counted. ``SenderCheck`` lets in what comes through the connection of whoever it claims to be from,
-and ``SignatureProofs`` what servers have signed.
+``MessageReader`` is the single entry for bytes: it returns typed messages and counts everything
+else. ``SenderCheck`` accepts a message only from its sender's own connection; ``SignatureProofs``
+checks what servers signed.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,14 +49,15 @@ _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
 _TO_ALL = bytes(4)
 _LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
-"""The command of a list, and its first parameter; news have none such."""
+"""The first bytes of a list: its command and its first parameter. Single records lack the latter.
+"""
 _NOBODY: Known = MappingProxyType({})
 
 
 class MessageReader:
-    """Reads what clients hear, or what servers hear, and counts what nobody should say.
+    """Decodes the messages that a client, or a server, may receive.
 
-    Records that are among the ``known`` ones are not decoded again.
+    It counts all others. It does not decode records again that are among the ``known`` ones.
     """
 
     __slots__ = ("_counters", "_for_client", "_known", "skips_lists")
@@ -68,11 +69,10 @@ class MessageReader:
         self._for_client = for_client
         self._known = known
         self.skips_lists = False
-        """Whether lists for everybody are dropped unread: whoever has not asked for one has better
-        things to do."""
+        """True if lists for everybody are dropped unread: this side has not asked for one."""
 
     def take(self, data: bytes) -> AnyMessage | None:
-        """Return the message, or None when it was dropped and counted."""
+        """Return the message, or None if it was dropped and counted."""
         if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
             return None
         try:
@@ -111,9 +111,10 @@ class MessageReader:
 
 @dataclass(slots=True)
 class SenderConnections:
-    """Senders and their connections, ``capacity`` at most: the longest silent one is forgotten.
+    """The connection of each sender, for ``capacity`` senders at most.
 
-    ``wait`` is how many seconds of silence free a sender for another connection.
+    When there are more, the one that was silent longest is forgotten. After ``wait`` seconds of
+    silence a sender may use another connection.
     """
 
     wait: float
@@ -122,7 +123,7 @@ class SenderConnections:
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
-        """Tell whether this connection may speak for a sender; if so, it is the sender's."""
+        """Return true if a sender may use this connection; if so, it becomes the sender's."""
         known = self._pipes.get(holder)
         if known not in (None, pipe):
             free_at = self._pipes.due(holder)
@@ -132,7 +133,7 @@ class SenderConnections:
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
-        """Take it that a sender, who has proved that it is the sender, speaks through this one."""
+        """Note that a sender that has proved itself uses this connection."""
         self._keep(now, holder, pipe, self._pipes.get(holder))
 
     def _keep(self, now: float, holder: Holder, pipe: int, known: int | None) -> None:
@@ -145,7 +146,7 @@ class SenderConnections:
             self.forget(next(iter(self._pipes)))
 
     def forget(self, holder: Holder) -> None:
-        """Let any connection speak for a sender: nobody holds that id any more."""
+        """Let any connection speak for a sender: nobody holds its id any more."""
         pipe = self._pipes.pop(holder)
         if pipe is not None:
             shared = self._by_pipe[pipe]
@@ -154,14 +155,14 @@ class SenderConnections:
                 del self._by_pipe[pipe]
 
     def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended; return the senders that spoke through it last."""
+        """Note that a connection has ended. Return the senders that used it last."""
         ended = self._by_pipe.pop(pipe, set())
         for holder in ended:
             self._pipes.pop(holder)
         return ended
 
-    def forgive(self, lag: float) -> None:
-        """Do not count these seconds as silence: this process was not listening."""
+    def postpone_expiries(self, lag: float) -> None:
+        """Do not count these seconds as silence: this process did not run."""
         self._pipes.postpone(lag)
 
     def __len__(self) -> int:
@@ -169,14 +170,14 @@ class SenderConnections:
 
 
 Pipe = int | None
-"""The number of a connection; None when the message proves by itself who sent it."""
+"""The number of a connection; None if the message itself proves its sender."""
 
 
 class SenderCheck:
-    """Asked before a message counts, and told after it did.
+    """Accepts a message only from its sender's own connection.
 
-    ``servers`` are those that are heard, and ``clients`` the registered ones: mappings by id that
-    others keep up to date.
+    ``admits`` is called before a message counts, ``note`` afterwards. ``servers`` are the servers
+    that are heard, ``clients`` the registered clients: live mappings by id.
     """
 
     __slots__ = ("_clients", "_connections", "_counters", "_servers")
@@ -195,7 +196,7 @@ class SenderCheck:
         self._clients = clients
 
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
-        """Tell whether a message may be from whom it says; count it if not."""
+        """Return true if a message may be from the sender that it names; count it if not."""
         if pipe is None or isinstance(message, StatusRequest):
             return True
         # Announcements without nonces are told apart by what was announced before.
@@ -208,9 +209,10 @@ class SenderCheck:
         return False
 
     def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe) -> None:
-        """Keep the connection through which somebody made itself known.
+        """Note the connection of a sender that a message made known.
 
-        Of who proves itself in each message, keep the one ``through`` which it spoke last.
+        A sender that proves itself in each message is noted with the connection ``through`` which
+        the last one came.
         """
         if pipe is not None:
             # It was admitted, so its sender has no other connection, or was not known until now.
@@ -224,15 +226,15 @@ class SenderCheck:
                 self._connections.note(now, holder, through)
 
     def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended: its senders may come back through another one.
+        """Note that a connection has ended. Return the senders that used it last.
 
-        Return those that spoke through it last.
+        They may come back through another connection.
         """
         return self._connections.end(pipe)
 
-    def forgive(self, lag: float) -> None:
-        """Postpone every expiry."""
-        self._connections.forgive(lag)
+    def postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
+        self._connections.postpone_expiries(lag)
 
     def _is_known(self, holder: Holder) -> bool:
         if holder.id & 1:
@@ -242,7 +244,7 @@ class SenderCheck:
 
 
 def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:
-    """The client with its nonce; the server whatever its nonce, which few of its messages tell."""
+    """Return the sender: a client with its nonce, a server without."""
     if isinstance(message, ClientMessage):
         return Holder(message.id, message.nonce)
     number = message.member.id if isinstance(message, ServerHeartbeat) else message.sender
@@ -250,22 +252,23 @@ def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:
 
 
 class SigningSession(NamedTuple):
-    """The life of a process that signs: its public key, and a number drawn when it began."""
+    """One run of a process that signs: its public key, and a number drawn when it began."""
 
     key: bytes
     boot: int
 
 
 CAPACITY: Final = 4 * MAX_MEMBERS
-"""Sessions remembered: those of all members, and of some that are gone."""
+"""The most sessions that are remembered: those of all members, and of some that are gone."""
 
 _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
 
 
 class SignatureProofs:
-    """Which sessions have repeated this side's nonce, and whose key speaks for which server.
+    """Checks that servers signed their messages, with keys that speak for them, and recently.
 
-    ``servers`` are those that are heard, by id.
+    A session is recent if it has repeated this side's nonce. ``servers`` are the servers that are
+    heard, by id.
     """
 
     __slots__ = ("_counters", "_keys", "_proven", "_servers")
@@ -277,7 +280,7 @@ class SignatureProofs:
         self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
-        """Tell whether a message may count; count it if not. ``own`` has this side's nonce."""
+        """Return true if a message may count; count it if not. ``own`` has this side's nonce."""
         if (sender := _server(message)) is None:
             return True
         # A server that was restarted may have its id again, and has another boot.
@@ -302,16 +305,17 @@ def _repeats(message: AnyMessage, own: Holder) -> bool:
 
 
 def _server(message: AnyMessage) -> int | None:
-    """The server that a message claims to be from; None for what clients say."""
+    """Return the server that a message claims to be from; None if it is a client's message."""
     if isinstance(message, ServerHeartbeat):
         return message.member.id
     return getattr(message, "sender", None)
 
 
 class RatesPerHolder:
-    """A bucket for each holder of an id; those of holders that are gone are thrown out in bulk.
+    """One token bucket for each holder of an id.
 
-    ``records`` are those of the present holders, by id.
+    The buckets of holders that are gone are removed in bulk. ``records`` are the records of the
+    present holders, by id.
     """
 
     __slots__ = ("_buckets", "_rate", "_records")
@@ -325,7 +329,7 @@ class RatesPerHolder:
         return len(self._buckets)
 
     def take(self, now: float, holder: Holder) -> bool:
-        """Take a token of a holder, if it has one."""
+        """Take a token of a holder. Return false if it has none left."""
         bucket = self._buckets.get(holder)
         if bucket is None:
             if len(self._buckets) >= 2 * len(self._records):

@@ -1,10 +1,10 @@
-"""Records of clients in a message, and beside them the keys and topics of those that have some.
+"""Records of clients in a message, with the keys and topics of those that have some.
 
-Whoever knows nothing of keys and topics reads the records all the same.
+A reader that knows nothing of keys and topics reads the records all the same.
 
-The same record comes again and again: as news, in lists, and from every server. So a record
-remembers in what bytes it travels. Bytes that are those of the record known by their id are that
-record, and nothing of them is decoded. A server encodes each record once, too.
+The same record comes again and again: alone, in lists, and from every server. So a record keeps the
+bytes in which it travels. If the bytes are those of the record that is known by their id, that
+record is used and nothing is decoded. A server encodes each record once, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ _TOPICS: Final = int(DataId.PEER_TOPICS)
 
 
 def encoding_of(record: PeerRecord) -> RecordEncoding:
-    """Return the bytes in which a record travels; they are made once."""
+    """Return the encoding of a record; it is made once."""
     known = record.encoding
     if known is None:
         key, topics = b"", b""
@@ -66,7 +66,7 @@ def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
 def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[PeerRecord, ...]:
     """Return the records in the message, in their order. Raises ``WireError``.
 
-    Those that are among the ``known`` ones, by their ids, are these very objects.
+    A record that equals the ``known`` one with its id is that very object.
     """
     peers: list[bytes] = []
     keys: dict[bytes, bytes] = {}
@@ -112,7 +112,7 @@ def fingerprint(record: PeerRecord) -> int:
 
 
 class Fingerprints:
-    """The fingerprints of a list that changes, and their digest at any moment."""
+    """The fingerprints of a changing list of records, and their digest at any moment."""
 
     __slots__ = ("_by_id", "_mix")
 
@@ -131,7 +131,7 @@ class Fingerprints:
         self._mix ^= mark
 
     def drop(self, number: int) -> None:
-        """Take out the record of this id, if it is in."""
+        """Remove the record with this id, if there is one."""
         known = self._by_id.pop(number, None)
         if known is not None:
             self._mix ^= known[1]
@@ -146,14 +146,14 @@ class Fingerprints:
 
     @property
     def digest(self) -> Digest:
-        """Count and exclusive or."""
+        """The digest: the number of records, and the exclusive or of their fingerprints."""
         return Digest(len(self._by_id), self._mix)
 
 
 T = TypeVar("T")
 
 MAX_CHUNK = 48 * 1024
-"""Bytes of parameters that one message of many is filled with at most."""
+"""The most bytes of parameters in one message of a divided list."""
 
 _FIXED_SIZE = 21
 _CANDIDATE_SIZE = 19
@@ -169,11 +169,11 @@ MAX_RECORD_SIZE = (
     + _TOPICS_FRONT
     + MAX_TOPICS_SIZE
 )
-"""Bytes of the parameters that hold the largest record, its key and its topics."""
+"""The most bytes that one record, its key and its topics take."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
-    """Divide items, in their order, so that each share fits one message."""
+    """Divide items, in their order, so that each share fits into one message."""
     shares: list[tuple[T, ...]] = []
     share: list[T] = []
     total = 0
@@ -190,18 +190,18 @@ def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
 
 
 def divide_records(records: Iterable[PeerRecord]) -> list[tuple[PeerRecord, ...]]:
-    """Divide records so that each share fits one message."""
+    """Divide records so that each share fits into one message."""
     return divide(records, _record_size)
 
 
 def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]]:
-    """Give each share its part; nothing at all is one empty part."""
+    """Give each share its part. No share at all makes one empty part."""
     shares = shares or [()]
     return [(Part(index, len(shares)), share) for index, share in enumerate(shares)]
 
 
 class Assembly(Generic[T]):
-    """Collects the parts of one list, in order; a gap or a new first part starts over."""
+    """Collects the parts of one list, in order. A gap, or a new first part, starts over."""
 
     __slots__ = ("_items", "_next")
 
@@ -210,7 +210,7 @@ class Assembly(Generic[T]):
         self._next = 0
 
     def add(self, part: Part, items: Iterable[T]) -> list[T] | None:
-        """Return the whole list with its last part, and None before."""
+        """Add a part. Return the whole list if this was the last one, else None."""
         if part.index == 0:
             self._items, self._next = [], 0
         if part.index != self._next:

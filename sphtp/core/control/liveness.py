@@ -1,4 +1,4 @@
-"""Who was heard when: one clock for servers and clients (seed, step 11)."""
+"""Liveness of servers and clients: the time since each was last heard (SphTP, step 11)."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,11 @@ from sphtp.core.timers import ExpiringDict, earliest
 
 
 class Liveness:
-    """Suspects after half the expiry, gives up after all of it, and earlier whom it doubts.
+    """Suspects a member after half the expiry, and gives it up after all of it.
 
-    Refreshing takes constant time, and so does finding who is due: fresh ones end as suspects, and
-    suspects and doubted ones as given up, each in the order in which they became so.
+    A member that is doubted is given up earlier. Refreshing takes constant time, and so does
+    finding the members that are due: fresh ones become suspects, and suspects and doubted ones are
+    given up, each group in the order in which its members joined it.
     """
 
     __slots__ = ("_doubted", "_fresh", "_half", "_suspect")
@@ -28,7 +29,7 @@ class Liveness:
 
     @property
     def suspects(self) -> Iterable[int]:
-        """Those silent for half the expiry, and those that are doubted."""
+        """The members that are doubted, or were silent for half the expiry."""
         return (*self._suspect, *self._doubted)
 
     def refresh(self, now: float, number: int) -> None:
@@ -38,10 +39,10 @@ class Liveness:
         self._fresh.put(number, None, now + self._half)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Give ``number`` up unless it is heard within ``wait``; tell whether that is news.
+        """Give ``number`` up unless it is heard within ``wait``. Return true if that is new.
 
-        Each call has to come with the same wait. Who expires earlier anyway is left alone, and
-        so is who is not watched or doubted already.
+        Each call has to come with the same ``wait``. A member that expires earlier anyway is left
+        alone; so is one that is not watched, or is doubted already.
         """
         suspected_at, end = self._fresh.due(number), self._suspect.due(number)
         is_news = suspected_at is not None
@@ -59,23 +60,26 @@ class Liveness:
         for watched in (self._fresh, self._suspect, self._doubted):
             watched.pop(number)
 
-    def forgive(self, lag: float) -> None:
-        """Give everybody ``lag`` more seconds: this process was not listening."""
+    def postpone_expiries(self, lag: float) -> None:
+        """Give every member ``lag`` more seconds: this process did not run."""
         for watched in (self._fresh, self._suspect, self._doubted):
             watched.postpone(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return those who become suspect now; each is returned once per silence."""
+        """Return the members that become suspect now, each once per silence."""
         taken = self._fresh.take_expired(now)
         for number, suspected_at in taken:
             self._suspect.put(number, None, suspected_at + self._half)
         return [number for number, _ in taken]
 
     def take_expired(self, now: float) -> list[int]:
-        """Return those given up now, and forget them. Suspects must have been taken before."""
+        """Return the members that are given up now, and forget them.
+
+        Call ``take_suspects`` before.
+        """
         taken = self._suspect.take_expired(now) + self._doubted.take_expired(now)
         return [number for number, _ in taken]
 
     def next_due(self) -> float | None:
-        """Return the time at which somebody becomes suspect or is given up."""
+        """Return the time at which the next member becomes suspect or is given up."""
         return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())

@@ -1,17 +1,17 @@
 """What a client and a server have in common: a table, alarms, and the way in and out.
 
-A machine is driven from outside. It is given time and messages by ``handle_*``, each with the
-present as ``now``, and asked afterwards, until there is nothing more, what it has to send
-(``poll_transmit``), whom to connect to (``poll_bus``), what it tells the application
-(``poll_event``) and when it wants to be given time again (``poll_timeout``).
+A machine is driven from outside. Its driver hands in messages and the time by ``handle_*``, each
+with the present as ``now``. After that it takes the outputs until there are none: messages
+(``poll_transmit``), connections (``poll_bus``), events (``poll_event``), and the time of the next
+timer (``poll_timeout``).
 
 A message goes one way. The reader makes one object of its bytes; the proofs and the senders say
 whether it may be from whom it names; ``_handle`` does what it means; then the connection that it
 came through is kept for its sender.
 
 A process that did not run for a while (a laptop that was closed, a machine that swapped) must not
-blame others for it. Whoever is given time later than asked for by more than a heartbeat postpones
-every expiry by as much.
+blame others for it. A machine whose timer is handled more than a heartbeat late postpones every
+expiry by the delay.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ class ControlMachine(Generic[State, Signal, Event]):
         timers: ControlTimers,
     ) -> None:
         self.state: State = table.initial
-        """Where it is in its table."""
+        """The present state of its table."""
         self.alarms = Alarms[Signal]()
         self.counters = ControlCounters()
         self._final = table.final
@@ -62,9 +62,9 @@ class ControlMachine(Generic[State, Signal, Event]):
         self._now = float("-inf")
 
     def signal(self, now: float, event: Signal, *subject: object) -> None:
-        """Take an event of the table, with the message that it came by if one did.
+        """Step the table with a signal, and with the message that caused it if there is one.
 
-        Raises ``StateError`` when the application caused it and the state refuses it.
+        Raises ``StateError`` when the application caused the signal and the state refuses it.
         """
         self._runner.step(self, event, now, *subject)
 
@@ -77,11 +77,11 @@ class ControlMachine(Generic[State, Signal, Event]):
         *,
         through: Pipe = None,
     ) -> None:
-        """Take one message from the bus; what nobody should send is dropped and counted.
+        """Take one message from the bus. An unacceptable one is dropped and counted.
 
-        ``pipe`` is the connection that it came through, unless the message proves its sender, and
-        ``session`` who has signed it, where servers have to sign; ``through`` is the connection in
-        any case.
+        ``pipe`` is the connection that it came through, unless the message itself proves its
+        sender. ``session`` is the signer, where servers have to sign. ``through`` is the connection
+        in any case.
         """
         self._wake(now)
         if self.state in self._final:
@@ -97,11 +97,11 @@ class ControlMachine(Generic[State, Signal, Event]):
             self._senders.note(now, message, pipe, through)
 
     def handle_connected(self, now: float) -> None:
-        """Say hello: a connection of the bus came up."""
+        """Send a heartbeat or an announcement: a connection of the bus came up."""
         raise NotImplementedError
 
     def handle_disconnected(self, now: float, pipe: int) -> None:
-        """Take it that a connection has ended: who spoke through it may come through another."""
+        """Note that a connection has ended. Its senders may come back through another one."""
         self._wake(now)
         for holder in self._senders.end(pipe):
             self._doubt(now, holder)
@@ -129,34 +129,34 @@ class ControlMachine(Generic[State, Signal, Event]):
         lag = 0.0 if due is None else now - max(due, awake)
         if lag > self._timers.heartbeat:
             self.counters.add(Count.OVERSLEPT)
-            self._senders.forgive(lag)
-            self._forgive(lag)
+            self._senders.postpone_expiries(lag)
+            self._postpone_expiries(lag)
 
     def count_refused(self) -> None:
-        """Count what the network caused, and the state refuses."""
+        """Count a signal that the network caused and the state refuses."""
         self.counters.add(Count.REFUSED_BY_STATE)
 
     # What each of both does in its own way
 
     def _own(self) -> Holder:
-        """Its id and nonce."""
+        """Return this machine's own id and nonce."""
         raise NotImplementedError
 
     def _handle(self, now: float, message: AnyMessage) -> None:
-        """Do what a message means, whose sender is believed."""
+        """Handle a message whose sender was checked."""
         raise NotImplementedError
 
     def _doubt(self, now: float, holder: Holder) -> None:
-        """The connection of a sender has ended."""
+        """Note that the connection of a sender has ended."""
 
     def _expire(self, now: float) -> None:
-        """Drop those that were silent for too long."""
+        """Drop the members that were silent for too long."""
         raise NotImplementedError
 
-    def _forgive(self, lag: float) -> None:
-        """Postpone every expiry by so many seconds."""
+    def _postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
         raise NotImplementedError
 
     def _next_due(self) -> float | None:
-        """The time at which an alarm rings, or somebody expires."""
+        """Return the time of the next alarm or expiry."""
         raise NotImplementedError

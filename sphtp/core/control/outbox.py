@@ -1,18 +1,18 @@
-"""What a server is about to say, collected during one batch and said in as few messages as fit.
+"""A server's outgoing answers and news, collected in batches and sent in few messages.
 
-PUB copies every message to every subscriber, so what is said per client is said together. Within a
-batch the last word about a holder wins.
+PUB copies every message to every subscriber, so one message carries what concerns many clients.
+Within a batch the latest entry about a holder replaces earlier ones.
 
 A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
 each: n squared. So batches are paced: after each the server rests for a multiple of what it has
 cost. As long as no more than a burst of rest is outstanding, which is always so when little
-happens, batches leave at once. Otherwise what is to be said collects until enough time has passed.
-Lists of all peers, which cost the square by themselves, have a pace of their own, so that no
-acknowledgement waits for them: after each the server rests as long as it has cost, and whoever asks
-meanwhile shares the next one with all others who did.
+happens, batches leave at once. Otherwise entries collect until enough time has passed. Lists of all
+peers, which cost the square by themselves, have a pace of their own, so that no acknowledgement
+waits for them: after each list the server rests as long as the list has cost, and all clients that
+ask meanwhile share the next one.
 
-An acknowledgement goes to whom it is for, whose subscription picks it out before any Python runs;
-only where there are very many do they share messages to everybody.
+An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
+Python runs. Only where there are very many do they share messages to everybody.
 """
 
 from collections import deque
@@ -42,24 +42,24 @@ _TEXT_SIZE = 32 * 1024
 _TO_ALL = topic(EVERYBODY)
 
 _MOST_ALONE = 64
-"""Acknowledgements of one batch that each have a message of their own."""
+"""The most acknowledgements of one batch that each have a message of their own."""
 
 _MESSAGE_COST = 100e-6
-"""Seconds that one client needs for one message with little in it, as measured: to wake, mostly."""
+"""Seconds that one client needs to wake and handle a message with little in it, as measured."""
 _FILTER_COST = 2e-6
 """Seconds that one client needs for a message that is for another one."""
 _RECORD_COST = 4e-6
 """Seconds that one client needs for one record that it knows."""
 _SHARE = 0.25
-"""Of one core, what answers and news may cost all clients together when they share a machine."""
+"""The share of one core that answers and news may cost all clients on one machine together."""
 _BURST = 0.05
-"""Seconds of rest that may be outstanding."""
+"""The most seconds of rest that may be outstanding."""
 _LONGEST_REST = 0.2
-"""Seconds for which answers are held back at most."""
+"""The most seconds for which answers are held back."""
 
 
 class Outbox:
-    """One batch of answers and news; ``sender`` is the server's id."""
+    """Collects answers and news and sends them in batches; ``sender`` is the server's id."""
 
     def __init__(
         self,
@@ -90,27 +90,27 @@ class Outbox:
         self._status = b""
 
     def ack(self, holder: Holder) -> None:
-        """Acknowledge a holder."""
+        """Add an ACK to a holder."""
         self._nacks.pop(holder, None)
         if self._has_room(len(self._acks)):
             self._acks[holder] = None
 
     def nack(self, holder: Holder, reason: Reason) -> None:
-        """Refuse a holder."""
+        """Add a NACK to a holder."""
         self._acks.pop(holder, None)
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason
 
     def introduce(self, client: int) -> None:
-        """Tell clients about one that entered or changed."""
+        """Tell all clients about a client that entered or changed."""
         self._entered[client] = None
 
     def replicate(self, client: int) -> None:
-        """Tell servers about a client that entered or changed."""
+        """Tell all servers about a client that entered or changed."""
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
-        """Tell clients, and perhaps servers, about a client that is no longer registered."""
+        """Tell all clients, and if asked to all servers, that a client is de-registered."""
         holder = Holder(gone.id, gone.nonce)
         self._gone[holder] = gone.reason
         if tell_servers:
@@ -127,32 +127,35 @@ class Outbox:
             self._lists[client] = None
 
     def request_snapshot(self, server: int) -> None:
-        """Ask a server for all it knows."""
+        """Ask a server for all clients that it knows."""
         self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
-        """Tell one server about all clients that this one hears itself."""
+        """Tell one server about all clients that this server hears itself."""
         if self._has_room(len(self._snapshots)):
             self._snapshots[server] = None
 
     @property
     def needs_status(self) -> bool:
-        """Nobody has asked for the status since the last batch: whoever does brings one along."""
+        """True if ``answer_status`` needs a status: nobody has asked since the last batch."""
         return not self._statuses
 
     def answer_status(self, client: int, status: bytes | None) -> None:
-        """Describe this server to one client; all who ask during a batch get the first's status."""
+        """Send this server's status to one client.
+
+        All that ask during a batch get the status of the first.
+        """
         if self._has_room(len(self._statuses)):
             self._statuses[client] = None
             self._status = self._status if status is None else status
 
     def send(self, audience: BusAudience, data: bytes) -> None:
-        """Send one message as it is, after all that was collected before."""
+        """Send one message as it is, after everything that was collected before."""
         self._flush_batch()
         self._ready.append(BusMessage(audience, data))
 
     def poll(self, now: float) -> BusMessage | None:
-        """Return the next message, or None; what was collected becomes messages here."""
+        """Return the next message, or None. A batch that is due becomes messages here."""
         if not self._ready:
             if self._is_pending and now >= self._rested_at - _BURST:
                 self._flush_batch()
@@ -174,7 +177,7 @@ class Outbox:
         return cost * len(self._registry.records)
 
     def next_due(self) -> float | None:
-        """Return the time from which there is something to send."""
+        """Return the time at which the next message is due."""
         batch = self._rested_at - _BURST if self._is_pending else None
         return earliest(batch, self._lists_from if self._lists else None)
 
@@ -193,7 +196,7 @@ class Outbox:
         )
 
     def _flush_batch(self) -> None:
-        """Turn what was collected into messages: departures, news, answers; but no lists."""
+        """Turn the batch into messages: departures, news, answers, but no lists."""
         self._flush_gone()
         self._flush_records()
         self._flush_answers()

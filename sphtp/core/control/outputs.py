@@ -1,4 +1,4 @@
-"""What the machines ask of the bus."""
+"""The commands of the control machines to the bus."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,21 +8,21 @@ from sphtp.core.control.records import ServerAddress
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Receive messages that start with these four bytes."""
+    """Subscribe to messages that start with these four bytes."""
 
     topic: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Stop receiving messages that start with these four bytes."""
+    """Unsubscribe from messages that start with these four bytes."""
 
     topic: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to a server: a client both sockets, a server its extra PUB to ``address.sub``."""
+    """Connect to a server: a client by both sockets, a server by its extra PUB."""
 
     address: ServerAddress
 
@@ -39,7 +39,7 @@ ServerBusCommand = Dial | HangUp
 
 
 class BusAudience(Enum):
-    """Which PUB socket of a server a message goes out of."""
+    """The audience of a server's message, which is the PUB socket that sends it."""
 
     CLIENTS = "clients"
     SERVERS = "servers"
@@ -47,12 +47,12 @@ class BusAudience(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BusMessage:
-    """A message of a server, and for whom."""
+    """A message of a server with its audience."""
 
     audience: BusAudience
     data: bytes
 
 
 def topic(simulation: int) -> bytes:
-    """Return the subscription of a simulation id; the messages for everybody have id 0."""
+    """Return the topic of a simulation id. Messages for everybody have id 0."""
     return simulation.to_bytes(4, "little")

@@ -1,10 +1,11 @@
-"""What servers and clients tell each other about each other: addresses, records, topics, views."""
+"""Records of servers and clients: addresses, data, topics, views."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from reprlib import repr as brief
 from typing import Any, Final, NamedTuple, Self
 from unicodedata import category
 
@@ -18,13 +19,13 @@ from sphtp.errors import SettingsError, WireError
 
 MAX_TOPICS: Final = 64
 MAX_TOPICS_SIZE: Final = 2048
-"""Bytes of all names together as they travel, so that a list of clients stays within its bounds."""
+"""The most bytes of all names on the wire, so that a list of clients stays within its bounds."""
 
 _REMEMBERED: Final = 256
-"""Lists kept as they were read: those of one simulation are alike, and come again."""
+"""The most decoded lists that are cached: those of one simulation are alike, and come again."""
 
 _CONTROL: Final = "Cc"
-"""The only category of Unicode that no later version adds to, so that all readers agree on it."""
+"""The one category of Unicode that no later version adds to, so that all readers agree on it."""
 
 
 def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
@@ -84,10 +85,10 @@ MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
 CAPACITY = 16384
-"""Peers remembered at most; a client must not grow for whatever servers say."""
+"""The most peers that are remembered: no server can make a client grow beyond that."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)
-"""Revisions of data that can be told apart; counting wraps around, and leaves out 0, "no data"."""
+"""The arithmetic of revisions. Counting wraps around, and leaves out 0, "no data"."""
 
 _ALLOWED = (
     "host:port, tcp://host:port or tls+tcp://host:port, with IPv6 as [::1]:port, and with ,port "
@@ -105,7 +106,7 @@ class Candidate:
     """A UDP address at which a peer may be reached."""
 
     host: str
-    """Numeric IPv4 or IPv6 address."""
+    """A numeric IPv4 or IPv6 address."""
     port: int
 
     def __post_init__(self) -> None:
@@ -119,10 +120,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerAddress:
-    """The two bus URLs of a server: where it publishes, and where it listens.
+    """The two bus URLs of a server: it publishes at ``pub`` and listens at ``sub``.
 
-    Port 0 stands for any free port, and so for nothing that can be dialled. Raises
-    ``SettingsError`` when one of them is no URL of a bus socket, or too long.
+    Port 0 stands for any free port, and cannot be dialled. Raises ``SettingsError`` if one of them
+    is no URL of a bus socket, or too long.
     """
 
     pub: str
@@ -151,7 +152,7 @@ class ServerAddress:
 
     @property
     def is_dialable(self) -> bool:
-        """Both ports are real ones."""
+        """True if neither port is 0."""
         return all(_split(url, url)[1] for url in (self.pub, self.sub))
 
     def __str__(self) -> str:
@@ -165,7 +166,7 @@ class ServerAddress:
 
 
 class RecordEncoding(NamedTuple):
-    """The data of the parameters in which a record travels; nothing for one that it lacks."""
+    """The encoded parameters of a record; an absent parameter is empty."""
 
     peer: bytes
     key: bytes
@@ -174,32 +175,33 @@ class RecordEncoding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeerRecord:
-    """What servers tell about a client."""
+    """A client as servers describe it to each other and to clients."""
 
     id: int
     nonce: int
-    """Tells this holder of the id from earlier and later ones; 0 for plain SphTP clients."""
+    """Distinguishes this holder of the id from earlier and later ones; 0 for plain SphTP clients.
+    """
     candidates: tuple[Candidate, ...] = ()
     data: bytes = b""
-    """The client's initial simulation data (seed, step 10), at most ``MAX_DATA`` bytes."""
+    """The client's initial simulation data (SphTP, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
-    """Counts the changes of ``data`` and ``topics``, see ``next_revision``."""
+    """The number of changes of ``data`` and ``topics``, see ``next_revision``."""
     key: bytes = b""
-    """The client's public key, ``KEY_SIZE`` bytes, or nothing if it told none."""
+    """The client's public key, ``KEY_SIZE`` bytes, or empty if it has none."""
     topics: tuple[str, ...] = ()
-    """The topics of its sources; ``revision`` counts their changes, too."""
+    """The topics of the client's sources; ``revision`` counts their changes, too."""
     encoding: RecordEncoding | None = field(default=None, init=False, compare=False, repr=False)
-    """How it travels, once that is known; a record that differs is another one, without."""
+    """The encoding, once it is known. A changed record is another one, without an encoding."""
 
     def remember(self, encoding: RecordEncoding) -> None:
-        """Keep the bytes in which it travels, which follow from all the rest."""
+        """Keep the encoding, which follows from all other fields."""
         object.__setattr__(self, "encoding", encoding)
 
     def after(self, known: "PeerRecord") -> "PeerRecord":
-        """Return this record with what the same holder is known by already.
+        """Return this record, completed from the ``known`` record of the same holder.
 
-        A holder has one key for as long as it holds its id, and the same topics for as long as it
-        tells one revision; not every server tells them.
+        A holder has one key for as long as it holds its id, and the same topics for as long as its
+        revision stays; not every server sends them.
         """
         key, topics = known.key or self.key, self.topics
         if self.revision == known.revision:
@@ -215,32 +217,33 @@ def next_revision(revision: int) -> int:
 
 
 def is_newer(revision: int, other: int) -> bool:
-    """Tell whether ``revision`` replaces ``other``: less than half way around ahead, and some."""
+    """Return true if ``revision`` replaces ``other``: it is less than half way around ahead."""
     return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server of the view."""
+    """A server of the view, as it describes itself."""
 
     id: int
     nonce: int
-    """Drawn at boot, so that a restarted server is another one; 0 for plain SphTP servers."""
+    """Drawn when the server starts, so that a restarted server is another one; 0 for plain SphTP.
+    """
     address: ServerAddress | None
-    """None when it cannot be dialled: plain SphTP does not tell, and later schemes are unknown."""
+    """The address to dial; None for plain SphTP servers and unknown schemes."""
     state: MemberState = MemberState.ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The servers that have to agree: members in the order of their ids."""
+    """The servers that have to agree on ids: members in the order of their ids."""
 
     number: int = 0
     members: tuple[Member, ...] = ()
 
     @property
     def active(self) -> frozenset[int]:
-        """Ids of the members that answer new ids."""
+        """The ids of the members that acknowledge new ids."""
         return frozenset([m.id for m in self.members if m.state is MemberState.ACTIVE])
 
 
@@ -270,22 +273,26 @@ class Peer:
 
     id: int
     packed: bytes = field(repr=False)
-    """Its data as msgpack; empty at first, for data come a moment later."""
+    """The peer's data as msgpack; empty at first, for data come a moment later."""
     addresses: tuple[Address, ...]
     """The addresses at which its channels may be dialled."""
     nonce: int
     """A number that distinguishes this holder of the id from earlier and later ones."""
     key: bytes = b""
-    """Its public key, 32 bytes; nothing when it told none."""
+    """The peer's public key, 32 bytes; empty if it has none."""
     topics: tuple[str, ...] = ()
-    """The topics of its sources. Like ``data``, they come a moment after the peer itself."""
+    """The topics of the peer's sources. Like ``data``, they come a moment after the peer itself."""
     _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        addresses = ", ".join(f"{host}:{port}" for host, port in self.addresses)
+        return f"<Peer {self.id:#010x} at {addresses or 'no address'}, data {brief(self.data)}>"
 
     @property
     def data(self) -> Any:
-        """Its data, unpacked; None when there are none, or none that are msgpack.
+        """The peer's data, unpacked; None if it has none, or none that are msgpack.
 
-        It comes a moment after the peer itself, so it is None at first.
+        Data come a moment after the peer itself, so they are None at first.
         """
         # Whoever changes its data a hundred times a second costs those who do not look nothing.
         if not self._unpacked:
@@ -294,7 +301,7 @@ class Peer:
 
     @classmethod
     def from_record(cls, record: PeerRecord) -> Self:
-        """Read a record of the roster."""
+        """Return the peer of a record."""
         addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
         return cls(record.id, record.data, addresses, record.nonce, record.key, record.topics)
 
@@ -307,7 +314,7 @@ def _decode(data: bytes) -> Any:
 
 
 class KnownPeers(Mapping[int, Peer]):
-    """Peers by id: a view of their records, as they are at any time."""
+    """The peers by id: a live view of their records."""
 
     def __init__(self, records: Mapping[int, PeerRecord]) -> None:
         self._records = records

@@ -1,8 +1,13 @@
-"""What a server does with what clients say (seed, steps 6 to 8), and servers about clients.
+"""The server's registrations: which ids are held, and what each message of a client means.
 
-``Registrations`` holds who is registered and who told of it, and has each change told to clients,
-servers and the application. ``ClientAdmission`` answers clients. ``Replication`` keeps the lists of
-all servers equal: by news at once, by snapshots when news were lost.
+A NACK is decided here, and nowhere else. ``ClientAdmission`` decides the answer to each message of
+a client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a
+conflict between two servers, each of which had registered another holder of one id. ``Outbox``
+sends both.
+
+``Registrations`` holds the registered clients and their sponsors. It reports each change to
+clients, servers and the application. ``Replication`` keeps the lists of all servers equal: by news
+at once, and by snapshots when news were lost.
 """
 
 from collections import deque
@@ -30,27 +35,28 @@ from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
-from sphtp.core.control.registry import Claim, Registry
+from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason
 
 ITSELF = 0
-"""The sponsor of a client that this server has heard itself."""
+"""The sponsor of a client that this server hears itself."""
 
 
-class Standing(Enum):
-    """How far a registered client has got."""
+class RegistrationStage(Enum):
+    """The stage of a registration."""
 
     ANNOUNCING = "it may not have heard all acknowledgements yet"
     SETTLED = "it has sent a normal heartbeat"
 
 
 class Registrations:
-    """Registrations with their sponsors: who told us, the client itself or another server.
+    """Registered clients with their sponsors: the client itself, or the server that vouches for it.
 
-    Clients heard here expire here. One known from another server lives as long as that one says.
+    A client that this server hears expires here. A client known from another server lives until
+    that server says otherwise.
     """
 
     def __init__(self, registry: Registry, outbox: Outbox, events: deque[ServerEvent]) -> None:
@@ -58,31 +64,31 @@ class Registrations:
         self._outbox = outbox
         self._events = events
         self._sponsors: dict[int, int] = {}
-        self._standings: dict[int, Standing] = {}
+        self._stages: dict[int, RegistrationStage] = {}
 
-    def standing(self, client: int) -> Standing:
-        """Return how far a registered client has got."""
-        return self._standings.get(client, Standing.ANNOUNCING)
+    def stage(self, client: int) -> RegistrationStage:
+        """Return the stage of a client's registration."""
+        return self._stages.get(client, RegistrationStage.ANNOUNCING)
 
     def sponsor(self, client: int) -> int:
-        """Return who told us about a client."""
+        """Return the sponsor of a client."""
         return self._sponsors.get(client, ITSELF)
 
     def sponsored_by(self, server: int) -> list[int]:
-        """Return the clients that only this server told us about."""
+        """Return the clients whose sponsor is this server."""
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
-        """Register a client; tell whether the registry let it in."""
-        claim = self.registry.create(now, record)
-        if claim not in (Claim.FREE, Claim.RESERVED):
+        """Register a client. Return true if the registry accepted it."""
+        availability = self.registry.create(now, record)
+        if availability not in (IdAvailability.FREE, IdAvailability.RESERVED):
             return False
         self._watch(now, record.id, sponsor)
         self._announce(record, PeerEntered(Peer.from_record(record)))
         return True
 
     def hear(self, now: float, client: int) -> None:
-        """Note that a registered client spoke to this server."""
+        """Note that a registered client sent a message to this server."""
         self._watch(now, client, ITSELF)
 
     def doubt(self, now: float, client: int, wait: float) -> None:
@@ -90,35 +96,35 @@ class Registrations:
         if self.registry.doubt(now, client, wait):
             self._events.append(PeerSuspected(client))
 
-    def settle(self, client: int) -> None:
+    def note_normal_heartbeat(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
-        self._standings[client] = Standing.SETTLED
+        self._stages[client] = RegistrationStage.SETTLED
 
     def entrust(self, now: float, client: int, sponsor: int) -> None:
-        """Let another server watch over a client, unless it speaks to this one itself."""
+        """Make another server the sponsor of a client that this server does not hear itself."""
         if self.sponsor(client) != ITSELF:
             self._watch(now, client, sponsor)
 
     def change(self, record: PeerRecord) -> None:
-        """Replace what is told about a registered client."""
+        """Replace the record of a registered client."""
         self.registry.replace(record)
         self._announce(record, PeerChanged(Peer.from_record(record)))
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
-        """Give an id to another holder."""
+        """Replace the holder of an id by another one."""
         old = self.registry.records[record.id]
         self.registry.replace(record)
-        self._standings.pop(record.id, None)
+        self._stages.pop(record.id, None)
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
         self._announce(record, PeerEntered(Peer.from_record(record)))
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
-        """De-register a client and delete its data (seed, step 11)."""
+        """De-register a client and delete its data (SphTP, step 11)."""
         record = self.registry.release(now, client, reason)
         self._sponsors.pop(client, None)
-        self._standings.pop(client, None)
+        self._stages.pop(client, None)
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
             self._outbox.depart(gone, tell_servers=tell_servers)
@@ -132,10 +138,10 @@ class Registrations:
             self.hear(now, client)
 
     def handle_timeout(self, now: float) -> None:
-        """Suspect and de-register whom this server has not heard."""
+        """Suspect and de-register clients that fell silent."""
         for client in self.registry.take_suspects(now):
             self._events.append(PeerSuspected(client))
-        for client in self.registry.take_expired(now):
+        for client in self.registry.take_expired_ids(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
 
     def _watch(self, now: float, client: int, sponsor: int) -> None:
@@ -154,25 +160,27 @@ class Registrations:
 
 
 _ANNOUNCED = {
-    Claim.FREE: ServerSignal.ANNOUNCED_NEW,
-    Claim.RESERVED: ServerSignal.ANNOUNCED_NEW,
-    Claim.HELD: ServerSignal.ANNOUNCED_HELD,
-    Claim.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
+    IdAvailability.FREE: ServerSignal.ANNOUNCED_NEW,
+    IdAvailability.RESERVED: ServerSignal.ANNOUNCED_NEW,
+    IdAvailability.HELD: ServerSignal.ANNOUNCED_HELD,
+    IdAvailability.TAKEN: ServerSignal.ANNOUNCED_TAKEN,
 }
 
 _ANNOUNCED_PLAINLY = {
-    Standing.ANNOUNCING: ServerSignal.ANNOUNCED_HELD,
-    Standing.SETTLED: ServerSignal.ANNOUNCED_TAKEN,
+    RegistrationStage.ANNOUNCING: ServerSignal.ANNOUNCED_HELD,
+    RegistrationStage.SETTLED: ServerSignal.ANNOUNCED_TAKEN,
 }
 
 
 class ClientAdmission:
-    """Answers clients. With ``asks`` the application has the last word on who may register.
+    """Answers clients. With ``asks`` the application decides which clients may register.
 
-    A NACK says why not: VERSION of another protocol, FULL at ``max_clients``, DENIED by the
-    application (``register``); CONFLICT where another client holds the id (``refuse``); UNKNOWN to
-    a heartbeat of an id that nobody announced here (``refuse_unknown``), and STALE_DATA where a
-    heartbeat tells of data that did not arrive (``refresh``).
+    A NACK has one of these reasons: VERSION for another protocol version, FULL at ``max_clients``,
+    DENIED by the application (all three in ``register`` and what it calls); CONFLICT if another
+    client holds the id (``refuse``, ``judge``); UNKNOWN for a heartbeat of an id that nobody
+    announced here (``refuse_unknown``); STALE_DATA for a heartbeat with the revision of data that
+    did not arrive (``refresh``). ``Replication`` sends CONFLICT, too, when two servers registered
+    one id.
     """
 
     def __init__(
@@ -196,16 +204,16 @@ class ClientAdmission:
         self._unjudged: deque[PeerRecord] = deque()
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
-        """Tell what an announcement means."""
-        claim = self._registry.claim(now, message.id, message.nonce)
+        """Return the signal that an ANNOUNCE means to the server's table."""
+        availability = self._registry.availability(now, message.id, message.nonce)
         # Without nonces nobody can tell a retry from a second client: the id counts as the same
         # client's until it switches to normal heartbeats.
-        if claim is Claim.HELD and message.nonce == NO_NONCE:
-            return _ANNOUNCED_PLAINLY[self._ledger.standing(message.id)]
-        return _ANNOUNCED[claim]
+        if availability is IdAvailability.HELD and message.nonce == NO_NONCE:
+            return _ANNOUNCED_PLAINLY[self._ledger.stage(message.id)]
+        return _ANNOUNCED[availability]
 
     def believes(self, message: Announce) -> bool:
-        """Tell whether an announcement may be the holder's, who has one key for good; count it."""
+        """Return true if an ANNOUNCE may be the holder's, which keeps its key; count it if not."""
         record = self._records.get(message.id)
         known = record.key if record is not None and record.nonce == message.nonce else b""
         if not known or message.key in (b"", known):
@@ -214,7 +222,7 @@ class ClientAdmission:
         return False
 
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
-        """Tell what a client's heartbeat means."""
+        """Return the signal that a client's HEARTBEAT means to the server's table."""
         record = self._records.get(message.id)
         if record is None:
             return ServerSignal.HEARTBEAT_UNKNOWN
@@ -223,19 +231,19 @@ class ClientAdmission:
         return ServerSignal.HEARTBEAT_FOREIGN
 
     def is_holder(self, holder: Holder) -> bool:
-        """Tell whether somebody is the registered holder of an id."""
+        """Return true if this is the registered holder of its id."""
         record = self._records.get(holder.id)
         return record is not None and record.nonce == holder.nonce
 
     def holds(self, message: Leave | ClientData | Lookup | ClientUser) -> bool:
-        """Tell whether the sender is the registered holder of its id; count it if not."""
+        """Return true if the sender is the registered holder of its id; count it if not."""
         if self.is_holder(Holder(message.id, message.nonce)):
             return True
         self._counters.add(Count.NOT_REGISTERED)
         return False
 
     def register(self, now: float, message: Announce) -> None:
-        """Register a new id, or say why not; where the application is asked, it is asked first."""
+        """Register a new id, or send a NACK. With ``asks``, ask the application first."""
         holder = Holder(message.id, message.nonce)
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
@@ -246,22 +254,24 @@ class ClientAdmission:
             self._unjudged.append(_as_announced(message))
 
     def poll_applicant(self) -> PeerRecord | None:
-        """Return the next client that the application has to judge, or None."""
+        """Return the next client that the application has to decide on, or None."""
         return self._unjudged.popleft() if self._unjudged else None
 
     def judge(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
-        """Register a client that the application has judged, or refuse it."""
+        """Register a client that the application has decided on, or send a NACK."""
         holder = Holder(record.id, record.nonce)
         message = self._applicants.pop(holder, None)
         if message is None:
             return
-        claim = self._registry.claim(now, record.id, record.nonce)
+        availability = self._registry.availability(now, record.id, record.nonce)
         if not is_admitted:
             self._counters.add(Count.DENIED)
             self._outbox.nack(holder, Reason.DENIED)
-        elif claim is Claim.TAKEN:  # by one that applied for the same id, and was judged first
+        elif (
+            availability is IdAvailability.TAKEN
+        ):  # by one that applied for the same id, and was judged first
             self._outbox.nack(holder, Reason.CONFLICT)
-        elif claim is Claim.HELD:  # by itself: another server was faster
+        elif availability is IdAvailability.HELD:  # by itself: another server was faster
             self.acknowledge(now, message)
         else:
             self._enter(now, message)
@@ -275,8 +285,8 @@ class ClientAdmission:
             self._outbox.ack(holder)
 
     def register_reserved(self, now: float, message: Announce) -> None:
-        """Register an id only when this client was heard using it."""
-        if self._registry.claim(now, message.id, message.nonce) is Claim.RESERVED:
+        """Register an id only if it is reserved for this client."""
+        if self._registry.availability(now, message.id, message.nonce) is IdAvailability.RESERVED:
             self.register(now, message)
 
     def acknowledge(self, now: float, message: Announce) -> None:
@@ -289,33 +299,33 @@ class ClientAdmission:
         self._outbox.ack(Holder(message.id, message.nonce))
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:
-        """Refuse an id that another client holds."""
+        """Send NACK(CONFLICT): another client holds the id."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.CONFLICT)
 
     def refuse_unknown(self, _: float, message: Heartbeat) -> None:
-        """Ask for an announcement."""
+        """Send NACK(UNKNOWN), which asks for an announcement."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.UNKNOWN)
 
     def reserve(self, now: float, message: Heartbeat) -> None:
-        """Keep an id for the client that uses it."""
-        if self._registry.claim(now, message.id, message.nonce) is not Claim.TAKEN:
+        """Reserve an id for the client that uses it."""
+        if self._registry.availability(now, message.id, message.nonce) is not IdAvailability.TAKEN:
             self._registry.reserve(now, message.id, message.nonce)
 
     def refresh(self, now: float, message: Heartbeat) -> None:
-        """Note that a registered client is alive; ask for its data when ours is not the last."""
+        """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
         self._ledger.hear(now, message.id)
-        self._ledger.settle(message.id)
+        self._ledger.note_normal_heartbeat(message.id)
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
 
     def on_leave(self, now: float, message: Leave) -> None:
-        """De-register a client that gives its id up."""
+        """De-register a client that gives up its id."""
         if self.holds(message):
             self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
 
     def on_data(self, now: float, message: ClientData) -> None:
-        """Take a client's initial simulation data and topics."""
+        """Store a client's initial simulation data and topics."""
         if not self.holds(message):
             return
         self._ledger.hear(now, message.id)
@@ -331,7 +341,7 @@ class ClientAdmission:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
-        """Tell a client about one peer, or all."""
+        """Send a client one peer, or all of them."""
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
             return
         self._ledger.hear(now, message.id)
@@ -355,7 +365,7 @@ def _as_told(message: ClientData, record: PeerRecord) -> PeerRecord:
 
 
 _PATIENCE = 2
-"""Heartbeats during which another server's list may differ before it is asked for."""
+"""The heartbeats during which another server's list may differ before this one asks for it."""
 
 
 class Replication:
@@ -373,18 +383,18 @@ class Replication:
         self._asked: dict[int, float] = {}
 
     def on_registered(self, now: float, message: Registered) -> None:
-        """Take clients that another server registered."""
+        """Add clients that another server registered."""
         for record in message.records:
             self._adopt(now, message.sender, record)
 
     def on_released(self, now: float, message: Released) -> None:
-        """Drop clients that left, and those that were only known from the sender."""
+        """Remove clients that left, and those that only the sender knew."""
         for gone in message.gone:
             if self._believes(message.sender, gone):
                 self._ledger.release(now, gone.id, gone.reason, tell_servers=False)
 
     def on_snapshot(self, now: float, message: Snapshot) -> bool:
-        """Take a part of another server's list; tell whether it is complete now."""
+        """Take a part of another server's list. Return true if the list is complete now."""
         assembly = self._snapshots.setdefault(message.sender, Assembly())
         whole = assembly.add(message.part, [record.id for record in message.records])
         if whole is not None:
@@ -399,7 +409,7 @@ class Replication:
         return whole is not None
 
     def compare(self, now: float, server: int, digest: Digest) -> None:
-        """Ask a server for its list when it differs from ours for more than two heartbeats."""
+        """Ask a server for its list if it has differed for more than two heartbeats."""
         if digest == self._ledger.registry.digest:
             self._differing.pop(server, None)
             return
@@ -427,7 +437,7 @@ class Replication:
             if is_newer(record.revision, held.revision) or (sponsored and record != held):
                 self._ledger.change(record)
         else:
-            self._settle(now, server, held, record)
+            self._resolve_conflict(now, server, held, record)
 
     def _take_in(self, now: float, server: int, record: PeerRecord) -> None:
         if self._ledger.registry.is_full:
@@ -435,8 +445,10 @@ class Replication:
         elif not self._ledger.enter(now, record, server):
             self._counters.add(Count.STALE_NONCE)
 
-    def _settle(self, now: float, server: int, held: PeerRecord, told: PeerRecord) -> None:
-        """Two holders: the lower nonce keeps the id, on every server alike."""
+    def _resolve_conflict(
+        self, now: float, server: int, held: PeerRecord, told: PeerRecord
+    ) -> None:
+        """Resolve a conflict: the holder with the lower nonce keeps the id, on every server."""
         loser = max(held, told, key=lambda record: record.nonce)
         self._outbox.nack(Holder(loser.id, loser.nonce), Reason.CONFLICT)
         if loser is held:

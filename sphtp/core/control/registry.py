@@ -1,4 +1,7 @@
-"""Ids that nobody holds but that not everybody may have: released, or seen in use."""
+"""Registries: the registered ids, the reserved ids, and the expiry of both.
+
+A reserved id has no holder, but not every client may have it: it was released, or seen in use.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,19 +19,19 @@ from sphtp.core.timers import ExpiringDict
 
 @dataclass(frozen=True, slots=True)
 class ReservedId:
-    """The last holder of an id."""
+    """A reservation: the last holder of an id, and why it no longer holds it."""
 
     nonce: int
     reason: Reason | None
-    """Why it was released; None when it was only seen in use."""
+    """The reason of its release; None if the id was only seen in use."""
 
     def admits(self, nonce: int) -> bool:
-        """Tell whether this holder may have the id: the last one, unless it gave the id up."""
+        """Return true if this holder may have the id: the last holder, unless it gave the id up."""
         return nonce == self.nonce and self.reason is not Reason.LEFT
 
 
 class ReservedIds:
-    """Keeps an id from others for one expiry, so that late messages find no wrong holder."""
+    """Reserves ids for one expiry, so that late messages do not reach a wrong holder."""
 
     __slots__ = ("_period", "_reserved")
 
@@ -37,17 +40,17 @@ class ReservedIds:
         self._reserved = ExpiringDict[int, ReservedId](capacity)
 
     def put(self, now: float, number: int, nonce: int, reason: Reason | None) -> None:
-        """Keep ``number`` for ``nonce``; when there is no room, the oldest id is free again."""
+        """Reserve ``number`` for ``nonce``. If there is no room, the oldest reservation ends."""
         self._reserved.take_expired(now)
         self._reserved.put(number, ReservedId(nonce, reason), now + self._period)
 
     def find(self, now: float, number: int) -> ReservedId | None:
-        """Return the reserved of this id while it is kept."""
+        """Return the reservation of an id; None if there is none."""
         self._reserved.take_expired(now)
         return self._reserved.get(number)
 
     def remove(self, number: int) -> None:
-        """Free this id."""
+        """End the reservation of an id."""
         self._reserved.pop(number)
 
     def __len__(self) -> int:
@@ -57,8 +60,8 @@ class ReservedIds:
         return iter(self._reserved)
 
 
-class Claim(Enum):
-    """What a registry says to someone who wants an id."""
+class IdAvailability(Enum):
+    """The availability of an id to a client that wants it."""
 
     FREE = "nobody holds it"
     RESERVED = "it is kept for this very holder"
@@ -67,70 +70,70 @@ class Claim(Enum):
 
 
 class Registry(Protocol):
-    """Registrations, with the time at which each holder was last heard."""
+    """The interface of a registry: registrations, and the expiry of each."""
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id, as they are at any time: a view, which may be kept."""
+        """All registrations by id: a live view."""
         ...
 
     @property
     def first_hand(self) -> list[PeerRecord]:
-        """The registrations that expire here, because nobody else watches over them."""
+        """The registrations that expire here, because no other server vouches for them."""
         ...
 
     @property
     def digest(self) -> Digest:
-        """A fingerprint of all registrations."""
+        """The digest of all registrations."""
         ...
 
     @property
     def is_full(self) -> bool:
-        """No further id can be registered."""
+        """True if no further id can be registered."""
         ...
 
-    def claim(self, now: float, number: int, nonce: int) -> Claim:
-        """Tell how an id stands for this holder, without changing anything."""
+    def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
+        """Return the availability of an id to this holder. Nothing changes."""
         ...
 
-    def create(self, now: float, record: PeerRecord) -> Claim:
-        """Register an id that is FREE or RESERVED; return how it stood before."""
+    def create(self, now: float, record: PeerRecord) -> IdAvailability:
+        """Register an id that is FREE or RESERVED. Return its availability before."""
         ...
 
     def replace(self, record: PeerRecord) -> None:
-        """Change what is told about a holder that is registered."""
+        """Replace the record of a registered holder."""
         ...
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that the holder was heard, and expire it when it is not heard again."""
+        """Note that the holder was heard, and start its expiry again."""
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
+        """Expire the holder unless it is heard within ``wait``. Return true if that is new."""
         ...
 
     def rely(self, number: int) -> None:
-        """Let someone else watch over the holder: it does not expire here."""
+        """Stop the expiry of a holder: another server vouches for it."""
         ...
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register, delete what is told about the holder, and keep the id for one expiry."""
+        """De-register a holder, delete its record, and reserve its id for one expiry."""
         ...
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
-        """Keep an id for a holder that is not registered yet."""
+        """Reserve an id for a holder that is not registered yet."""
         ...
 
-    def forgive(self, lag: float) -> None:
-        """Postpone every expiry."""
+    def postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
         ...
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids silent for half the expiry, each once."""
+        """Return the ids that were silent for half the expiry, each once."""
         ...
 
-    def take_expired(self, now: float) -> list[int]:
-        """Return the ids silent for all the expiry; the caller releases them."""
+    def take_expired_ids(self, now: float) -> list[int]:
+        """Return the ids that were silent for the whole expiry. The caller releases them."""
         ...
 
     def next_due(self) -> float | None:
@@ -139,11 +142,11 @@ class Registry(Protocol):
 
 
 class MemoryRegistry:
-    """A ``Registry`` of one process."""
+    """A ``Registry`` in the memory of one process."""
 
     def __init__(self, expiry: float, capacity: int) -> None:
         self.reserved = ReservedIds(expiry, capacity)
-        """The ids that are kept from others."""
+        """The reserved ids."""
         self._capacity = capacity
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
@@ -151,62 +154,62 @@ class MemoryRegistry:
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id."""
+        """All registrations by id: a live view."""
         return MappingProxyType(self._records)
 
     @property
     def first_hand(self) -> list[PeerRecord]:
-        """The registrations that expire here, because nobody else watches over them."""
+        """The registrations that expire here, because no other server vouches for them."""
         return [record for number, record in self._records.items() if number in self._liveness]
 
     @property
     def digest(self) -> Digest:
-        """A fingerprint of all registrations."""
+        """The digest of all registrations."""
         return self._prints.digest
 
     @property
     def is_full(self) -> bool:
-        """No further id can be registered."""
+        """True if no further id can be registered."""
         return len(self._records) >= self._capacity
 
-    def claim(self, now: float, number: int, nonce: int) -> Claim:
-        """Tell how an id stands for this holder, without changing anything."""
+    def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
+        """Return the availability of an id to this holder. Nothing changes."""
         held = self._records.get(number)
         if held is not None:
-            return Claim.HELD if held.nonce == nonce else Claim.TAKEN
+            return IdAvailability.HELD if held.nonce == nonce else IdAvailability.TAKEN
         reserved = self.reserved.find(now, number)
         if reserved is None:
-            return Claim.FREE
-        return Claim.RESERVED if reserved.admits(nonce) else Claim.TAKEN
+            return IdAvailability.FREE
+        return IdAvailability.RESERVED if reserved.admits(nonce) else IdAvailability.TAKEN
 
-    def create(self, now: float, record: PeerRecord) -> Claim:
-        """Register an id that is FREE or RESERVED; return how it stood before."""
-        claim = self.claim(now, record.id, record.nonce)
-        if claim in (Claim.FREE, Claim.RESERVED):
+    def create(self, now: float, record: PeerRecord) -> IdAvailability:
+        """Register an id that is FREE or RESERVED. Return its availability before."""
+        availability = self.availability(now, record.id, record.nonce)
+        if availability in (IdAvailability.FREE, IdAvailability.RESERVED):
             self.reserved.remove(record.id)
             self._records[record.id] = record
             self._prints.put(record)
-        return claim
+        return availability
 
     def replace(self, record: PeerRecord) -> None:
-        """Change what is told about a holder that is registered."""
+        """Replace the record of a registered holder."""
         self._records[record.id] = record
         self._prints.put(record)
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that the holder was heard, and expire it when it is not heard again."""
+        """Note that the holder was heard, and start its expiry again."""
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``; tell whether that is news."""
+        """Expire the holder unless it is heard within ``wait``. Return true if that is new."""
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
-        """Let someone else watch over the holder: it does not expire here."""
+        """Stop the expiry of a holder: another server vouches for it."""
         self._liveness.forget(number)
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register, delete what is told about the holder, and keep the id for one expiry."""
+        """De-register a holder, delete its record, and reserve its id for one expiry."""
         record = self._records.pop(number, None)
         self._liveness.forget(number)
         self._prints.drop(number)
@@ -215,19 +218,19 @@ class MemoryRegistry:
         return record
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
-        """Keep an id for a holder that is not registered yet."""
+        """Reserve an id for a holder that is not registered yet."""
         self.reserved.put(now, number, nonce, None)
 
-    def forgive(self, lag: float) -> None:
-        """Postpone every expiry."""
-        self._liveness.forgive(lag)
+    def postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
+        self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids silent for half the expiry, each once."""
+        """Return the ids that were silent for half the expiry, each once."""
         return self._liveness.take_suspects(now)
 
-    def take_expired(self, now: float) -> list[int]:
-        """Return the ids silent for all the expiry; the caller releases them."""
+    def take_expired_ids(self, now: float) -> list[int]:
+        """Return the ids that were silent for the whole expiry. The caller releases them."""
         return self._liveness.take_expired(now)
 
     def next_due(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The server of the control plane: runs the table, and shares the work out."""
+"""The server of the control plane: it runs the table, and dispatches actions to its parts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +63,7 @@ def describe(
     ledger: Registrations,
     counters: ControlCounters,
 ) -> dict[str, Any]:
-    """Return a document ready for JSON."""
+    """Return the status of a server, ready for JSON."""
     return {
         "id": number,
         "state": state.value,
@@ -104,10 +104,9 @@ _DEFAULT_LIMITS = ServerLimits()
 class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     """One server: registers ids together with the other servers of its view.
 
-    ``entropy`` decides, ``secrets`` makes nonces; ``registry`` replaces the one in memory. With
-    ``asks_admission`` a client is registered when ``handle_admission`` says so of one that
-    ``poll_applicant`` has returned. Raises ``SettingsError`` when others could not dial
-    ``address``.
+    ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``registry`` replaces the one in
+    memory. With ``asks_admission`` the application decides on each client that ``poll_applicant``
+    returns, by ``handle_admission``. Raises ``SettingsError`` if others cannot dial ``address``.
     """
 
     def __init__(
@@ -160,17 +159,17 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     @property
     def member(self) -> Member:
-        """What this server tells about itself."""
+        """This server as it describes itself."""
         return self._cluster.own
 
     @property
     def view(self) -> ClusterView:
-        """This server and those that it hears."""
+        """The view: this server and the servers that it hears."""
         return self._cluster.view
 
     @property
     def missing(self) -> tuple[ServerAddress, ...]:
-        """Whom this server is to join, as long as it hears no other server at all."""
+        """The servers to join, as long as this server hears no other one."""
         return () if self._cluster.heartbeats else self._joins
 
     @property
@@ -179,11 +178,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return self._registry.records
 
     def status(self) -> dict[str, Any]:
-        """Return what there is to know about this server, ready for JSON."""
+        """Return the status of this server, ready for JSON."""
         return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
 
     def handle_start(self, now: float) -> None:
-        """Begin to send heartbeats (seed, step 1), and find out who holds which id."""
+        """Start the heartbeats (SphTP, step 1), and find out which ids are held."""
         self._now = now
         self._cluster.start()
         self._opens_at = now + self._timers.joining
@@ -193,13 +192,16 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.signal(now, _E.NEW_CLUSTER)
 
     def handle_connected(self, now: float) -> None:
-        """Say hello soon: a bus connection came up. Crowds are greeted together."""
+        """Send a heartbeat soon: a bus connection came up.
+
+        Many connections that come up together get one heartbeat.
+        """
         self._wake(now)
         if self.state not in self._final:
             self.alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
 
     def handle_admission(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
-        """Take the application's word on a client that ``poll_applicant`` has returned."""
+        """Take the application's decision on a client that ``poll_applicant`` has returned."""
         self._wake(now)
         if self.state not in self._final:
             self._admission.judge(now, record, is_admitted=is_admitted)
@@ -209,7 +211,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     ) -> None:
         """Send a command of the application to one client, or with id 0 to all.
 
-        Raises ``StateError`` when they use numbers of the protocol, ``MessageTooLargeError``.
+        Raises ``StateError`` if it uses numbers of the protocol, and ``MessageTooLargeError``.
         """
         self._wake(now)
         check_user_message(command, parameters)
@@ -217,7 +219,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         self._outbox.send(BusAudience.CLIENTS, message.encode())
 
     def stop(self, now: float) -> None:
-        """Say good-bye to clients and servers. Raises ``StateError`` when stopped already."""
+        """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if stopped already."""
         self.signal(now, _E.STOP)
 
     def poll_applicant(self) -> PeerRecord | None:
@@ -225,11 +227,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return self._admission.poll_applicant()
 
     def poll_transmit(self) -> BusMessage | None:
-        """Return the next message, or None; answers of one batch are put together here."""
+        """Return the next message, or None. The answers of one batch become messages here."""
         return self._outbox.poll(self._now)
 
     def poll_bus(self) -> ServerBusCommand | None:
-        """Return the next connection of the extra PUB to make or to undo, or None."""
+        """Return the next ``Dial`` or ``HangUp`` of the extra PUB, or None."""
         return self._cluster.poll_bus()
 
     # What messages mean
@@ -317,15 +319,15 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def _expire(self, now: float) -> None:
-        for server in self._cluster.take_expired(now):
+        for server in self._cluster.drop_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
         if self._joins and self.state is _S.JOINING:
             self._await_company(now)
 
-    def _forgive(self, lag: float) -> None:
-        self._cluster.forgive(lag)
-        self._registry.forgive(lag)
+    def _postpone_expiries(self, lag: float) -> None:
+        self._cluster.postpone_expiries(lag)
+        self._registry.postpone_expiries(lag)
         self.alarms.postpone(_E.WAITED, lag)
         self._opens_at += lag
 
@@ -338,9 +340,10 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
 
     def _await_company(self, now: float) -> None:
-        """Open alone only where no server is to be joined: a typo must not be a second cluster.
+        """Become active alone only if no server is to be joined.
 
-        Where one is heard after the wait is over, it has time to tell what it knows.
+        Otherwise a typo could found a second cluster. A server that is heard after the wait has
+        time to send its list.
         """
         if not self._cluster.heartbeats:
             self.alarms.stop(_E.WAITED)

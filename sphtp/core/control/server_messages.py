@@ -1,4 +1,4 @@
-"""What servers say to clients, and to each other, with a type per command."""
+"""The messages of servers to clients and to each other, with one type for each command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from sphtp.errors import WireError
 
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
-    """A server is alive, and whom it believes to be alive (seed, "Server rules")."""
+    """HEARTBEAT: a server is alive, and sends its view (SphTP, "Server rules")."""
 
     member: Member
     view: ClusterView
@@ -47,13 +47,16 @@ class ServerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class IdAck:
-    """Ids that are registered for these holders (seed, step 8)."""
+    """ACK: ids are registered for these holders (SphTP, step 8)."""
 
     sender: int
     holders: tuple[Holder, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes: to the id itself when it is one, to everybody when they are many."""
+        """Return the bytes.
+
+        One holder gets the message alone; several share a message to everybody.
+        """
         if len(self.holders) == 1:
             holder = self.holders[0]
             return encode(holder.id, self.sender, Command.ACK, *_proof(holder.nonce))
@@ -62,7 +65,7 @@ class IdAck:
 
 @dataclass(frozen=True, slots=True)
 class IdNack:
-    """A refusal of one holder (seed, step 7)."""
+    """NACK: one holder is refused (SphTP, step 7)."""
 
     sender: int
     id: int
@@ -77,7 +80,7 @@ class IdNack:
 
 @dataclass(frozen=True, slots=True)
 class ServerLeave:
-    """A server stops, and need not be waited for."""
+    """LEAVE: a server stops, and nobody need wait for it."""
 
     sender: int
     nonce: int
@@ -89,7 +92,7 @@ class ServerLeave:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Clients that entered or changed; with a part, a piece of the list of all clients."""
+    """PEERS: clients that entered or changed; with a part, a piece of the list of all clients."""
 
     sender: int
     to: int
@@ -117,7 +120,7 @@ class PeersGone:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """A piece of a JSON document about the server."""
+    """STATUS: a piece of a JSON document about the server."""
 
     sender: int
     to: int
@@ -232,12 +235,12 @@ READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
     Command.STATUS: _read_status,
 }
 RECORD_READERS: Mapping[int, Callable[[Message, Known], Peers]] = {Command.PEERS: _read_peers}
-"""Readers of records, some of which may be known already."""
+"""The decoders of messages with records; they take the records that are known already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Clients that entered or changed."""
+    """REGISTERED: clients that entered or changed, from server to server."""
 
     sender: int
     records: tuple[PeerRecord, ...]
@@ -263,7 +266,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """Tell me all clients."""
+    """SNAPSHOT_REQUEST: a server asks another one for all clients."""
 
     sender: int
     to: int
@@ -275,7 +278,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A piece of the list of all clients."""
+    """SNAPSHOT: a piece of the list of all clients, from server to server."""
 
     sender: int
     to: int
@@ -317,4 +320,4 @@ MEMBER_RECORD_READERS: Mapping[int, Callable[[Message, Known], MemberMessage]] =
     Command.REGISTERED: _read_registered,
     Command.SNAPSHOT: _read_snapshot,
 }
-"""Readers of records, some of which may be known already."""
+"""The decoders of messages with records; they take the records that are known already."""

@@ -1,8 +1,8 @@
-"""The servers that are heard: who is alive, which view they have, and whom to be connected to.
+"""The servers that are heard: their liveness, their view, and the connections to them.
 
-Clients and servers both keep such a set, by heartbeats. Both are connected to every server that
-one of them tells of, and both derive a view, the servers that all have to acknowledge: a client the
-one with the highest number, a server its own.
+Clients and servers both keep such a set, by heartbeats. Both connect to every server that one of
+the set names. Both derive a view, the servers that all have to acknowledge an id: a client takes
+the view with the highest number, a server builds its own.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ from sphtp.core.entropy import Entropy, Secrets
 
 
 class ExponentialBackoff:
-    """Lets the first question pass at once, and later ones after rests that double."""
+    """Allows the first request at once, and later ones after rests that double."""
 
     __slots__ = ("_longest", "_not_before", "_rest")
 
@@ -39,7 +39,7 @@ class ExponentialBackoff:
         self._not_before = float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Tell whether to ask now; the next rest begins with the question."""
+        """Return true if a request may be sent now. The next rest begins with it."""
         if now < self._not_before:
             return False
         self._not_before = now + self._rest
@@ -51,9 +51,10 @@ Incarnations = frozenset[tuple[int, int]]
 
 
 def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
-    """Return a client's view: the highest number among living servers; the union when several tie.
+    """Return a client's view: the one with the highest number among living servers.
 
-    What a server tells about itself counts more than what others tell about it.
+    If several tie, it is their union. A server's description of itself counts more than
+    descriptions of it by others.
     """
     top = 0
     for heartbeat in heartbeats:
@@ -89,7 +90,7 @@ class ViewKeeper:
         return self._view
 
     def update(self, own: Member, heartbeats: Collection[ServerHeartbeat]) -> bool:
-        """Look at all members again; tell whether anything changed."""
+        """Rebuild the view from all members. Return true if it changed."""
         members = {own.id: own, **{h.member.id: h.member for h in heartbeats}}
         view = replace(self._view, members=tuple(members[number] for number in sorted(members)))
         if _incarnations(view) != _incarnations(self._view):
@@ -136,7 +137,7 @@ class Dialler:
         self._queue: deque[Dial | HangUp] = deque()
 
     def want(self, addresses: Iterable[ServerAddress | None]) -> None:
-        """Be connected to these and the standing ones, and to no others."""
+        """Connect to these addresses and the standing ones, and disconnect from all others."""
         wanted = {**self._standing, **{a: None for a in addresses if a is not None}}
         if self._own is not None:
             wanted.pop(self._own, None)
@@ -150,22 +151,23 @@ class Dialler:
 
 
 ServerSetEvents = deque[ClientEvent] | deque[ServerEvent]
-"""Where a machine collects what it tells the application."""
+"""The queue in which a machine collects events for the application."""
 
 
 class HeartbeatEffect(NamedTuple):
-    """What a heartbeat changed."""
+    """The effect of a heartbeat on a ``ServerSet``."""
 
     left: Member | None = None
-    """The server that had this id before."""
+    """The server that had this id before, if another one did."""
     is_repeated: bool = False
-    """It says of servers what the one before said."""
+    """True if its view equals that of the server's last heartbeat."""
 
 
 class ServerSet:
     """Living servers with their last heartbeats, at most ``capacity``, and the connections to them.
 
-    ``standing`` addresses are wanted always, ``own`` never. Who enters and who leaves is an event.
+    It always dials the ``standing`` addresses, and never its ``own``. A server that enters or
+    leaves is an event.
     """
 
     def __init__(
@@ -183,17 +185,20 @@ class ServerSet:
         self._events = events
         self._heartbeats: dict[int, ServerHeartbeat] = {}
         self.heartbeats: Mapping[int, ServerHeartbeat] = MappingProxyType(self._heartbeats)
-        """The last heartbeat of each living server, as it is at any time."""
+        """The last heartbeat of each living server: a live view."""
         self._liveness = Liveness(expiry)
         self._dialler = Dialler(standing, own)
 
     @property
     def members(self) -> Mapping[int, Member]:
-        """What each living server tells about itself."""
+        """The living servers by id, as they describe themselves."""
         return {number: heartbeat.member for number, heartbeat in self._heartbeats.items()}
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
-        """Note a heartbeat; None, counted, when there are too many servers to note another one."""
+        """Note a heartbeat and return its effect.
+
+        If there are too many servers, count it and return None.
+        """
         number = heartbeat.member.id
         known = self._heartbeats.get(number)
         if known is None and len(self._heartbeats) >= self._capacity:
@@ -213,7 +218,7 @@ class ServerSet:
         return HeartbeatEffect(is_repeated=is_repeated)
 
     def handle_leave(self, number: int, nonce: int) -> bool:
-        """Drop a server that stops; tell whether it was known."""
+        """Remove a server that stops. Return true if it was known."""
         known = self._heartbeats.get(number)
         if known is None or known.member.nonce != nonce:
             return False
@@ -227,8 +232,8 @@ class ServerSet:
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
-    def take_expired(self, now: float) -> list[int]:
-        """Drop the servers that fell silent; return their ids."""
+    def drop_expired(self, now: float) -> list[int]:
+        """Remove the servers that fell silent. Return their ids."""
         self._liveness.take_suspects(now)
         expired = self._liveness.take_expired(now)
         for number in expired:
@@ -237,27 +242,27 @@ class ServerSet:
         return expired
 
     def connect(self) -> None:
-        """Be connected to all servers that living ones tell of, and to the standing ones."""
+        """Connect to all servers that living ones name, and to the standing ones."""
         addresses: list[ServerAddress | None] = []
         for heartbeat in self._heartbeats.values():
             addresses += [member.address for member in heartbeat.view.members]
         self._dialler.want(addresses)
 
     def poll_bus(self) -> Dial | HangUp | None:
-        """Return the next connection to make or to undo, or None."""
+        """Return the next ``Dial`` or ``HangUp``, or None."""
         return self._dialler.poll()
 
-    def forgive(self, lag: float) -> None:
-        """Postpone every expiry."""
-        self._liveness.forgive(lag)
+    def postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
+        self._liveness.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
-        """Return the time at which somebody may have to be dropped."""
+        """Return the time of the next expiry."""
         return self._liveness.next_due()
 
 
 class Cluster:
-    """The servers seen from one of them: the set of the others, and its own part in the view."""
+    """The other servers, as one server sees them, and its own part in the view."""
 
     def __init__(
         self,
@@ -281,7 +286,7 @@ class Cluster:
             expiry, counters, events, standing=join, own=address, capacity=MAX_MEMBERS - 1
         )
         self.heartbeats = self._servers.heartbeats
-        """The last heartbeat of each other server that is heard, as it is at any time."""
+        """The last heartbeat of each other server that is heard: a live view."""
         self._keeper = ViewKeeper(self.own)
 
     @property
@@ -290,16 +295,16 @@ class Cluster:
         return self._keeper.view
 
     def start(self) -> None:
-        """Connect to the servers that are always wanted."""
+        """Connect to the standing servers."""
         self._servers.connect()
 
     def become(self, state: MemberState) -> None:
-        """Show another state to the others."""
+        """Set the state that this server's heartbeats carry."""
         self.own = replace(self.own, state=state)
         self._update_view()
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
-        """Note another server's heartbeat; None when it is of no use."""
+        """Note another server's heartbeat and return its effect; None if it has none."""
         if heartbeat.member.id == self.own.id:
             self._resolve_clash(now, heartbeat.member)
             return None
@@ -309,33 +314,33 @@ class Cluster:
         return effect
 
     def handle_leave(self, server: int, nonce: int) -> bool:
-        """Drop a server that stops; tell whether it was known."""
+        """Remove a server that stops. Return true if it was known."""
         if not self._servers.handle_leave(server, nonce):
             return False
         self._update_view()
         return True
 
-    def take_expired(self, now: float) -> list[int]:
-        """Drop the servers that fell silent and return their ids."""
-        expired = self._servers.take_expired(now)
+    def drop_expired(self, now: float) -> list[int]:
+        """Remove the servers that fell silent. Return their ids."""
+        expired = self._servers.drop_expired(now)
         if expired:
             self._update_view()
         return expired
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server said something else than a heartbeat."""
+        """Note that a server sent something else than a heartbeat."""
         self._servers.refresh(now, server)
 
-    def forgive(self, lag: float) -> None:
-        """Postpone every expiry."""
-        self._servers.forgive(lag)
+    def postpone_expiries(self, lag: float) -> None:
+        """Postpone every expiry by ``lag`` seconds."""
+        self._servers.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
         return self._servers.next_due()
 
     def poll_bus(self) -> Dial | HangUp | None:
-        """Return the next connection to make or to undo, or None."""
+        """Return the next ``Dial`` or ``HangUp``, or None."""
         return self._servers.poll_bus()
 
     def _update_view(self) -> None:
@@ -344,7 +349,10 @@ class Cluster:
             self._events.append(ViewChanged(self.view))
 
     def _resolve_clash(self, now: float, member: Member) -> None:
-        """Two servers drew one id: both draw again. Hearing oneself is no clash."""
+        """Draw another id if two servers drew the same one; both do.
+
+        A server's own heartbeat, which came back to it, is no clash.
+        """
         self._counters.add(Count.FOREIGN)
         if member.nonce == self.own.nonce or self.own.address is None:
             return

@@ -1,10 +1,10 @@
-"""The server's state machine (seed, "Server FSM"; steps 1, 6 to 8 and 11)."""
+"""The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11)."""
 
 from sphtp.core.fsm import Machine, Name, Row
 
 
 class ServerState(Name):
-    """Whether a server may register ids that are new to it."""
+    """The states of a server. Only an active one registers ids that are new to it."""
 
     JOINING = "joining"
     ACTIVE = "active"
@@ -12,7 +12,7 @@ class ServerState(Name):
 
 
 class ServerSignal(Name):
-    """What happens to a server."""
+    """The inputs of the server's state table."""
 
     NEW_CLUSTER = "this server is told to found a cluster"
     SNAPSHOT_COMPLETE = "an active member told all it knows"
@@ -30,7 +30,7 @@ class ServerSignal(Name):
 
 
 class ServerAction(Name):
-    """What a server does about it."""
+    """The actions of the server's state table."""
 
     HEARTBEAT = "send a heartbeat to clients and servers"
     REGISTER = "register the id, or refuse it when there is no room"
@@ -59,7 +59,7 @@ FROM_CLIENTS = frozenset(
         _E.HEARTBEAT_FOREIGN,
     )
 )
-"""What clients say."""
+"""The signals that are messages of clients."""
 
 _OPEN = (_A.OPEN, _A.TELL_STATE)
 _STOP = (_A.SEND_LEAVE, _A.TELL_STATE)

@@ -1,4 +1,4 @@
-"""What may be chosen of the control plane: periods, and what clients and servers hold at most."""
+"""Settings of the control plane: periods, and limits of clients and servers."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,22 +12,22 @@ from sphtp.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class ControlTimers:
-    """When to speak, and when to stop waiting (seed: "about every second", "a particular time").
+    """The periods of the control plane (SphTP: "about every second", "a particular time").
 
-    ``heartbeat`` and ``expiry`` should be the same at all servers and clients of a cluster.
-    Raises ``SettingsError`` when a period is wrong or contradicts another.
+    ``heartbeat`` and ``expiry`` should be the same at all servers and clients of a cluster. Raises
+    ``SettingsError`` if a period is wrong or contradicts another.
     """
 
     heartbeat: float = 1.0
     """Seconds between two heartbeats, or two announcements."""
     jitter: float = 0.1
-    """Each heartbeat comes up to this share earlier or later, so that crowds fall out of step."""
+    """The share of ``heartbeat`` by which each one is early or late: crowds fall out of step."""
     expiry: float = 10.0
     """Seconds of silence after which a server or a client is given up."""
     announce_deadline: float = 3.0
     """Seconds to wait for every server's answer before trying another id."""
     backoff: float = 1.0
-    """Longest pause, in seconds, between withdrawing an id and announcing the next one."""
+    """The longest pause, in seconds, between withdrawing an id and announcing the next one."""
 
     def __post_init__(self) -> None:
         longest = self.heartbeat * (1 + self.jitter)
@@ -48,16 +48,16 @@ class ControlTimers:
 
     @property
     def reconnect(self) -> float:
-        """Seconds that a client whose connection has ended has to be heard through another one.
+        """The seconds that a client whose connection has ended has to be heard again.
 
-        The bus dials again after 0.1, 0.3, 0.7 and 1.5 s at the latest, and then says hello at
-        once; a plain SphTP client has its next heartbeat to say.
+        The bus dials again after 0.1, 0.3, 0.7 and 1.5 s at the latest, and then the client sends a
+        message at once. A plain SphTP client sends its next heartbeat.
         """
         return max(1.5, 1.5 * self.heartbeat)
 
     @property
     def joining(self) -> float:
-        """Seconds a restarted server waits when nobody gives it a snapshot."""
+        """The seconds that a restarted server waits if it gets no snapshot."""
         return 2 * self.expiry
 
     def next_heartbeat(self, entropy: Entropy) -> float:
@@ -70,62 +70,75 @@ class ControlTimers:
 
 
 MAX_CLIENTS: Final = min(CAPACITY, MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE))
-"""So many are told to a client in one list, whatever their data, and so many it remembers."""
+"""The most clients of a server.
+
+That many fit into one list, whatever their data, and a client remembers that many.
+"""
 
 MAX_ANSWERS: Final = 1 << 20
 MAX_CONNECTIONS: Final = 1 << 20
 
 SPARE_CONNECTIONS: Final = 64
-"""Connections beyond the clients' that a server accepts: other servers, and people who ask."""
+"""The connections that a server accepts beyond its clients': other servers, and status requests."""
 
 MAX_HANDSHAKES: Final = 1 << 16
 MIN_HANDSHAKE_TIMEOUT: Final = 0.01
 MAX_HANDSHAKE_TIMEOUT: Final = 3600
 
 MAX_RATE: Final = 1_000_000
-"""Per second; no server gets near."""
+"""The highest rate, per second. No server gets near."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bounds of one server. Raises ``SettingsError`` when one is wrong."""
+    """The limits of one server. Raises ``SettingsError`` if one is wrong."""
 
     max_clients: int = 4096
-    """Registrations held; the next announcement is refused with the reason FULL."""
+    """The most registrations. The next announcement is refused with the reason FULL."""
     announces_per_second: float = 4096.0
-    """Announcements answered, so many at once and so many per second; others have to come again."""
+    """The announcements answered per second, and at once; clients repeat the others."""
     lookups_per_second: float = 4096.0
     """The same for lookups, whose answers may be whole lists of clients."""
     data_per_second: float = 10.0
-    """Changes of its data or topics that one client may tell, so many at once and so many per
-    second. Others are not taken; the server asks for the last one when the client's next heartbeat
-    shows that it misses it."""
+    """The changes of data or topics taken from one client per second, and at once.
+
+    Others are not taken. When the client's next heartbeat shows that one is missing, the server
+    asks for the latest.
+    """
     max_answers: int = 8192
-    """Answers of one sort that wait for one batch to end; those asked for beyond are not given."""
+    """The most answers of one kind that wait for a batch to end. Further requests get no answer."""
     max_connections: int | None = None
-    """Connections of each of both sockets; more are closed. None is enough for all clients."""
+    """The most connections of each of both sockets.
+
+    Further ones are closed. None suffices for all clients.
+    """
     max_handshakes: int = 1024
-    """Connections of both sockets that have not proved themselves yet; one more costs the network
-    address that has the most of them its oldest one."""
+    """The most connections of both sockets that are not authenticated yet.
+
+    One more closes the oldest one of the network address that has the most.
+    """
     handshake_timeout: float = 10.0
-    """Seconds that a connection has to prove itself: in TLS, in the greeting of the bus, and with a
-    secret by a message that is vouched for. Also for each message that it begins."""
+    """The seconds in which a connection has to authenticate itself.
+
+    It does so in TLS, in the greeting of the bus and, with a secret, by a message with a valid MAC.
+    The same time bounds each message that it begins.
+    """
 
     def __post_init__(self) -> None:
         _check(self, _SERVER_RANGES)
 
     @property
     def connections(self) -> int:
-        """The connections of each socket: two for each client, and some to spare, by default."""
+        """The most connections of each socket: by default two for each client, and a reserve."""
         return self.max_connections or 2 * self.max_clients + SPARE_CONNECTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """Bounds of one client. Raises ``SettingsError`` when one is wrong."""
+    """The limits of one client. Raises ``SettingsError`` if one is wrong."""
 
     max_peers: int = CAPACITY
-    """Peers remembered, whatever servers say; others are not introduced."""
+    """The most peers that are remembered; no others are introduced."""
 
     def __post_init__(self) -> None:
         _check(self, {"max_peers": (1, CAPACITY)})

@@ -1,4 +1,4 @@
-"""The numbers of the wire: commands, parameters, reasons and states (seed, "Message structure")."""
+"""The numbers of the wire: commands, parameters, reasons, states (SphTP, "Message structure")."""
 
 from collections.abc import Container
 from enum import IntEnum
@@ -12,14 +12,14 @@ FEATURES = 0
 """Feature bits of this implementation; none are defined yet, unknown ones are ignored."""
 
 USER_COMMANDS = 0x0100
-"""Commands from here on belong to the application; those below belong to the protocol."""
+"""The first command of the application; lower ones belong to the protocol."""
 
 USER_PARAMETERS = 0x0100
-"""The same for the parameters of the application's commands."""
+"""The first parameter of the application's commands; lower ones belong to the protocol."""
 
 
 class Command(IntEnum):
-    """What a message is. The sender's parity tells whether a server or a client said it."""
+    """The command of a message. The sender's parity says whether it is a server or a client."""
 
     HEARTBEAT = 0x01
     ANNOUNCE = 0x02
@@ -39,7 +39,7 @@ class Command(IntEnum):
 
 
 class DataId(IntEnum):
-    """What a parameter is; ids that a reader does not know are skipped."""
+    """The type of a parameter. A reader skips the ids that it does not know."""
 
     VERSION = 0x01
     FEATURES = 0x02
@@ -68,7 +68,10 @@ class DataId(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why someone said no, or is gone. OTHER stands for all that is not here; nobody sends it."""
+    """The reason of a refusal or a departure.
+
+    A reader takes unknown reasons as OTHER, which nobody sends.
+    """
 
     OTHER = 0
     CONFLICT = 1
@@ -82,9 +85,9 @@ class Reason(IntEnum):
 
 
 class MemberState(IntEnum):
-    """What a server tells about itself: a joining one acknowledges no id that is new to it.
+    """The state of a server in its heartbeats. A joining one acknowledges no id that is new to it.
 
-    States that are not here are read as JOINING: nothing is expected of such a server.
+    A reader takes unknown states as JOINING, and expects nothing of such a server.
     """
 
     JOINING = 1
@@ -117,12 +120,12 @@ def draw_nonce(secrets: Secrets) -> int:
 
 
 def is_server_id(number: int) -> bool:
-    """Tell whether this can be a server's id."""
+    """Return true if this can be a server's id."""
     return number > 1 and number & 1 == 0
 
 
 def is_client_id(number: int) -> bool:
-    """Tell whether this can be a client's id."""
+    """Return true if this can be a client's id."""
     return number > 1 and number & 1 == 1
 
 

@@ -93,14 +93,14 @@ DELIVERY = Machine(
 
 
 MOST_NUMBER: Final = 1 << 63
-"""No source gets so far; half of what the wire carries leaves room to add."""
+"""The highest message number; half of what the wire carries leaves room to add."""
 
 NONE: Final = -1
-"""No number."""
+"""Stands for no number."""
 
 
 class DeliveryPipeline:
-    """Settles each number once, as a message or as lost; holds no more than the settings allow.
+    """Settles each number once, as a message or as lost, and holds no more than the settings allow.
 
     ``duplicates`` counts messages and parts that were settled before, ``refused`` records that
     contradict what is known.
@@ -120,7 +120,9 @@ class DeliveryPipeline:
 
     @property
     def load(self) -> float:
-        """The share of the settings' limits that is in use: of numbers, or of bytes."""
+        """The share of the settings' limits that is in use: of messages or of bytes, whichever is
+        larger.
+        """
         pending = self.pending
         count = self._order.count + self.partial.count + len(pending.gaps) + len(pending.wanted)
         size = self._order.size + self.partial.size
@@ -128,18 +130,19 @@ class DeliveryPipeline:
 
     @property
     def next(self) -> int:
-        """The number of a record that ``take_next`` may be asked to take; or ``NONE``."""
+        """The first number that ``take_next`` takes; ``NONE`` if only ``take`` may be called."""
         return self.pending.top if self.pending.is_settled else NONE
 
     def begin(self, first: int) -> None:
-        """Let the stream begin with ``first``."""
+        """Begin the stream with the message ``first``."""
         self.pending.begin(first)
         self._order.begin(first)
 
     def take_next(self, record: Record, sqn: int) -> bool:
-        """Take a record that begins with ``next``, as almost all do; false where ``take`` has to.
+        """Take a record that begins with ``next``, as almost all do. Return false if ``take`` has
+        to.
 
-        Nothing is missing and nothing waits, but for the parts of that very message.
+        Nothing is missing and nothing waits, except for the parts of that very message.
         """
         if isinstance(record, FragmentRecord):
             return self._take_next_part(record, sqn)
@@ -165,7 +168,7 @@ class DeliveryPipeline:
         return True
 
     def take(self, now: float, record: Record, sqn: int) -> None:
-        """Take what is new of a record that came with datagram ``sqn``."""
+        """Take the new messages of a record that came with datagram ``sqn``."""
         if not self._is_plausible(record):
             return
         if type(record) is RunRecord:
@@ -188,7 +191,7 @@ class DeliveryPipeline:
             self._finish(number, whole, Origin.LIVE)
 
     def take_fetched(self, record: Record, origin: Origin) -> None:
-        """Take what is missing of a record that was fetched."""
+        """Take the missing messages of a record that was fetched."""
         if not self._is_plausible(record):
             return
         if type(record) is RunRecord:
@@ -201,20 +204,20 @@ class DeliveryPipeline:
                 self._finish(record.first, whole, origin)
 
     def drop(self, now: float, record: Record, sqn: int) -> list[Span]:
-        """Drop a record that came and cannot be kept; return what is new of it."""
+        """Drop a record that came and cannot be kept. Return its new numbers."""
         if not self._is_plausible(record):
             return []
         return self.pending.take(now, record.first, record.last, sqn)
 
     def lose(self, span: Span, reason: LossReason) -> None:
-        """Settle missing numbers as lost, whatever parts of them came."""
+        """Settle missing numbers as lost, even those of which parts came."""
         for number in self.partial.within(*span):
             self.partial.remove(number)
-        self.pending.settle(*span)
+        self.pending.mark_settled(*span)
         self._order.put(*span, Loss(*span, reason))
 
     def relieve(self) -> None:
-        """Lose the oldest gap as long as too much is held."""
+        """Give up the oldest gaps until the settings' limits hold."""
         while self.load > 1 and (oldest := self.pending.oldest) is not None:
             self.lose(oldest, LossReason.MAP_OVERFLOW)
 
@@ -228,7 +231,7 @@ class DeliveryPipeline:
             self._order.put(first, last, Batch(first, some, origin))
 
     def _assemble(self, fragment: FragmentRecord) -> bytes | None:
-        """Take a part; return the message when it is whole."""
+        """Take a part of a message. Return the message if it is whole."""
         message = self.partial.add(fragment)
         if message is None:
             self.duplicates += 1
@@ -243,7 +246,7 @@ class DeliveryPipeline:
         self._order.put(number, number, Batch(number, [whole], origin))
 
     def _is_plausible(self, record: Record) -> bool:
-        """True if it does not contradict what came before it."""
+        """True if a record does not contradict earlier ones."""
         if record.last >= MOST_NUMBER:
             is_plausible = False
         elif type(record) is FragmentRecord:
@@ -301,12 +304,12 @@ class DeliveryController:
 
     @property
     def wanted(self) -> RangeSet:
-        """The numbers to fetch from the source's history: to be read, not to be changed."""
+        """The numbers to fetch from the source's history. Read only."""
         return self._pending.wanted
 
     @property
     def is_over(self) -> bool:
-        """True if nothing of the transport counts any more."""
+        """True if nothing from the transport counts any more."""
         return self.state is DeliveryState.DRAINING or self.state is DeliveryState.ENDED
 
     def statistics(self) -> DeliveryStatistics:
@@ -343,12 +346,12 @@ class DeliveryController:
         self._pending.suspect(sqn)
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Take note that datagrams will not come, and why."""
+        """Note that the transport gave datagrams up, and why."""
         if not self.is_over:
             self._pending.handle_given_up(given_up)
 
     def handle_tail(self, now: float, number: int, lead: int) -> None:
-        """Take note that all below ``number`` was sent, with datagrams up to ``lead``."""
+        """Note that all messages below ``number`` were sent, with datagrams up to ``lead``."""
         if self.is_over or not self._pending.top < number < MOST_NUMBER:
             return
         self._next = NONE
@@ -356,8 +359,8 @@ class DeliveryController:
         self._pending.suspect(lead + 1)
         self._pipeline.relieve()
 
-    def settle(self) -> None:
-        """Give up what the transport can no longer bring.
+    def give_up_unrecoverable(self) -> None:
+        """Give up the messages that the transport can no longer bring.
 
         Call this when everything that the transport has was handed on.
         """
@@ -365,14 +368,15 @@ class DeliveryController:
             self._give_up(span, reason)
 
     def handle_timeout(self, now: float) -> None:
-        """Give up what the transport has not brought for a generation interval."""
+        """Give up messages that the transport has not brought for a generation interval."""
         for span, reason in self._pending.expired(now, self._settings.generation):
             self._give_up(span, reason)
 
     def handle_end(self, reason: EndReason, *, fetching: bool) -> None:
-        """Take note that the session is over; ``fetching`` if what is missing may yet be fetched.
+        """Note that the session is over.
 
-        Raises ``StateError`` before ``begin``, and when it is over already.
+        With ``fetching`` the missing messages may yet be fetched. Raises ``StateError`` before
+        ``begin``, and if it is over already.
         """
         self._next = NONE
         self._end_reason = reason
@@ -386,23 +390,23 @@ class DeliveryController:
     # From the history
 
     def begin(self, first: int) -> None:
-        """Deliver the stream from ``first`` on; where that is not before ``live``, from there.
+        """Deliver the stream from ``first`` on, or from ``live`` if that is lower.
 
-        Raises ``StateError`` when it has begun.
+        Raises ``StateError`` if it has begun.
         """
         self.live = min(first, self.live)
         self._step(DeliveryEvent.BEGIN)
         self._progress()
 
     def handle_fetched(self, record: Record) -> None:
-        """Take what was fetched; what is not missing is dropped."""
+        """Take a fetched record. Messages that are not missing are dropped."""
         if record.topic == self.topic:
             self._pipeline.take_fetched(record, self._fetched_as)
             self._pipeline.relieve()
             self._progress()
 
     def handle_not_fetched(self, span: Span, reason: LossReason) -> None:
-        """Take note that numbers cannot be fetched: those of them that are wanted are lost."""
+        """Note that numbers cannot be fetched. Those that are wanted are lost."""
         while missing := self.wanted.within(*span):
             self._pipeline.lose(missing[0], reason)
         self._progress()
@@ -410,7 +414,7 @@ class DeliveryController:
     # To the reader
 
     def poll_item(self) -> Item | None:
-        """Return what is delivered next; None when there is nothing now."""
+        """Return the next item to deliver; None if there is none now."""
         return self._queue.poll()
 
     @property
@@ -425,7 +429,7 @@ class DeliveryController:
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` has something to do, be there traffic or not."""
+        """The time at which ``handle_timeout`` is due, with traffic or without."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 
@@ -457,14 +461,14 @@ class DeliveryController:
         return new
 
     def _give_up(self, span: Span, reason: LossReason) -> None:
-        """Settle what the transport will not bring: the history has it, or its loss is final."""
+        """Settle messages that the transport will not bring: fetch them, or report their loss."""
         if self._fetches:
             self._pending.want(*span)
         else:
             self._pipeline.lose(span, reason)
 
     def _progress(self) -> None:
-        """See whether that was all that was awaited."""
+        """Step the table if nothing more is awaited."""
         if self.state is DeliveryState.CATCHING_UP and not self.wanted:
             self._step(DeliveryEvent.MERGED)
         if self.state is DeliveryState.DRAINING:

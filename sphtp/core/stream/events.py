@@ -1,4 +1,4 @@
-"""Outputs of source, receiver and delivery controller: what came, what is lost, what has ended."""
+"""Outputs of source, receiver and delivery controller: arrivals, losses, and the end."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -72,7 +72,7 @@ class StreamEnd(NamedTuple):
     """The end of a stream: every message below ``next`` was delivered, or its loss told.
 
     Where the source has ``CLOSED``, that is all there was. Else it may have sent messages with
-    ``next`` and higher numbers of which this side has never heard: they are lost, too.
+    ``next`` and higher numbers that this side does not know of: they are lost, too.
     """
 
     reason: EndReason
@@ -80,13 +80,13 @@ class StreamEnd(NamedTuple):
 
 
 class Crybaby(NamedTuple):
-    """A receiver asks for more than its NAK budget; what is over it is left out."""
+    """A receiver asks for more than its NAK budget. Requests beyond it are ignored."""
 
     receiver: int
 
 
 class SourceClosed(NamedTuple):
-    """The session is over; ``unrepaired`` datagrams are not known to be with all receivers."""
+    """The session is over. ``unrepaired`` counts datagrams that some receivers may not have."""
 
     unrepaired: int
 
@@ -95,7 +95,7 @@ SourceEvent = Crybaby | SourceClosed
 
 
 Item = Batch | Loss | StreamEnd
-"""What a reader takes, in its place: messages, what is told in their stead, and the end."""
+"""The items of a reader: messages, losses in their place, and the end."""
 
 ALL_RECEIVERS: Final = 0
 """Stands for all receivers; none has that number."""

@@ -23,17 +23,17 @@ from sphtp.core.timers import earliest
 from sphtp.core.token_bucket import TokenBucket
 
 SHARE: Final = 4
-"""Reports in one window: the source is never kept waiting for a report that is on its way.
+"""The reports in one window: the source never waits for a report that is on its way.
 
-Also session messages in ``patience``, which ask a receiver whose report is awaited: one that reads
-slowly frees a quarter of a window now and then only, and has to be asked whether it reads at all.
+Also the session messages in ``patience``, which ask a receiver for its report. A slow reader frees
+a quarter of a window only now and then, so the source has to ask whether it reads at all.
 """
 
 
 def first_grant(reach: int) -> int:
     """Return how many bytes a source may be ahead of a receiver that has not reported yet.
 
-    ``reach`` is how many it may be ahead at most; 0 for no matter how many.
+    ``reach`` is the most bytes that it may be ahead; 0 sets no limit.
     """
     return max(reach // SHARE, 1) if reach else 0
 
@@ -56,9 +56,9 @@ class ReceiverLag(NamedTuple):
 class SourceReceiver:
     """One receiver, as its source knows it.
 
-    It has everything up to the datagram ``done``. It ``is_busy`` as long as it fetches history, of
-    which the source knows nothing else. Its ``nak_budget`` bounds the datagrams that it may ask
-    for, so that it does not starve the others.
+    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history, which
+    the source sees no other way. Its ``nak_budget`` bounds the datagrams that it may ask for, so
+    that it does not starve the others.
     """
 
     __slots__ = (
@@ -98,28 +98,28 @@ class SourceReceiver:
 
     @property
     def half(self) -> int:
-        """The position at which half of what it can take has been sent."""
+        """The position at which the source has sent half of what the receiver can take."""
         return self.position + (self.limit - self.position) // 2
 
 
 class FlowControl:
-    """The receivers of a source, and the limit that they set it.
+    """The receivers of a source, and the limit that they set.
 
-    ``reach`` is in bytes, as are positions in the transmission window; 0 limits nothing. Each
-    receiver may ask for ``nak_budget`` datagrams a second.
+    ``reach`` and positions in the transmission window are in bytes; a ``reach`` of 0 sets no limit.
+    Each receiver may ask for ``nak_budget`` datagrams a second.
     """
 
     def __init__(
         self, reach: int, patience: float, nak_budget: float, window: TransmissionWindow
     ) -> None:
         self.reach = reach
-        """The bytes by which the source may be ahead."""
+        """The most bytes that the source may be ahead."""
         self.limit: int | None = None
         """The position up to which datagrams may leave; None when nothing limits them."""
         self.left_behind = 0
         """The number of times that a receiver was left behind."""
         self.awaited_since: float | None = None
-        """Since when the report of a receiver that has reported before is awaited."""
+        """The time since which the report of a receiver that has reported before is awaited."""
         self._window = window
         self._patience = patience
         self._nak_budget = nak_budget
@@ -149,7 +149,7 @@ class FlowControl:
         return max(lead - least, 0)
 
     def is_done(self, lead: int) -> bool:
-        """True if all receivers have everything, be it from history, and know the end."""
+        """True if all receivers have everything, if only from history, and know the end."""
         return not self.unrepaired(lead) and not any(
             one.is_busy or not one.knows_end for one in self._receivers.values()
         )
@@ -180,7 +180,7 @@ class FlowControl:
         self._find_limit()
 
     def close(self) -> None:
-        """Wait for no receiver any more, whoever joins."""
+        """Stop waiting for receivers, later ones included."""
         self.reach = 0
         for one in self._receivers.values():
             one.awaited_since = None
@@ -189,7 +189,7 @@ class FlowControl:
     # What limits the source, and for how long
 
     def handle_status(self, now: float, receiver: int, status: StatusMessage) -> None:
-        """Take a receiver's report; one that was left behind counts again when it has caught up."""
+        """Take a receiver's report. One that was left behind counts again once it caught up."""
         one = self._receivers.get(receiver)
         if one is None:
             return
@@ -211,7 +211,7 @@ class FlowControl:
         self._find_limit()
 
     def handle_sent(self, now: float) -> None:
-        """Await the report of each receiver that half of what it can take has been sent to."""
+        """Await a report from each receiver that was sent half of what it can take."""
         position = self._window.position
         if position >= self._half:
             for one in self._followed():
@@ -220,7 +220,7 @@ class FlowControl:
             self._find_limit()
 
     def handle_blocked(self, now: float) -> None:
-        """Await the report of those that block the source."""
+        """Await a report from the receivers that block the source."""
         for one in self._followed():
             if one.awaited_since is None and one.limit == self.limit:
                 one.awaited_since = now
@@ -255,9 +255,9 @@ class FlowControl:
 class StatusReports:
     """Reports when the source asks, or when the receiver can take a quarter of a window more.
 
-    ``reach`` is how many bytes the source may be ahead, 0 for no matter how many; ``burst`` how
-    many the receiver can take at once. Unless it ``knows_lead``, it does not know what the source
-    grants it before the first report.
+    ``reach`` is the most bytes that the source may be ahead, 0 for no limit; ``burst`` is the most
+    bytes that the receiver can take at once. Without ``knows_lead`` the receiver does not know the
+    source's first grant.
     """
 
     __slots__ = ("_burst", "_every", "_is_asked", "_limit", "_reach")
@@ -271,7 +271,7 @@ class StatusReports:
         self._is_asked = False
 
     def ask(self) -> None:
-        """Report next time: the source has sent a session message, which asks for it."""
+        """Report at the next poll: the source has sent a session message, which asks for it."""
         self._is_asked = True
 
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
@@ -294,7 +294,7 @@ class StatusReports:
         is_fetching: bool = False,
         knows_end: bool = False,
     ) -> StatusMessage | None:
-        """Return the report of a receiver that has everything up to ``lead``, if it is time."""
+        """Return the report of a receiver that has all up to ``lead``; None if none is due."""
         if not self._is_asked and not self.is_due(taken, behind_gap, room):
             return None
         self._is_asked = False

@@ -28,7 +28,7 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
+    RequestKey,
     decode_answer_untrusted,
     encode_ask,
     encode_fetch,
@@ -146,7 +146,7 @@ class FetchWindow:
         return self._expiries[0][0] if self._expiries else None
 
     def fill(self, now: float) -> list[Span]:
-        """Return what is to be asked for now; nothing while half of the window is asked for."""
+        """Return the numbers to ask for now: none as long as half of the window is asked for."""
         held = [part for span in self._asked for part in self._wanted.within(*span)]
         self._asked = RangeSet(held)
         number = self._asked.total
@@ -160,14 +160,14 @@ class FetchWindow:
         return spans
 
     def expire(self, now: float) -> list[Span]:
-        """Return what was asked for too long ago."""
+        """Return the numbers that were asked for too long ago."""
         expired = list[Span]()
         while (due := self.next_due) is not None and due <= now:
             expired.append(self._expiries.popleft()[1])
         return expired
 
     def open(self) -> None:
-        """Take nothing as asked for; what was keeps its age."""
+        """Mark all numbers as not asked for. They keep their age."""
         self._asked.clear()
 
     def clear(self) -> None:
@@ -187,11 +187,11 @@ class FetchWindow:
 
 
 MOST_DOUBLED: Final = 10
-"""The intervals that the longest wait takes."""
+"""The longest wait, in intervals."""
 
 
 class HistoryStart(NamedTuple):
-    """The history begins at ``first``; None when that is not known."""
+    """The history begins at ``first``; None if that is unknown."""
 
     first: int | None
 
@@ -233,11 +233,10 @@ class FetchStatistics:
 
 
 class Fetcher:
-    """Late join and off-transport recovery of one topic: fetches what is ``wanted``.
+    """Late join and off-transport recovery of one topic: fetches the numbers in ``wanted``.
 
-    Others change that set; ``update`` looks at it.
-
-    After a ``late_join`` it first asks what there is. Times in seconds.
+    Others change that set; ``update`` looks at it. After a ``late_join`` it first asks for the
+    bounds of the history. Times in seconds.
     """
 
     def __init__(
@@ -269,7 +268,7 @@ class Fetcher:
 
     @property
     def wants_connection(self) -> bool:
-        """True if there should be a connection; one that is not wanted may be closed."""
+        """True if a connection is needed. One that is not needed may be closed."""
         return self.state in _CONNECTED
 
     def statistics(self) -> FetchStatistics:
@@ -306,7 +305,7 @@ class Fetcher:
         self._step(now, FetchEvent.DISCONNECTED)
 
     def handle_frame_untrusted(self, now: float, frame: bytes) -> None:
-        """Take a frame that came over the connection; one that makes no sense is counted."""
+        """Take a frame from the connection. A malformed one is counted."""
         try:
             answer = decode_answer_untrusted(frame)
         except RemoteError:
@@ -318,7 +317,7 @@ class Fetcher:
         self._came += 1
         if isinstance(answer, EndAnswer):
             # What did not come was yet to be sent: it is asked for again after an interval.
-            self._open.discard(answer.question.number)
+            self._open.discard(answer.request_key.number)
             return
         self._tries = 0
         self._alarms.move(FetchEvent.DUE, now + self._settings.fetch_interval)
@@ -332,7 +331,7 @@ class Fetcher:
                 self._outcomes.append(FetchFailure(answer.span, LossReason.GONE))
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Expire requests, and repeat those without an answer."""
         while (event := self._alarms.take(now)) is not None:
             if self._is_hungry:
                 self._step(now, event)
@@ -348,17 +347,17 @@ class Fetcher:
         return self._frames.popleft() if self._frames else None
 
     def poll_outcome(self) -> Outcome | None:
-        """Return what became of what was wanted; None when there is no news."""
+        """Return the next outcome of a request; None if there is none."""
         return self._outcomes.popleft() if self._outcomes else None
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` has something to do."""
+        """The time at which ``handle_timeout`` is due."""
         return earliest(self._alarms.next_due(), self._window.next_due)
 
     # What the source answers
 
     def _is_asked(self, answer: Answer) -> bool:
-        session, topic, number = answer.question
+        session, topic, number = answer.request_key
         is_ours = session == self._session and topic == self._topic
         return is_ours and number in self._open
 
@@ -380,7 +379,7 @@ class Fetcher:
         if not self._late_join:
             self._fetch(now)
         elif not self._open:
-            self._frames.append(encode_ask(AskRequest(self._question())))
+            self._frames.append(encode_ask(AskRequest(self._request_key())))
         if FetchEvent.DUE not in self._alarms.pending():
             self._alarms.set(FetchEvent.DUE, now + self._settings.fetch_interval)
 
@@ -388,13 +387,13 @@ class Fetcher:
         if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
             return
         if spans := self._window.fill(now):
-            self._frames.append(encode_fetch(FetchRequest(self._question(), spans)))
+            self._frames.append(encode_fetch(FetchRequest(self._request_key(), spans)))
 
-    def _question(self) -> Question:
+    def _request_key(self) -> RequestKey:
         self._number = _NUMBER.wrap(self._number + 1)
         self._open.add(self._number)
         self._requests += 1
-        return Question(self._session, self._topic, self._number)
+        return RequestKey(self._session, self._topic, self._number)
 
     def _ask_again(self, _: float) -> None:
         self._window.open()

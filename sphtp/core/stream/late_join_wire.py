@@ -34,7 +34,7 @@ from sphtp.errors import RemoteError, untrusted
 MOST_FRAME: Final = 1 << 18
 """Bytes of a frame without its length, a seal around it included."""
 MOST_REQUESTS: Final = 64
-"""Questions that may wait for their answers; who asks more does not listen."""
+"""The most requests that may wait for their answers. A receiver that sends more is disconnected."""
 MOST_SPANS: Final = 256
 """Ranges in one FETCH."""
 FURTHER: Final = 0xFFFF
@@ -60,8 +60,8 @@ class FetchFrameKind(IntEnum):
     END = 6
 
 
-class Question(NamedTuple):
-    """The session, the topic and the receiver's number of a question."""
+class RequestKey(NamedTuple):
+    """The key of a request: the session, the topic, and a number that the receiver chose."""
 
     session: int
     topic: int
@@ -69,22 +69,22 @@ class Question(NamedTuple):
 
 
 class AskRequest(NamedTuple):
-    """ASK: a question for the bounds of a topic's history."""
+    """ASK: a request for the bounds of a topic's history."""
 
-    question: Question
+    request_key: RequestKey
 
 
 class FetchRequest(NamedTuple):
     """FETCH: a request for messages, in order, and no number twice."""
 
-    question: Question
+    request_key: RequestKey
     spans: Sequence[Span]
 
 
 class InfoAnswer(NamedTuple):
     """INFO: the messages from ``low`` on, below ``next``, are kept."""
 
-    question: Question
+    request_key: RequestKey
     low: int
     next: int
 
@@ -92,21 +92,21 @@ class InfoAnswer(NamedTuple):
 class MessagesAnswer(NamedTuple):
     """MSG: a record of messages that were asked for."""
 
-    question: Question
+    request_key: RequestKey
     record: Record
 
 
 class GoneAnswer(NamedTuple):
     """GONE: messages that are not kept any more."""
 
-    question: Question
+    request_key: RequestKey
     span: Span
 
 
 class EndAnswer(NamedTuple):
     """END: the answer to a request is complete."""
 
-    question: Question
+    request_key: RequestKey
 
 
 Request = AskRequest | FetchRequest
@@ -122,7 +122,7 @@ def prefixed(frame: bytes) -> bytes:
 
 
 class Framing:
-    """Takes frames out of the bytes of a connection, however they are cut."""
+    """Extracts frames from the bytes of a connection, however they are cut."""
 
     __slots__ = ("_buffer",)
 
@@ -130,9 +130,9 @@ class Framing:
         self._buffer = bytearray()
 
     def feed_untrusted(self, data: bytes) -> list[bytes]:
-        """Take bytes; return the frames that are whole.
+        """Take bytes and return the frames that are whole.
 
-        Raises ``RemoteError`` when one is too long: then the connection is of no more use.
+        Raises ``RemoteError`` if one is too long: then the connection is of no more use.
         """
         buffer, frames, start = self._buffer, list[bytes](), 0
         buffer += data
@@ -154,24 +154,26 @@ class Framing:
 
 def encode_ask(ask: AskRequest) -> bytes:
     """Encode ASK."""
-    return _head(FetchFrameKind.ASK, ask.question)
+    return _head(FetchFrameKind.ASK, ask.request_key)
 
 
 def encode_fetch(fetch: FetchRequest) -> bytes:
     """Encode FETCH; spans are no larger than one range of the wire holds."""
     spans = [_SPAN.pack(first, last - first) for first, last in fetch.spans]
-    return _head(FetchFrameKind.FETCH, fetch.question) + _COUNT.pack(len(spans)) + b"".join(spans)
+    return (
+        _head(FetchFrameKind.FETCH, fetch.request_key) + _COUNT.pack(len(spans)) + b"".join(spans)
+    )
 
 
 @untrusted
 def decode_request_untrusted(frame: bytes) -> Request:
-    """Decode what a receiver asks."""
-    kind, question, reader = _open(frame)
+    """Decode a request of a receiver."""
+    kind, request_key, reader = _open(frame)
     if kind == FetchFrameKind.ASK:
         reader.finish()
-        return AskRequest(question)
+        return AskRequest(request_key)
     if kind == FetchFrameKind.FETCH:
-        return FetchRequest(question, _decode_spans(reader))
+        return FetchRequest(request_key, _decode_spans(reader))
     raise RemoteError(f"a receiver asks nothing of kind {kind}")
 
 
@@ -197,63 +199,63 @@ def _decode_spans(reader: Reader) -> list[Span]:
 
 def encode_info(info: InfoAnswer) -> bytes:
     """Encode INFO."""
-    return _head(FetchFrameKind.INFO, info.question) + _PAIR.pack(info.low, info.next)
+    return _head(FetchFrameKind.INFO, info.request_key) + _PAIR.pack(info.low, info.next)
 
 
 def encode_msg(msg: MessagesAnswer) -> bytes:
     """Encode MSG."""
     record = msg.record
     body = encode_run(record) if isinstance(record, RunRecord) else encode_fragment(record)
-    return _head(FetchFrameKind.MSG, msg.question) + body
+    return _head(FetchFrameKind.MSG, msg.request_key) + body
 
 
 def encode_gone(gone: GoneAnswer) -> bytes:
     """Encode GONE."""
-    return _head(FetchFrameKind.GONE, gone.question) + _PAIR.pack(*gone.span)
+    return _head(FetchFrameKind.GONE, gone.request_key) + _PAIR.pack(*gone.span)
 
 
 def encode_done(done: EndAnswer) -> bytes:
     """Encode END."""
-    return _head(FetchFrameKind.END, done.question)
+    return _head(FetchFrameKind.END, done.request_key)
 
 
 @untrusted
 def decode_answer_untrusted(frame: bytes) -> Answer:
-    """Decode what a source answers."""
-    kind, question, reader = _open(frame)
+    """Decode an answer of a source."""
+    kind, request_key, reader = _open(frame)
     if kind not in _ANSWERS:
         raise RemoteError(f"a source answers nothing of kind {kind}")
-    answer = _ANSWERS[kind](question, reader)
+    answer = _ANSWERS[kind](request_key, reader)
     reader.finish()
     return answer
 
 
-def _decode_info(question: Question, reader: Reader) -> InfoAnswer:
+def _decode_info(request_key: RequestKey, reader: Reader) -> InfoAnswer:
     low, after = reader.u64(), reader.u64()
     if low > after:
         raise RemoteError(f"a history from {low} that ends before {after}")
-    return InfoAnswer(question, low, after)
+    return InfoAnswer(request_key, low, after)
 
 
-def _decode_msg(question: Question, reader: Reader) -> MessagesAnswer:
+def _decode_msg(request_key: RequestKey, reader: Reader) -> MessagesAnswer:
     records = decode_records_untrusted(reader.rest())
-    if len(records) != 1 or records[0].topic != question.topic:
+    if len(records) != 1 or records[0].topic != request_key.topic:
         raise RemoteError("a MSG holds one record of the topic that was asked for")
-    return MessagesAnswer(question, records[0])
+    return MessagesAnswer(request_key, records[0])
 
 
-def _decode_gone(question: Question, reader: Reader) -> GoneAnswer:
+def _decode_gone(request_key: RequestKey, reader: Reader) -> GoneAnswer:
     span = Span(reader.u64(), reader.u64())
     if span.size < 1:
         raise RemoteError(f"nothing from {span.first} to {span.last} can be gone")
-    return GoneAnswer(question, span)
+    return GoneAnswer(request_key, span)
 
 
-def _decode_done(question: Question, _: Reader) -> EndAnswer:
-    return EndAnswer(question)
+def _decode_done(request_key: RequestKey, _: Reader) -> EndAnswer:
+    return EndAnswer(request_key)
 
 
-_ANSWERS: Final[dict[int, Callable[[Question, Reader], Answer]]] = {
+_ANSWERS: Final[dict[int, Callable[[RequestKey, Reader], Answer]]] = {
     FetchFrameKind.INFO: _decode_info,
     FetchFrameKind.MSG: _decode_msg,
     FetchFrameKind.GONE: _decode_gone,
@@ -261,11 +263,11 @@ _ANSWERS: Final[dict[int, Callable[[Question, Reader], Answer]]] = {
 }
 
 
-def _head(kind: FetchFrameKind, question: Question) -> bytes:
-    return _HEAD.pack(kind, *question)
+def _head(kind: FetchFrameKind, request_key: RequestKey) -> bytes:
+    return _HEAD.pack(kind, *request_key)
 
 
-def _open(frame: bytes) -> tuple[int, Question, Reader]:
+def _open(frame: bytes) -> tuple[int, RequestKey, Reader]:
     reader = Reader(frame)
-    kind, *question = _HEAD.unpack(reader.take(_HEAD.size))
-    return kind, Question(*question), reader
+    kind, *request_key = _HEAD.unpack(reader.take(_HEAD.size))
+    return kind, RequestKey(*request_key), reader

@@ -111,8 +111,8 @@ GAP = Machine(
 class Gap:
     """A range of missing datagrams that have a past in common.
 
-    ``since`` is when it was found, ``naks`` how many NAKs have named it. ``due`` is when its timer
-    rings, if it runs, or rang (seconds).
+    ``since`` is when it was found, ``naks`` how many NAKs have named it. ``due`` is the time at
+    which its timer fires, or fired (seconds).
     """
 
     __slots__ = ("due", "first", "last", "naks", "since", "state")
@@ -136,7 +136,7 @@ class Gap:
         return self.last - self.first + 1
 
     def cut(self, at: int) -> "Gap":
-        """Keep what is below ``at``; return the rest, without a timer."""
+        """Keep the numbers below ``at``. Return the rest as a gap without a timer."""
         rest = Gap(at, self.last, self.since, self.state)
         rest.naks, rest.due = self.naks, self.due
         self.last = at - 1

@@ -31,7 +31,7 @@ STREAMS: Final = Schema(["sphtp.Streams: version 2"])
 
 KEY_SIZE: Final = 32
 MOST_TEXT: Final = 1000
-"""Bytes of a refusal that are looked at."""
+"""The most bytes of a refusal that are read."""
 
 
 class MemberKind(IntEnum):
@@ -58,7 +58,7 @@ class StreamKey(NamedTuple):
 class Join(NamedTuple):
     """JOIN: a receiver wants a topic.
 
-    One that comes back to a ``session``, 0 for none, has every datagram of it up to ``settled``.
+    A receiver that comes back to a ``session``, 0 for none, has all datagrams up to ``settled``.
     """
 
     topic: str
@@ -67,14 +67,14 @@ class Join(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """WELCOME: what a receiver has to know of the session.
+    """WELCOME: the parameters of the session for a new receiver.
 
-    ``topic`` numbers the topic in the session. The message ``next`` is the first that will be sent
-    as a whole to one who is new; for one who came back it is the first that has not left yet. The
-    source may be ``reach`` bytes ahead, 0 for no matter how many. History
-    is to be had at the TCP port ``history``, 0 for nowhere, at the address that the channel is
-    with. ``group`` and ``port`` are those of a multicast group, empty and 0 for unicast. ``key``
-    and ``receiver_key`` seal the two directions; None and empty in the clear.
+    ``topic`` numbers the topic in the session. The message ``next`` is the first that a new
+    receiver gets as a whole; for a receiver that came back it is the first that has not left yet.
+    The source may be ``reach`` bytes ahead, 0 for no limit. History is to be had at the TCP port
+    ``history``, 0 for nowhere, at the address that the channel is with. ``group`` and ``port`` are
+    those of a multicast group, empty and 0 for unicast. ``key`` and ``receiver_key`` seal the two
+    directions; None and empty in the clear.
     """
 
     session: int
@@ -95,7 +95,7 @@ class Welcome(NamedTuple):
 
 
 class JoinRefused(NamedTuple):
-    """REFUSED: the source takes no more receivers, or has no such topic; why, for a person."""
+    """REFUSED: the source takes no more receivers, or has no such topic; ``why`` says which."""
 
     text: str
 

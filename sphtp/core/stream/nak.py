@@ -152,7 +152,7 @@ class NakGenerator:
 
     @property
     def next_due(self) -> float | None:
-        """The time to come back; there is always one while something is missing."""
+        """The time of the next timer. There is always one while a datagram is missing."""
         if not self.missing:
             return None
         fires = self._timer.next_due()
@@ -217,7 +217,7 @@ class NakGenerator:
         return encode_nak(Nak(cut(RangeSet(gap.span for gap in asked))))
 
     def handle_ncf(self, now: float, ncf: Ncf) -> None:
-        """Suppress NAKs for what an NCF names; give it up where the source repairs no more."""
+        """Suppress NAKs for what an NCF names. Give up what cannot be repaired."""
         settings = self._settings
         if ncf.reason is NcfReason.SHED:
             wait = draw_uniform(self._entropy, settings.suppress)
@@ -239,17 +239,17 @@ class NakGenerator:
     # Giving up
 
     def advance_trail(self, trail: int) -> None:
-        """Give up what is below the trail of the source's transmission window."""
+        """Give up the datagrams below the trail of the source's transmission window."""
         if self.missing and self.missing.oldest.first < trail:
             self._split_at(trail)
             self._lose(self.missing.take_below(trail), GapEvent.BELOW_TRAIL)
 
     def expire(self, now: float) -> None:
-        """Give up what has been missing for a generation interval."""
+        """Give up the datagrams that have been missing for a generation interval."""
         self._lose(self.missing.take_old(now, self._settings.generation), GapEvent.TOO_OLD)
 
     def end(self) -> None:
-        """Give up everything."""
+        """Give up all missing datagrams."""
         self._lose(self.missing.take_oldest(len(self.missing)), GapEvent.SESSION_OVER)
 
     def _make_room(self) -> None:

@@ -27,7 +27,7 @@ class ReaderQueue:
         self.lost = 0
 
     def add(self, item: Batch | Loss | None) -> None:
-        """Add messages, or a loss, or nothing; adjacent losses for one reason are one."""
+        """Add messages, a loss, or nothing. Adjacent losses with one reason become one."""
         if type(item) is Batch:
             self._add_batch(item)
         elif type(item) is Loss:
@@ -77,7 +77,7 @@ class DeliveryOrder(Protocol):
 
     @property
     def count(self) -> int:
-        """Messages and losses that wait for something before them."""
+        """The messages and losses that wait for others before them."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class DeliveryOrder(Protocol):
         ...
 
     def lead(self, number: int) -> int:
-        """Return how far a message would be ahead of the one that all wait for."""
+        """Return how many numbers a message is ahead of the first one that is missing."""
         ...
 
 
@@ -112,14 +112,14 @@ class ArrivalOrder:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Nothing waits for a beginning."""
+        """Do nothing: no item waits for the beginning."""
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
         """Hand it to the reader."""
         self._items.add(item)
 
     def lead(self, number: int) -> int:
-        """Nothing is ever ahead."""
+        """Return 0: no message is ever ahead."""
         return 0
 
 
@@ -147,7 +147,7 @@ class OrderMap:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Hand to the reader what there is from ``first`` on."""
+        """Hand the items from ``first`` on to the reader."""
         self._first = self._next = first
         self._release()
 
@@ -162,7 +162,7 @@ class OrderMap:
             self._release()
 
     def lead(self, number: int) -> int:
-        """Return how far a message would be ahead of the one that all wait for."""
+        """Return how many numbers a message is ahead of the first one that is missing."""
         return number - (self._first if self._next == _UNKNOWN else self._next)
 
     def _keep(self, first: int, entry: _OrderMapEntry) -> None:
@@ -201,7 +201,7 @@ class PartialMessage:
         return len(self._parts)
 
     def add(self, fragment: FragmentRecord) -> bool:
-        """Take a part; false when it is here already."""
+        """Take a part. Return false if it is here already."""
         if fragment.part in self._parts:
             return False
         self._parts[fragment.part] = fragment.payload
@@ -240,7 +240,7 @@ class PartialMessages:
         return [number for number in messages if first <= number <= last]
 
     def add(self, fragment: FragmentRecord) -> PartialMessage | None:
-        """Take a part; return its message, or None when that part is here already."""
+        """Take a part. Return its message, or None if that part is here already."""
         message = self._messages.get(fragment.first)
         if message is None:
             message = self._messages[fragment.first] = PartialMessage(fragment.parts)

@@ -29,7 +29,7 @@ class RangeSet:
             self.add(*span)
 
     def add(self, first: int, last: int) -> None:
-        """Put the numbers from ``first`` to ``last`` in; those that are in stay."""
+        """Add the numbers from ``first`` to ``last``."""
         # Spans that only touch grow together.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
@@ -40,7 +40,7 @@ class RangeSet:
         self._lasts[low:high] = [last]
 
     def discard(self, first: int, last: int) -> list[Span]:
-        """Take the numbers from ``first`` to ``last`` out; return those that were in."""
+        """Remove the numbers from ``first`` to ``last``. Return those that were in."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         if low >= high:
@@ -57,12 +57,12 @@ class RangeSet:
         return taken
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove all numbers."""
         self._firsts.clear()
         self._lasts.clear()
 
     def within(self, first: int, last: int) -> list[Span]:
-        """Return which of the numbers from ``first`` to ``last`` are in."""
+        """Return the numbers from ``first`` to ``last`` that are in."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         return [
@@ -71,7 +71,7 @@ class RangeSet:
         ]
 
     def without(self, first: int, last: int) -> list[Span]:
-        """Return which of the numbers from ``first`` to ``last`` are not in."""
+        """Return the numbers from ``first`` to ``last`` that are not in."""
         missing, at = list[Span](), first
         for span in self.within(first, last):
             if at < span.first:

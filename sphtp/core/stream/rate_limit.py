@@ -21,10 +21,10 @@ from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.stream.settings import MBIT, StreamSettings
 
 SPAN: Final = 1.0
-"""Seconds after which what was sent counts for a third."""
+"""The seconds after which the weight of earlier data has fallen to a third."""
 
 PAUSE: Final = 0.1
-"""Seconds that count of the time between two datagrams between which nothing waited."""
+"""The most seconds of an idle pause between two datagrams that count."""
 
 
 class MeanRate:
@@ -105,7 +105,7 @@ RATE_LIMIT: Final = Machine(
 
 
 LEAST: Final = MBIT
-"""Bytes a second that repairs, and new data, always have."""
+"""The bytes a second that repairs, and new data, are always allowed."""
 
 EASE: Final = 1.1
 """The factor by which new data that has piled up may leave faster than of late."""
@@ -134,12 +134,12 @@ class RateLimit:
             self._step(now, RateEvent.CAUGHT_UP)
 
     def handle_repairs(self, now: float, waiting: int) -> None:
-        """Take note of how many bytes of repairs wait, to a group or to one receiver."""
+        """Note the bytes of repairs that wait, to a group or to one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, RateEvent.STRAINED)
 
     def data_rate(self, now: float) -> float | None:
-        """Return how fast new data may leave; None sets no limit."""
+        """Return the rate at which new data may leave; None sets no limit."""
         if self.state is RateState.FREE:
             return self._data_rate
         self._update(now)

@@ -102,10 +102,10 @@ RECEIVER = Machine(
 )
 
 REACH: Final = 1 << 30
-"""The furthest that a lead may jump, and a window reach: further is no source's doing."""
+"""The furthest that a lead may jump, or a window reach. No source goes further."""
 
 NOWHERE: Final = 1 << 31
-"""The lead before there is one: whatever comes first, its 32 bits are its number."""
+"""The lead before the first datagram: its 32 bits are taken as they are."""
 
 ACTIVE: Final = ReceiverState.ACTIVE
 
@@ -114,8 +114,8 @@ class Receiver:
     """Takes the bodies of one source's session; knows datagrams, and nothing of topics.
 
     ``window`` is the source's as told when this receiver joined, and what comes after its lead is
-    wanted; without one, the first datagram is the start. After every input, take all that is
-    polled: what arrived, what was given up, tails, and, after ``poll_timeout`` too, NAKs.
+    wanted; without one, the first datagram is the start. After every input, poll all outputs:
+    arrivals, datagrams given up, tails and NAKs. After a timeout, poll NAKs, too.
     """
 
     __slots__ = (
@@ -153,17 +153,17 @@ class Receiver:
 
     @property
     def lead(self) -> int | None:
-        """The highest number known; None as long as nothing is."""
+        """The highest number known; None before the first."""
         return None if self._start is None else self._next - 1
 
     @property
     def missing(self) -> LossMap:
-        """The datagrams that may still come: to be read, not to be changed."""
+        """The datagrams that may still come. Read only."""
         return self._naks.missing
 
     @property
     def settled(self) -> int | None:
-        """Everything up to this number is here, or given up; None as long as nothing is known."""
+        """The number up to which every datagram is here or given up; None before the first."""
         missing = self._naks.missing
         return missing.oldest.first - 1 if missing else self.lead
 
@@ -181,7 +181,7 @@ class Receiver:
 
     @property
     def knows_end(self) -> bool:
-        """True if the source has told that nothing follows what is known."""
+        """True if the source has announced its end, and nothing follows the known datagrams."""
         return self._end_reason is EndReason.CLOSED
 
     @property
@@ -197,7 +197,7 @@ class Receiver:
     # Inputs
 
     def handle_body_untrusted(self, now: float, body: bytes) -> None:
-        """Take a body of the source; what makes no sense is dropped and counted."""
+        """Take a body of the source. A malformed one is dropped and counted."""
         counters = self._counters
         counters.datagrams += 1
         counters.bytes += len(body)
@@ -217,31 +217,31 @@ class Receiver:
             counters.malformed += 1
 
     def handle_timeout(self, now: float) -> None:
-        """Give up what is too old; end the session of a source that was silent for too long."""
+        """Give up datagrams that are too old, and end the session of a source that fell silent."""
         self._naks.expire(now)
         if now >= self._activity_at + self._timeout:
             self._step(ReceiverEvent.SILENT)
 
     def handle_alive(self, now: float) -> None:
-        """Take note that the node of the source is there, silent or not."""
+        """Note that the node of the source is alive, be the source silent or not."""
         # A source that closes is not waited for any longer than it lingers.
         if self.state is ACTIVE or self.state is ReceiverState.JOINING:
             self._activity_at = now
 
     def handle_window(self, now: float, window: Window) -> None:
-        """Take the window that the source's node tells over its channel, which loses nothing."""
+        """Take the window that the source's node sends over its channel, which is reliable."""
         if self.state is not ReceiverState.ENDED:
             self._activity_at = now
             self._step(ReceiverEvent.ARRIVED)
             self._handle_window(now, window)
 
     def handle_closing(self, now: float, window: Window) -> None:
-        """Take the same of a source that closes: nothing follows."""
+        """Take the last window of a source that closes: nothing follows."""
         self.handle_window(now, window)
         self._handle_end(ReceiverEvent.CLOSING)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """Take note that nobody will repair: the source's node vanished, or began ``anew``."""
+        """Note that nothing will be repaired: the source's node vanished, or began ``anew``."""
         self._activity_at = now
         if anew and not self.knows_end:
             self._end_reason = EndReason.BEGAN_ANEW
@@ -305,7 +305,7 @@ class Receiver:
         return jump <= REACH and lead - trail <= REACH and named <= lead
 
     def _read_untrusted(self, data: StreamData) -> list[Record] | None:
-        """Return what is in a datagram that is not here yet."""
+        """Return the records of a datagram that is new, else None."""
         is_new = (
             self._start is None
             or data.sqn >= self._next
@@ -352,7 +352,7 @@ class Receiver:
         self._naks.advance_trail(window.trail)
 
     def _advance_lead(self, now: float, lead: int) -> None:
-        """Find that everything up to ``lead`` is missing that is above all known numbers."""
+        """Put all datagrams above the known ones, up to ``lead``, into the loss map."""
         if lead >= self._next:
             self._naks.find_missing(now, self._next, lead)
             self._next = lead + 1

@@ -61,7 +61,7 @@ _VARIED: Final = Struct("<BHQH")
 _FRAGMENT: Final = Struct("<BHQIIH")
 
 RUN_OVERHEAD: Final = _RUN.size
-"""Bytes of a record beside its messages, at most; where lengths differ each costs two more."""
+"""The most bytes of a record beside its messages; where lengths differ, each costs two more."""
 FRAGMENT_OVERHEAD: Final = _FRAGMENT.size
 MOST_MESSAGES: Final = 65_535
 """Messages in one record."""
@@ -76,7 +76,7 @@ def encode_run(run: RunRecord) -> bytes:
 
 
 def run_front(topic: int, first: int, lengths: Sequence[int]) -> bytes:
-    """Return what stands in front of the payloads of whole messages of these lengths."""
+    """Return the front of a RUN or VARIED record with messages of these lengths."""
     count, length = len(lengths), lengths[0]
     # Empty ones pay for their lengths, too: no datagram says more messages than it has bytes.
     if length and lengths.count(length) == count:
@@ -85,7 +85,7 @@ def run_front(topic: int, first: int, lengths: Sequence[int]) -> bytes:
 
 
 def equal_front(topic: int, first: int, count: int, length: int) -> bytes:
-    """Return the same where all are known to have one length, which is not 0."""
+    """Return the front of a RUN of messages that all have one length, which is not 0."""
     return _RUN.pack(RecordKind.RUN, topic, first, count, length)
 
 

@@ -31,34 +31,34 @@ from sphtp.core.stream.late_join_wire import (
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RUN_OVERHEAD, FragmentRecord, Record, RunRecord
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.transmission import Numbered
+from sphtp.core.stream.transmission import NumberedMessages
 from sphtp.core.token_bucket import Pacer
 from sphtp.errors import RemoteError
 
 BLOCK: Final = 256
-"""Messages that are kept together, about."""
+"""The approximate number of messages in one block."""
 
 GRAIN: Final = 1 / 64
-"""Share of the age by which messages that are kept together may differ."""
+"""The share of the retention age by which messages in one block may differ."""
 
 
-class Kept(NamedTuple):
-    """Consecutive messages from ``first`` on; one that is large was sent in several ``parts``."""
+class KeptMessages(NamedTuple):
+    """Consecutive messages from ``first`` on. A large one was sent in several ``parts``."""
 
     first: int
     parts: int
     payloads: Sequence[bytes]
 
 
-class Found(NamedTuple):
-    """Messages that are kept, and numbers that are not kept any more."""
+class HistoryLookup(NamedTuple):
+    """The result of a lookup: the messages that are kept, and the numbers that no longer are."""
 
-    kept: list[Kept]
+    kept: list[KeptMessages]
     gone: Span | None
 
 
-class Block:
-    """Messages sent at about the same time; the first ``dropped`` of them do not count any more."""
+class RetentionBlock:
+    """Messages sent at about the same time. The first ``dropped`` of them are gone."""
 
     __slots__ = ("begun", "dropped", "first", "parts", "payloads", "size")
 
@@ -69,11 +69,11 @@ class Block:
         self.payloads = list[bytes]()
         self.dropped = 0
         self.size = 0
-        """Bytes that count."""
+        """The bytes of the messages that are not dropped."""
 
     @property
     def low(self) -> int:
-        """The lowest number that counts."""
+        """The lowest number that is not dropped."""
         return self.first + self.dropped
 
     def __len__(self) -> int:
@@ -85,9 +85,9 @@ class Block:
         self.size += size
 
     def drop(self, size: int, count: int) -> tuple[int, int]:
-        """Drop the fewest that make up ``size`` bytes and ``count``; return how much that was.
+        """Drop the fewest messages that make up ``size`` bytes and ``count``. Return both sums.
 
-        Should all of them be too few, drop all.
+        If all of them are too few, drop all.
         """
         size_before, count_before = self.size, len(self)
         if size >= size_before or count >= count_before:
@@ -100,11 +100,11 @@ class Block:
             self.dropped += 1
         return size_before - self.size, count_before - len(self)
 
-    def cut(self, first: int, last: int) -> Kept:
-        """Return the messages that have a number between."""
+    def cut(self, first: int, last: int) -> KeptMessages:
+        """Return the messages with the numbers from ``first`` to ``last``."""
         start = max(first - self.first, self.dropped)
         stop = last - self.first + 1
-        return Kept(self.first + start, self.parts, self.payloads[start:stop])
+        return KeptMessages(self.first + start, self.parts, self.payloads[start:stop])
 
 
 class TopicHistory:
@@ -118,7 +118,7 @@ class TopicHistory:
         self._age = settings.retention_age
         self._most = settings.retention_count
         # The blocks before the head are gone; the list is cut when they are half of it.
-        self._blocks: list[Block] = []
+        self._blocks: list[RetentionBlock] = []
         self._firsts: list[int] = []
         self._head = 0
 
@@ -127,7 +127,7 @@ class TopicHistory:
         """The lowest number that is kept; the next one when none is."""
         return self._blocks[self._head].low if self._head < len(self._blocks) else self.next
 
-    def add(self, now: float, numbered: Numbered) -> None:
+    def add(self, now: float, numbered: NumberedMessages) -> None:
         """Keep messages."""
         self.next = numbered.end
         if not self._limit:
@@ -142,7 +142,7 @@ class TopicHistory:
         self.expire(now)
 
     def expire(self, now: float) -> None:
-        """Drop what is too old or too much."""
+        """Drop messages that are too old or too many."""
         oldest = now - self._age
         while self._head < len(self._blocks):
             head = self._blocks[self._head]
@@ -156,17 +156,19 @@ class TopicHistory:
             if not len(head):
                 self._drop_head()
 
-    def find(self, first: int, last: int) -> Found:
-        """Return what is kept of these numbers and what is gone; what is to come is neither."""
+    def find(self, first: int, last: int) -> HistoryLookup:
+        """Return the kept messages of these numbers, and those that are gone. Future ones are
+        neither.
+        """
         last, low = min(last, self.next - 1), self.low
         gone = Span(first, min(last, low - 1))
         first = max(first, low)
         start = max(bisect_right(self._firsts, first) - 1, self._head)
         stop = bisect_right(self._firsts, last)
         kept = [block.cut(first, last) for block in self._blocks[start:stop] if first <= last]
-        return Found(kept, gone if gone.size > 0 else None)
+        return HistoryLookup(kept, gone if gone.size > 0 else None)
 
-    def _block(self, now: float, first: int, parts: int) -> Block:
+    def _block(self, now: float, first: int, parts: int) -> RetentionBlock:
         """Return the block for messages with the numbers from ``first`` on."""
         if self._head < len(self._blocks):
             last = self._blocks[-1]
@@ -174,7 +176,7 @@ class TopicHistory:
             if is_young and last.parts == parts == 1 and len(last.payloads) < BLOCK:
                 return last
         self._firsts.append(first)
-        self._blocks.append(Block(now, first, parts))
+        self._blocks.append(RetentionBlock(now, first, parts))
         return self._blocks[-1]
 
     def _drop_head(self) -> None:
@@ -191,23 +193,26 @@ class History:
     def __init__(self, settings: StreamSettings, topics: int) -> None:
         self._topics = [TopicHistory(settings) for _ in range(topics)]
 
-    def add(self, now: float, topic: int, numbered: Numbered) -> None:
+    def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
         """Keep messages of a topic."""
         self._topics[topic].add(now, numbered)
 
     def expire(self, now: float) -> None:
-        """Drop what is too old."""
+        """Drop messages that are too old."""
         for topic in self._topics:
             topic.expire(now)
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        """Return the lowest and the highest number. If there is none, the lowest is one above the
+        highest.
+        """
         history = self._topics[topic]
         history.expire(now)
         return history.low, history.next - 1
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
-        """Return whole messages that have a number from ``first`` to ``last``, and what is gone.
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
+        """Return whole messages with numbers from ``first`` to ``last``, and the numbers that are
+        gone.
 
         A number that is yet to come is neither.
         """
@@ -217,7 +222,7 @@ class History:
 
 
 FRAME: Final = 65_536
-"""Bytes of messages after which a frame takes no more."""
+"""The bytes of messages after which a frame is full."""
 MOST_IN_FRAME: Final = 8192
 """Messages in one frame."""
 
@@ -226,19 +231,23 @@ class Archive(Protocol):
     """The interface of a ``History``, for servers."""
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number; of none the lowest is one above the highest."""
+        """Return the lowest and the highest number. If there is none, the lowest is one above the
+        highest.
+        """
         ...
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
-        """Return the messages that have a number from ``first`` to ``last``, and what is gone."""
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
+        """Return the messages with numbers from ``first`` to ``last``, and the numbers that are
+        gone.
+        """
         ...
 
 
 class FetchServer:
     """Answers one connection from ``archive``, whose topics are numbered below ``topics``.
 
-    ``part`` is the size of the source's fragments, ``rate`` in bytes/s what the connection may
-    take; None does not hold back. Times in seconds.
+    ``part`` is the size of the source's fragments, ``rate`` is the limit of the connection in
+    bytes/s; None sets no limit. Times in seconds.
     """
 
     def __init__(
@@ -260,13 +269,13 @@ class FetchServer:
         self._frames: Iterator[bytes] = iter(())
 
     def handle_frame_untrusted(self, frame: bytes) -> None:
-        """Take a question.
+        """Take a request.
 
-        Raises ``RemoteError`` when it makes no sense, is about another session or a topic that
-        there is not, or is one too many: the connection is of no more use.
+        Raises ``RemoteError`` if it is malformed, names another session or an unknown topic, or is
+        one too many. Then the connection is of no more use.
         """
         request = decode_request_untrusted(frame)
-        session, topic, _ = request.question
+        session, topic, _ = request.request_key
         if session != self._session or topic >= self._topics:
             raise RemoteError(f"nothing is known of topic {topic} of session {session:08x}")
         if len(self._requests) >= MOST_REQUESTS:
@@ -274,7 +283,7 @@ class FetchServer:
         self._requests.append(request)
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the next frame to send; None when there is none, or it is not time."""
+        """Return the next frame to send; None if there is none, or it is not due."""
         if self._due is not None and now < self._due:
             return None
         frame = self._next_frame(now)
@@ -286,7 +295,7 @@ class FetchServer:
         return frame
 
     def poll_timeout(self) -> float | None:
-        """The time at which there may be a frame again; None when that does not depend on time."""
+        """The time at which the next frame may be due; None if that does not depend on time."""
         return self._due
 
     def _next_frame(self, now: float) -> bytes | None:
@@ -299,26 +308,26 @@ class FetchServer:
         return frame
 
     def _inform(self, now: float, ask: AskRequest) -> Iterator[bytes]:
-        low, high = self._archive.bounds(now, ask.question.topic)
-        yield encode_info(InfoAnswer(ask.question, low, high + 1))
+        low, high = self._archive.bounds(now, ask.request_key.topic)
+        yield encode_info(InfoAnswer(ask.request_key, low, high + 1))
 
     def _fetch(self, now: float, fetch: FetchRequest) -> Iterator[bytes]:
-        question = fetch.question
+        request_key = fetch.request_key
         for first, last in fetch.spans:
-            found = self._archive.find(now, question.topic, first, last)
+            found = self._archive.find(now, request_key.topic, first, last)
             if found.gone is not None:
-                yield encode_gone(GoneAnswer(question, found.gone))
+                yield encode_gone(GoneAnswer(request_key, found.gone))
             for kept in found.kept:
-                for record in self._records(question.topic, kept):
-                    yield encode_msg(MessagesAnswer(question, record))
-        yield encode_done(EndAnswer(question))
+                for record in self._records(request_key.topic, kept):
+                    yield encode_msg(MessagesAnswer(request_key, record))
+        yield encode_done(EndAnswer(request_key))
 
-    def _records(self, topic: int, kept: Kept) -> Iterator[Record]:
+    def _records(self, topic: int, kept: KeptMessages) -> Iterator[Record]:
         if kept.parts == 1:
             return _cut_run(topic, kept)
         return self._cut_messages(topic, kept)
 
-    def _cut_messages(self, topic: int, kept: Kept) -> Iterator[FragmentRecord]:
+    def _cut_messages(self, topic: int, kept: KeptMessages) -> Iterator[FragmentRecord]:
         """Cut messages as the source did, so that parts of either way fit together."""
         size, parts = self._part, kept.parts
         for number, payload in enumerate(kept.payloads, kept.first):
@@ -327,7 +336,7 @@ class FetchServer:
                 yield FragmentRecord(topic, number, part, parts, piece)
 
 
-def _cut_run(topic: int, kept: Kept) -> Iterator[RunRecord]:
+def _cut_run(topic: int, kept: KeptMessages) -> Iterator[RunRecord]:
     start, stop = 0, len(kept.payloads)
     while start < stop:
         end = _end_of_frame(kept.payloads, start, stop)

@@ -49,7 +49,7 @@ from sphtp.core.timers import ExpiringDict, earliest
 from sphtp.core.token_bucket import Pacer
 
 ALIKE: Final = 64
-"""Milliseconds: waits up to that share an NCF; of longer ones, those up to the double."""
+"""Waits of up to so many milliseconds share an NCF; longer ones share it up to the double."""
 
 
 class Retransmitter:
@@ -126,7 +126,7 @@ class Retransmitter:
                 self._report_crybaby(now, number, receiver)
 
     def leave(self, receiver: int) -> None:
-        """Drop what waits for a receiver alone."""
+        """Drop the repairs and NCFs of one receiver."""
         self._retransmissions.pop(receiver, None)
         self._busy.pop(receiver, None)
 
@@ -136,9 +136,9 @@ class Retransmitter:
         self._busy.clear()
 
     def poll(self, now: float, most: int) -> OutgoingBodies | None:
-        """Take what may leave for the next receiver of a round, ``most`` bodies at most.
+        """Return the bodies that may leave for the next receiver of a round, ``most`` at most.
 
-        None when the round is over; the next call begins another one.
+        None ends the round; the next call begins another one.
         """
         while self._round:
             receiver = self._round.popleft()
@@ -162,7 +162,7 @@ class Retransmitter:
         return found
 
     def _report_crybaby(self, now: float, number: int, receiver: SourceReceiver) -> None:
-        """Report a receiver that asks for too much, once in a generation interval."""
+        """Report a receiver that exceeds its NAK budget, once in a generation interval."""
         last = receiver.complained_at
         if last is None or now - last >= self._settings.generation:
             receiver.complained_at = now
@@ -199,7 +199,9 @@ class Retransmissions:
         return len(self._queue)
 
     def ask(self, now: float, first: int, last: int) -> None:
-        """Queue repairs of these datagrams, all of which are in the window, or say why not."""
+        """Queue repairs of these datagrams, all of which are in the window, or an NCF with the
+        reason.
+        """
         counters, queue, window = self._counters, self._queue, self._window
         self._drop_evicted()
         self._repaired.take_expired(now)
@@ -299,13 +301,13 @@ class RetransmitQueue:
         return (waiting - bisect_left(self._order, -sqn)) * self.size / waiting
 
     def pop(self) -> int:
-        """Take the sqn whose turn is next."""
+        """Remove and return the sqn whose turn is next."""
         sqn = -self._order.pop()
         self.size -= self._sizes.pop(sqn)
         return sqn
 
     def drop_below(self, trail: int) -> int:
-        """Drop those that were evicted from the window; return how many."""
+        """Drop the sqns that were evicted from the window. Return their number."""
         before = len(self._order)
         while self._order and self.first < trail:
             self.pop()
@@ -349,7 +351,7 @@ class NcfQueue:
         self._pending[kind] = sqns, max(latest, wait)
 
     def pop(self, window: Window) -> bytes | None:
-        """Take the next NCF; None when there is none."""
+        """Remove and return the next NCF; None if there is none."""
         while self._pending:
             kind, (sqns, wait) = self._pending.popitem()
             spans = cut(sqns.within(window.trail, window.lead))

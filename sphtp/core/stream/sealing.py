@@ -1,7 +1,8 @@
-"""Bodies and datagrams: the seals of a source and of a receiver, or none for those in the clear.
+"""Seals of datagrams, at a source and at a receiver; in the clear there are none.
 
 All receivers share the source's key, so that a datagram is sealed once for all of them. When one
-leaves, the others get a new key over their channels; for a while a receiver opens both.
+leaves, the others get a new key over their channels. For a while a receiver opens datagrams with
+both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,29 +22,29 @@ SEAL_OVERHEAD: Final = 8 + 16
 """Bytes of counter and tag."""
 
 KEYS: Final = 256
-"""Key numbers, which then begin anew."""
+"""The number of key numbers, after which they begin anew."""
 SKIPPED: Final = 15
-"""Epochs of a key that a receiver may miss: a source does not wait for one that gets nothing."""
+"""The most epochs of a key that a receiver may miss; a source does not wait for a silent one."""
 KEPT: Final = 2
-"""Keys that a receiver has: the newest, and the one before it, for what was overtaken."""
+"""The keys that a receiver keeps: the newest, and the one before it, for datagrams overtaken."""
 
 
 @dataclass(slots=True)
 class SealCounters:
-    """Datagrams that were not let in."""
+    """Counts of datagrams that were rejected."""
 
     forged: int = 0
     replayed: int = 0
     unknown_key: int = 0
-    """Sealed with a key that this side does not have yet, or no longer."""
+    """Sealed with a key that this side does not have yet, or no longer has."""
 
 
 @dataclass(slots=True)
 class SubscriptionCounters(SealCounters):
-    """Datagrams that the subscriptions of a node did not let in."""
+    """Counts of datagrams that the subscriptions of a node rejected."""
 
     foreign: int = 0
-    """From somewhere else than the source: another receiver, which has its key."""
+    """From another address than the source's: another receiver, which has its key, too."""
 
 
 class SourceSeal:
@@ -75,7 +76,7 @@ class SourceSeal:
         return self.key
 
     def seal(self, bodies: Sequence[bytes]) -> list[tuple[bytes, int]]:
-        """Return the datagrams of these bodies as rows: those of equal size one behind the other.
+        """Return the datagrams of these bodies as rows, each of equal sizes.
 
         With each row comes the size of its datagrams; the last one may be shorter.
         """
@@ -88,7 +89,7 @@ class SourceSeal:
 
 
 class StreamOpener:
-    """Takes a source's bodies out of their datagrams, at a receiver."""
+    """Opens the datagrams of a source, at a receiver."""
 
     def __init__(self, key: StreamKey | None, counters: SealCounters) -> None:
         self._counters = counters
@@ -98,7 +99,7 @@ class StreamOpener:
             self.learn(key)
 
     def learn(self, key: StreamKey) -> None:
-        """Take a new key; those before the last one are forgotten, and one that is known stays."""
+        """Add a new key. Keys before the last one are forgotten."""
         if key.number in self._openers:
             return
         opener = Opener(key.key, STREAM_HEADER.size, self._counters, key.first, skip=SKIPPED)
@@ -133,7 +134,7 @@ class FeedbackSeal:
 
 
 class FeedbackOpener:
-    """Takes one receiver's bodies out of their datagrams, at the source."""
+    """Opens the datagrams of one receiver, at the source."""
 
     def __init__(self, key: bytes, counters: SealCounters) -> None:
         self._opener = Opener(key, FEEDBACK_HEADER.size, counters) if key else None
@@ -154,11 +155,11 @@ class TcpSeal:
         self._opener = Opener(receiving, 0, counters) if receiving else None
 
     def seal(self, frame: bytes) -> bytes:
-        """Return a frame as it travels."""
+        """Return the sealed frame."""
         return frame if self._sealer is None else self._sealer.seal(frame, len(frame))[0]
 
     def open_untrusted(self, data: bytes) -> bytes:
-        """Return the frame; raises ``RemoteError`` when the other side has not sealed it."""
+        """Return the opened frame. Raises ``RemoteError`` if the other side has not sealed it."""
         if self._opener is None:
             return data
         opened = self._opener.open(data, len(data) or 1)
@@ -168,7 +169,7 @@ class TcpSeal:
 
 
 def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Put together what one system call sends: equal sizes, and one smaller at the end."""
+    """Group bodies for one system call each: equal sizes, and one smaller at the end."""
     sizes, start, end = list(map(len, bodies)), 0, len(bodies)
     while start < end:
         size, stop = sizes[start], start + 1
@@ -181,14 +182,14 @@ def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def envelope(*, is_sealed: bool) -> int:
-    """Return how many bytes a source's datagram has beside its body."""
+    """Return the bytes that a source's datagram has beside its body."""
     return STREAM_HEADER.size + (SEAL_OVERHEAD if is_sealed else 0)
 
 
 def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:
     """Return the keys of a TCP connection to a source's history: of requests, and of answers.
 
-    ``salts`` are what both sides drew for this connection, so that no key is ever used twice.
+    ``salts`` are random bytes of both sides for this connection, so that no key is ever used twice.
     """
     if not receiver_key:
         return b"", b""

@@ -1,7 +1,7 @@
-"""Session messages: they tell the tail of a stream that is silent for a while.
+"""Session messages: they announce the window of a stream that is silent for a while.
 
-The first one leaves a minimum interval after the last data, then the interval doubles up to a
-maximum; neither repairs nor NCFs change that. As long as receivers ask for repairs it does not
+The first one leaves a minimum interval after the last data; then the interval doubles up to a
+maximum. Repairs and NCFs do not change that. While receivers ask for repairs the interval does not
 double: some of them may miss the end, too. While data flows there is one in every maximum interval.
 """
 
@@ -32,9 +32,9 @@ class SessionSchedule:
 
     def __init__(self, now: float, settings: StreamSettings) -> None:
         self.due: float | None = now
-        """The time at which the next one leaves; None when no more will."""
+        """The time of the next session message; None if there will be none."""
         self.number = 0
-        """Of the next one."""
+        """The number of the next session message."""
         self._min = settings.session_min
         self._max = settings.session_max
         self._generation = settings.generation
@@ -47,43 +47,43 @@ class SessionSchedule:
         self._left: int | None = None
 
     def handle_data(self, now: float) -> None:
-        """Take note that data left, which tells as much as a session message."""
+        """Note that data left, which announces as much as a session message."""
         self._interval = self._min
         self.due = min(now + self._min, self._last + self._max)
 
     def handle_nak(self, now: float) -> None:
-        """Take note that a receiver misses something."""
+        """Note that a receiver misses something."""
         self._held_until = now + self._generation
         self._hasten(now + self._min)
 
     def handle_joined(self, now: float) -> None:
-        """Take note of a new receiver, which needs to know where the stream is."""
+        """Note a new receiver, which needs the window."""
         self._interval = 0.0
         self._hasten(now)
 
     def handle_out_of_window(self, now: float) -> None:
-        """Tell the trail, once in an ignore interval: a receiver asks for what is gone."""
+        """Announce the trail, once in an ignore interval: a NAK named an evicted datagram."""
         if now - self._forced >= self._ignore:
             self._forced = now
             self._hasten(now)
 
     def handle_awaited(self, now: float, since: float, interval: float) -> None:
-        """Ask for a report that is awaited ``since`` then: once in every ``interval``."""
+        """Ask for a report that is awaited since ``since``, once in every ``interval``."""
         # Most reports come by themselves within a round trip.
         self._hasten(max(self._last + interval, since + interval, now))
 
     def close(self, now: float) -> None:
-        """From now on leave at the minimum interval."""
+        """Switch to the minimum interval: the source closes."""
         self._held_until = inf
         self._hasten(now)
 
     def finish(self, now: float) -> None:
-        """Leave a few times more, then never again."""
+        """Send a few more, then none."""
         self.close(now)
         self._left = LAST_WORDS
 
     def poll(self, now: float) -> int | None:
-        """Take the number of a session message that leaves now."""
+        """Return the number of a session message that leaves now, or None."""
         if self.due is None or now < self.due:
             return None
         number = self.number

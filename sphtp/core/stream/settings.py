@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from sphtp.errors import SettingsError
 
 OVERHEAD: Final = 768
-"""Bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
+"""The bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0
 """Bytes a second."""
@@ -36,100 +36,105 @@ class StreamSettings:
 
     # Receivers
     initial_backoff: float = 0.005
-    """From a gap to the first NAK, on average; 0 asks at once."""
+    """Seconds from a gap to the first NAK, on average; 0 asks at once."""
     backoff: Backoff = Backoff.UNIFORM
     group_size: int = 100
     """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
     """True if NAKs are sent at all; others of a group may, and their repairs come to all."""
     nak_backoff: float = 0.1
-    """Between NAKs for one datagram, on average."""
+    """Seconds between NAKs for one datagram, on average."""
     nak_spacing: float = 0.005
-    """Between two NAKs of one receiver, at least."""
+    """Seconds between two NAKs of one receiver, at least."""
     suppress: float = 0.2
-    """After an NCF that tells no time."""
+    """Seconds without NAKs after an NCF that names no time."""
     generation: float = 10.0
-    """Age at which a datagram that is missing is lost."""
+    """The age in seconds at which a missing datagram is lost."""
     loss_map: int = 65_536
-    """Ranges of datagrams that may be missing at once; of more, the oldest are lost."""
+    """The most ranges of missing datagrams. Of more, the oldest are lost."""
     # A channel notices after 10 s that nothing comes: that leaves time to come back to the source.
     activity_timeout: float = 30.0
-    """Silence after which a source has vanished."""
+    """The seconds of silence after which a source has vanished."""
     order_map: int = 200_000
-    """Messages of a topic that wait for one before them."""
+    """The most messages of a topic that wait for one before them."""
     order_map_bytes: int = 64 * MEBIBYTE
     max_message: int = 16 * MEBIBYTE
 
     receive_buffer: int = 16 * MEBIBYTE
-    """Bytes of messages that wait for the reader; those that come when it is full are lost."""
+    """The most bytes of messages that wait for the reader. Further ones are lost."""
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
-    """Bytes that a source may be ahead of its slowest receiver; 0 never waits for any."""
+    """The most bytes that a source may be ahead of its slowest receiver; 0 sets no limit."""
     patience: float = 1.0
-    """The longest time for which a receiver that does not go on may keep a source waiting."""
+    """The longest time, in seconds, for which a stalled receiver may keep a source waiting."""
     ignore: float = 0.04
-    """From a repair until NAKs for the same datagram count again."""
+    """Seconds after a repair in which NAKs for the same datagram are ignored."""
     session_min: float = 0.05
-    """From the last datagram to the first session message; then the wait doubles."""
+    """Seconds from the last datagram to the first session message; then the wait doubles."""
     # Seven chances in ``activity_timeout``: with three, a quiet source is gone at 30 % loss soon.
     session_max: float = 2.0
     linger: float = 5.0
-    """The time for which a closing source repairs, unless all have everything and know the end."""
+    """The longest time, in seconds, for which a closing source repairs."""
     window: int = 24 * MEBIBYTE
-    """Bytes of datagrams kept for repairs, at most."""
+    """The most bytes of datagrams kept for repairs."""
     window_age: float = 60.0
-    """The longest time for which they are kept."""
+    """The longest time, in seconds, for which datagrams are kept for repairs."""
     max_datagram: int = 1400
     local_datagram: int = 31_000
-    """The same for a source that only its own machine reaches: there, larger ones cost less."""
+    """The largest datagram of a source that only its own machine reaches: larger ones cost less
+    there.
+    """
     data_rate: float | None = None
-    """Of new data; None does not hold back."""
+    """The rate of new data; None sets no limit."""
     repair_rate: float = 50 * MBIT
-    """Of repairs to a group; without one, to each receiver that asks for them."""
+    """The rate of repairs to a group; without one, to each receiver that asks for them."""
     repair_share: float | None = 3.0
-    """The same as a multiple of new data of late; while more wait, new data does not grow.
+    """The rate of repairs as a multiple of the recent rate of new data.
 
-    None minds neither."""
+    While more repairs wait, the rate of new data does not grow. None sets neither limit.
+    """
     repair_queue: int = 4096
-    """Repairs that may wait for their turn: those to a group, or to one receiver."""
+    """The most repairs that wait for their turn: those to a group, or to one receiver."""
     nak_budget: float = 2000.0
-    """Datagrams a second that one receiver may ask for; more than that is not listened to."""
+    """The datagrams a second that one receiver may ask for; further requests are ignored."""
 
     max_receivers: int = 1024
-    """Receivers that a source takes; others are refused."""
+    """The most receivers of a source; others are refused."""
     lenient: bool = False
     """True if ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
 
     # Late join and off-transport recovery
     retention: int = 24 * MEBIBYTE
-    """Bytes of messages that a source keeps for those who come late; 0 keeps none."""
+    """The bytes of messages that a source retains for late joiners; 0 retains none."""
     retention_age: float = 600.0
     retention_count: int = 1_000_000
     fetch_rate: float | None = None
-    """Of a source to one receiver that fetches; None does not hold back."""
+    """The rate of a source to one receiver that fetches; None sets no limit."""
     fetch_window: int = 200
-    """Messages asked for ahead."""
+    """The messages asked for ahead."""
     fetch_interval: float = 1.0
-    """Between requests that get no answer; doubles, ten times at most."""
+    """Seconds between requests that get no answer; doubles, ten times at most."""
     fetch_timeout: float = 60.0
-    """Age at which a message that is asked for is lost."""
+    """The age in seconds at which a message that is asked for is lost."""
     caching_proximity: int = 5000
-    """Live messages so far ahead of what is missing are kept; others are fetched again."""
+    """Live messages up to so far ahead of the missing ones are kept; others are fetched again."""
 
     @classmethod
     def lan(cls, **changes: Any) -> Self:
-        """One machine, or one network."""
+        """Return the settings for one machine, or one network."""
         return cls(**changes)
 
     @classmethod
     def um(cls, **changes: Any) -> Self:
-        """The defaults of Ultra Messaging 6.17, of which ``ignore`` contradicts ``nak_backoff``."""
+        """Return the defaults of Ultra Messaging 6.17, of which ``ignore`` contradicts
+        ``nak_backoff``.
+        """
         return cls(**(UM | changes))
 
     @classmethod
     def wan(cls, rtt: float = 0.1, **changes: Any) -> Self:
-        """Paths whose round trip takes ``rtt`` seconds."""
+        """Return the settings for paths with a round trip of ``rtt`` seconds."""
         backoff = max(0.4, 4 * rtt)
         timed = {
             "initial_backoff": 0.02 + rtt,
@@ -139,13 +144,13 @@ class StreamSettings:
         return cls(**(WAN | timed | changes))
 
     def for_group(self) -> Self:
-        """The same for receivers that share their losses, as those of a multicast group do."""
+        """Return these settings for receivers that share their losses, as in a multicast group."""
         return replace(self, backoff=Backoff.EXPONENTIAL, initial_backoff=0.03)
 
     def for_loopback(self, most: int) -> Self:
-        """The same for a source that only its own machine reaches, by datagrams of ``most`` bytes.
+        """Return these settings for a source that only its own machine reaches.
 
-        Windows stay such that they hold several datagrams.
+        Datagrams have at most ``most`` bytes, and windows hold several of them.
         """
         largest = min(self.window // 4, self.receive_buffer - OVERHEAD)
         size = min(self.local_datagram, most, largest, self.flow_window // 8 or most)

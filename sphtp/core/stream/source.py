@@ -29,7 +29,12 @@ from sphtp.core.stream.retransmission import Retransmitter
 from sphtp.core.stream.session_messages import SessionSchedule
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.statistics import SourceCounters, SourceStatistics, source_snapshot
-from sphtp.core.stream.transmission import WORTH_WAKING, Bundler, Numbering, Transmission
+from sphtp.core.stream.transmission import (
+    WORTH_WAKING,
+    MessageNumberer,
+    PendingBodies,
+    Transmission,
+)
 from sphtp.core.stream.transmission_window import TransmissionWindow
 from sphtp.core.stream.wire import (
     DATA_OVERHEAD,
@@ -107,21 +112,21 @@ SOURCE: Final = Machine(
 )
 
 TAKES_FEEDBACK: Final = frozenset({S.IDLE, S.ACTIVE, S.DRAINING, S.CLOSING})
-"""States in which feedback counts; what a receiver can take counts before the first data."""
+"""The states in which feedback counts. A receiver's room counts before the first data."""
 
 ALL_SENT: Final = frozenset({S.CLOSING, S.ENDING, S.CLOSED})
-"""States in which all that there was has left."""
+"""The states in which all data has left."""
 
 SESSION_FLAGS: Final = {S.CLOSING: BodyFlag.CLOSING, S.ENDING: BodyFlag.CLOSED}
-"""Flags of session messages, where there are any."""
+"""The flags of session messages, by state."""
 
 
 class SourceTransport:
     """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
 
-    ``envelope`` is how many bytes of ``max_datagram`` are put around each body. What leaves for one
-    receiver reaches all of them if they are ``shared``, a group. Times are in seconds, sizes in
-    bytes. Raises ``SettingsError`` for too many topics.
+    ``envelope`` is the part of ``max_datagram`` around each body. With ``shared`` the receivers are
+    a group: what leaves for one reaches all. Times are in seconds, sizes in bytes. Raises
+    ``SettingsError`` for too many topics.
     """
 
     def __init__(
@@ -138,24 +143,24 @@ class SourceTransport:
         if not 1 <= topics <= MOST_TAILS:
             raise SettingsError(f"{topics} topics; allowed is 1 to {MOST_TAILS}")
         self.session = secrets.getrandbits(32) or 1
-        """A number that no other session has, in all likelihood; never 0."""
+        """The number of the session, drawn at random; never 0."""
         self.history = History(settings, topics)
-        """Messages that are kept for late join."""
+        """The messages that are kept for late join."""
         self.size = size = settings.max_datagram - envelope
-        """Bytes of a datagram's body, at most."""
+        """The most bytes of a datagram's body."""
         self._settings = settings
         self.state = SOURCE.initial
         """The state of the source."""
         self.counters = counters = SourceCounters()
-        self._numbering = Numbering(topics, size - DATA_OVERHEAD, settings.max_message)
-        self._bundler = Bundler(topics, size - DATA_OVERHEAD, self._numbering.part)
+        self._numberer = MessageNumberer(topics, size - DATA_OVERHEAD, settings.max_message)
+        self._pending_bodies = PendingBodies(topics, size - DATA_OVERHEAD, self._numberer.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
         # Less than a datagram would be no window.
         reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
         self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
         rate_limit = RateLimit(settings)
         self._transmission = Transmission(
-            size, rate_limit, self._bundler, self._window, self._flow, counters
+            size, rate_limit, self._pending_bodies, self._window, self._flow, counters
         )
         self._sessions = SessionSchedule(now, settings)
         self._events = deque[SourceEvent](maxlen=1024)
@@ -181,32 +186,32 @@ class SourceTransport:
 
     @property
     def window(self) -> Window:
-        """The datagrams that it has sent and still has."""
+        """The datagrams that the source has sent and still holds."""
         return self._window.span
 
     @property
     def tails(self) -> Sequence[tuple[int, int]]:
         """For each topic the number after the last message that left."""
-        return tuple(self._bundler.tails.items())
+        return tuple(self._pending_bodies.tails.items())
 
     @property
     def room(self) -> int:
-        """The bytes of messages that may be sent now; as long as there is one, more go in."""
+        """The bytes of messages that may be sent now. Any message fits while this is not 0."""
         return self._transmission.room
 
     @property
     def has_much_room(self) -> bool:
-        """True if there is enough room to be worth waking a sender that waits for it."""
+        """True if there is enough room to wake a sender that waits for it."""
         return self._transmission.room >= WORTH_WAKING
 
     @property
     def part(self) -> int:
-        """Bytes of each fragment of a message but the last: so the history has to cut them, too."""
-        return self._numbering.part
+        """The bytes of each fragment of a message but the last. The history cuts them alike."""
+        return self._numberer.part
 
     @property
     def reach(self) -> int:
-        """The bytes that it may be ahead of a receiver; 0 for no matter how many."""
+        """The most bytes that the source may be ahead of a receiver; 0 sets no limit."""
         return self._flow.reach
 
     @property
@@ -215,15 +220,15 @@ class SourceTransport:
         return self._flow.unrepaired(self._window.lead)
 
     def end(self, topic: int) -> int:
-        """Return the number after the last message of a topic, be it one that has not left."""
-        return self._numbering.next[topic]
+        """Return the number after the last message of a topic, sent or waiting."""
+        return self._numberer.next[topic]
 
     def begins(self, topic: int) -> int:
         """The number of the first message of a topic of which nothing has left."""
-        return self._bundler.begins(topic)
+        return self._pending_bodies.begins(topic)
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:
-        """Return the lag of a receiver; raises ``LocalError`` when there is none of this number."""
+        """Return the lag of a receiver. Raises ``LocalError`` if it is unknown."""
         known = self._flow.find(receiver)
         if known is None:
             raise LocalError(f"there is no receiver {receiver}")
@@ -235,7 +240,7 @@ class SourceTransport:
         )
 
     def statistics(self) -> SourceStatistics:
-        """Return what it counts."""
+        """Return the figures so far."""
         return source_snapshot(
             self.counters,
             window_datagrams=len(self._window),
@@ -249,15 +254,15 @@ class SourceTransport:
     # Commands
 
     def send_many(self, now: float, topic: int, payloads: Sequence[bytes]) -> int:
-        """Let messages leave; return the number of the first one.
+        """Queue messages. Return the number of the first one.
 
-        Raises ``MessageTooLargeError`` when one is over ``max_message``, ``StateError`` when the
-        source is closed, ``LocalError`` when there is no room or no such topic; then none is sent.
+        Raises ``MessageTooLargeError`` if one is over ``max_message``, ``StateError`` if the source
+        is closed, and ``LocalError`` if there is no room or no such topic. Then none is queued.
         """
         lengths = self._check(topic, payloads)
         self._step(now, SourceInput.SEND)
-        first = self._numbering.next[topic]
-        for numbered in self._numbering.number(topic, payloads, lengths):
+        first = self._numberer.next[topic]
+        for numbered in self._numberer.number(topic, payloads, lengths):
             self._transmission.add(now, topic, numbered)
             self.history.add(now, topic, numbered)
         self._ask_for_reports(now)
@@ -272,9 +277,9 @@ class SourceTransport:
     # Inputs
 
     def handle_joined(self, now: float, receiver: int, settled: int | None = None) -> None:
-        """A receiver came; what it is to have begins after the present window.
+        """Add a receiver. It gets the datagrams after the present window.
 
-        One that came back has everything up to the datagram ``settled``.
+        A receiver that came back has everything up to the datagram ``settled``.
         """
         lead = self._window.lead
         self._flow.join(now, receiver, lead, settled)
@@ -288,7 +293,7 @@ class SourceTransport:
         self._progress(now)
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """Take a NAK or a STATUS of a receiver; what makes no sense is counted."""
+        """Take a NAK or a STATUS of a receiver. A malformed one is counted."""
         counters, lead = self.counters, self._window.lead
         known = self._flow.find(receiver)
         if self.state not in TAKES_FEEDBACK or known is None:
@@ -311,7 +316,7 @@ class SourceTransport:
             self._retransmitter.handle_nak(now, receiver, known, feedback.spans)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         self._flow.expire(now)
         self._update(now)
         if self._linger_over is not None and now >= self._linger_over:
@@ -320,9 +325,10 @@ class SourceTransport:
     # Outputs
 
     def poll_transmit(self, now: float) -> OutgoingBodies | None:
-        """Take what leaves next, as many bodies as go out at once; None when none may leave.
+        """Return the bodies that leave next, as many as go out at once; None if none may leave.
 
-        In turn a batch for each receiver that misses something, and one of new data for all.
+        In turn they are a batch for each receiver that misses something, and one of new data for
+        all.
         """
         outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
         # An empty turn of the retransmitter has begun another round.
@@ -346,12 +352,12 @@ class SourceTransport:
 
     def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
         """Return the lengths of messages that may be sent."""
-        if topic not in self._bundler.tails:
-            raise LocalError(f"no topic {topic}; there are {len(self._bundler.tails)}")
+        if topic not in self._pending_bodies.tails:
+            raise LocalError(f"no topic {topic}; there are {len(self._pending_bodies.tails)}")
         if not self.room:
             waiting = self._transmission.waiting
             raise LocalError(f"{waiting} bytes wait to leave; wait until there is room")
-        return self._numbering.measure(payloads)
+        return self._numberer.measure(payloads)
 
     def _poll_for_all(self, now: float) -> OutgoingBodies | None:
         """Take session messages and new data."""
@@ -367,7 +373,7 @@ class SourceTransport:
         return OutgoingBodies(ALL_RECEIVERS, bodies) if bodies else None
 
     def _update(self, now: float) -> None:
-        """See when new data may leave, after something that flow control depends on."""
+        """Update the time at which new data may leave, after a change in flow control."""
         self._transmission.update(now)
         self._ask_for_reports(now)
 

@@ -89,7 +89,7 @@ def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics
 
 
 class Spread(NamedTuple):
-    """Least, mean and most of something."""
+    """The least, the mean and the most of a series of values."""
 
     least: float
     mean: float
@@ -97,7 +97,7 @@ class Spread(NamedTuple):
 
 
 class SpreadCounter:
-    """Adds up values to a spread."""
+    """Collects values for a ``Spread``."""
 
     __slots__ = ("_count", "_least", "_most", "_sum")
 

@@ -1,4 +1,4 @@
-"""One topic of one source, as its reader has it: transport, delivery and history tied together."""
+"""One topic of one source at a receiver: transport, delivery and history tied together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from sphtp.core.stream.wire import Window, encode_status
 from sphtp.core.timers import earliest
 
 ALL_HISTORY: Final = 1 << 63
-"""Of a late join: everything that the source keeps."""
+"""The ``late_join`` that asks for everything that the source keeps."""
 
 _NOWHERE: Final = -1
 
@@ -39,15 +39,14 @@ class SubscriptionStatistics:
 
 
 class Subscription:
-    """Brings what a session's transport hands on to its reader. Times in seconds.
+    """Delivers one topic of a session to its reader. Times in seconds.
 
     ``transport`` is the session's, ``first`` the number of the topic's first message that was sent
     after this side joined. ``late_join`` is how many messages before that are wanted, at most, of
     those that the source keeps; or all those ``after`` a number are, and each is told, or its loss
     is. ``recover`` says whether what the transport gives up is fetched from the source's history,
-    if it ``has_history``. ``reach`` is how
-    many bytes the source may be ahead of this side, 0 if it does not care; ``burst`` how many this
-    side can take at once.
+    if it ``has_history``. ``reach`` is how many bytes the source may be ahead of this side, 0 if it
+    does not care; ``burst`` how many this side can take at once.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Subscription:
             late_join=is_late or begin < first,
         )
         self.unread = 0
-        """Bytes of messages that the owner has polled, and its reader has not read."""
+        """The bytes of messages that the owner has polled and its reader has not read."""
         self._late_join = late_join
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
@@ -100,7 +99,7 @@ class Subscription:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing of the transport counts any more."""
+        """True if nothing from the transport counts any more."""
         return self._transport.state is ReceiverState.ENDED
 
     @property
@@ -115,7 +114,7 @@ class Subscription:
 
     @property
     def settled(self) -> int:
-        """Everything up to this datagram is here, or given up; -1 as long as nothing is known."""
+        """The datagram up to which everything is here or given up; -1 before the first."""
         settled = self._transport.settled
         return -1 if settled is None else settled
 
@@ -133,7 +132,7 @@ class Subscription:
     # Inputs
 
     def handle_body_untrusted(self, now: float, body: bytes) -> None:
-        """Take a datagram's body; what makes no sense is counted."""
+        """Take a datagram's body. A malformed one is counted."""
         self._transport.handle_body_untrusted(now, body)
         self._pass_on(now)
 
@@ -145,17 +144,17 @@ class Subscription:
         self._pass_on(now)
 
     def handle_connected(self, now: float) -> None:
-        """The connection to the history is made."""
+        """Note that the connection to the history is made."""
         self._fetcher.handle_connected(now)
         self._follow(now)
 
     def handle_disconnected(self, now: float) -> None:
-        """The connection to the history was refused, lost or closed."""
+        """Note that the connection to the history was refused, lost or closed."""
         self._fetcher.handle_disconnected(now)
         self._follow(now)
 
     def handle_frame_untrusted(self, now: float, frame: bytes) -> None:
-        """Take a frame of that connection, without its length; what makes no sense is counted."""
+        """Take a frame of that connection, without its length. A malformed one is counted."""
         self._fetcher.handle_frame_untrusted(now, frame)
         self._follow(now)
 
@@ -166,33 +165,33 @@ class Subscription:
         self._follow(now)
 
     def handle_alive(self, now: float) -> None:
-        """The source's node is there, silent or not."""
+        """Note that the source's node is alive, be the source silent or not."""
         self._transport.handle_alive(now)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """The source's node vanished, or its source began ``anew``."""
+        """Note that the source's node vanished, or its source began ``anew``."""
         self._transport.handle_gone(now, anew=anew)
         self._pass_on(now)
 
     def handle_rejoined(self, now: float, window: Window, number: int) -> None:
-        """This side is known to the source again; ``number`` is that of the next message."""
+        """Note that the source knows this side again; ``number`` is that of its next message."""
         self._transport.handle_window(now, window)
         self._take_word(now, number)
 
     def handle_closing(self, now: float, window: Window, number: int) -> None:
-        """The source closes, and has sent all messages below ``number``, and nothing more."""
+        """Note that the source closes; it sent all messages below ``number`` and nothing more."""
         self._transport.handle_closing(now, window)
         self._take_word(now, number)
 
     def _take_word(self, now: float, number: int) -> None:
-        """Take what the node of the source says of it."""
+        """Note the window and the next number that the source's node sends."""
         if (lead := self._transport.lead) is not None:
             self._delivery.handle_tail(now, number, lead)
         self._reports.ask()
         self._pass_on(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due. The transport comes first: it knows why something is lost."""
+        """Run the timers that are due. The transport comes first: it knows the reason of a loss."""
         self._transport.handle_timeout(now)
         self._pass_on(now)
         self._delivery.handle_timeout(now)
@@ -200,7 +199,7 @@ class Subscription:
         self._follow(now)
 
     def handle_read(self, now: float) -> bool:
-        """The reader took something; return whether that is news for the source."""
+        """Note that the reader took something. Return true if the source has to learn of it."""
         if self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
             return True
@@ -219,11 +218,11 @@ class Subscription:
         return self._fetcher.poll_transmit()
 
     def poll_item(self) -> Item | None:
-        """Return what the reader is told next; None when there is nothing now."""
+        """Return the reader's next item; None if there is none now."""
         return self._delivery.poll_item()
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` has something to do."""
+        """The time at which ``handle_timeout`` is due."""
         return earliest(
             self._transport.poll_timeout(),
             self._delivery.poll_timeout(),
@@ -259,7 +258,7 @@ class Subscription:
             delivery.handle_arrived(now, arrived)
         if (tails := transport.poll_tails()) is not None:
             self._see_tails(now, tails)
-        delivery.settle()
+        delivery.give_up_unrecoverable()
         if transport.state is ReceiverState.ENDED and not delivery.is_over:
             self._end(now)
         if delivery.wanted or self._fetcher.state is not FetchState.RESTING:
@@ -293,7 +292,7 @@ class Subscription:
                     self._delivery.handle_not_fetched(outcome.span, outcome.reason)
 
     def _begin(self, kept: int | None) -> None:
-        """Begin with what is wanted of a history that is ``kept`` from a number on, if any is."""
+        """Begin with the history that is ``kept`` from a number on, or without any."""
         live = self._delivery.live
         if self._after is not None:
             # What is gone of that is told: the history says so when it is asked for it.

@@ -36,7 +36,7 @@ from sphtp.core.token_bucket import Pacer
 from sphtp.errors import MessageTooLargeError
 
 
-class Numbered(NamedTuple):
+class NumberedMessages(NamedTuple):
     """Consecutive messages of a topic from ``first`` on; a large one has several ``parts``."""
 
     first: int
@@ -46,14 +46,14 @@ class Numbered(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The number after the last one's."""
+        """The number after the last message."""
         return self.first + len(self.payloads)
 
 
-class Numbering:
-    """Gives numbers to the messages of ``topics`` topics.
+class MessageNumberer:
+    """Numbers the messages of ``topics`` topics.
 
-    ``capacity`` is what a datagram holds, ``limit`` how large a message may be, in bytes.
+    ``capacity`` is what a datagram holds, ``limit`` the largest message, in bytes.
     """
 
     def __init__(self, topics: int, capacity: int, limit: int) -> None:
@@ -64,7 +64,7 @@ class Numbering:
         self._limit = limit
 
     def measure(self, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths; raises ``MessageTooLargeError`` when one is over the limit."""
+        """Return the lengths. Raises ``MessageTooLargeError`` if one is over the limit."""
         lengths = list(map(len, payloads))
         longest = max(lengths, default=0)
         if longest > self._limit:
@@ -73,11 +73,13 @@ class Numbering:
 
     def number(
         self, topic: int, payloads: Sequence[bytes], lengths: Sequence[int]
-    ) -> Iterator[Numbered]:
+    ) -> Iterator[NumberedMessages]:
         """Number messages in order: the large ones each for itself, the others together."""
         for start, stop in self._cuts(lengths):
             parts = -(-lengths[start] // self.part) if lengths[start] > self._whole else 1
-            numbered = Numbered(self.next[topic], parts, payloads[start:stop], lengths[start:stop])
+            numbered = NumberedMessages(
+                self.next[topic], parts, payloads[start:stop], lengths[start:stop]
+            )
             self.next[topic] = numbered.end
             yield numbered
 
@@ -95,7 +97,7 @@ class Numbering:
 
 
 SMALL: Final = 1024
-"""Bytes of a message up to which copying it once more costs less than handling it alone."""
+"""The size of a message up to which copying it once more costs less than handling it alone."""
 
 
 class QueuedRun:
@@ -117,7 +119,7 @@ class QueuedRun:
         "topic",
     )
 
-    def __init__(self, topic: int, numbered: Numbered) -> None:
+    def __init__(self, topic: int, numbered: NumberedMessages) -> None:
         self.topic = topic
         self.next = numbered.first
         """The number of the message that leaves next."""
@@ -130,8 +132,8 @@ class QueuedRun:
         self._length = 0
         self._ends = list[int]()
 
-    def extend(self, topic: int, numbered: Numbered) -> bool:
-        """Let more messages wait in here, if they belong here; else return False."""
+    def extend(self, topic: int, numbered: NumberedMessages) -> bool:
+        """Add more messages, if they belong here; else return False."""
         # What has begun to leave is let go of when all of it has.
         if topic != self.topic or self._at:
             return False
@@ -141,14 +143,14 @@ class QueuedRun:
         return True
 
     def pop(self, room: int) -> bytes | None:
-        """Take a record of at most ``room`` bytes, as many messages as fit; None if none do."""
+        """Remove and return a record of at most ``room`` bytes; None if no message fits."""
         if not self._at:
             self._prepare()
         room -= RUN_OVERHEAD
         return self._pop_equal(room) if self._length else self._pop_varied(room)
 
     def _prepare(self) -> None:
-        """Look at what will leave now: it has stopped to grow, unless nothing of it fits."""
+        """Prepare the messages that leave now. No more are added, unless nothing of it fits."""
         lengths = self._lengths
         is_even = lengths.count(lengths[0]) == len(lengths)
         self._length = lengths[0] if is_even else 0
@@ -181,18 +183,18 @@ class QueuedRun:
         return b"".join((front, *self._pieces(at, start, end)))
 
     def _pieces(self, at: int, start: int, end: int) -> Sequence[bytes | memoryview]:
-        """Return the messages from the one at ``at`` on that are taken: the bytes up to ``end``."""
+        """Return the pieces of the messages from the one at ``at`` on, up to the byte ``end``."""
         if self._joined is None:
             return self._payloads[at : self._at]
         return (self._joined[start:end],)
 
 
 class QueuedMessage:
-    """A message that no datagram holds; each of its fragments but the last fills one."""
+    """A message that is larger than a datagram. Each of its fragments but the last fills one."""
 
     __slots__ = ("_part", "_parts", "_payload", "_step", "next", "size", "topic")
 
-    def __init__(self, topic: int, numbered: Numbered, step: int) -> None:
+    def __init__(self, topic: int, numbered: NumberedMessages, step: int) -> None:
         self.topic = topic
         self.next = numbered.first
         self._parts = numbered.parts
@@ -206,12 +208,12 @@ class QueuedMessage:
         """True if some of the fragments have left."""
         return self._part > 0
 
-    def extend(self, _topic: int, _numbered: Numbered) -> bool:
-        """Nothing waits in here beside the message."""
+    def extend(self, _topic: int, _numbered: NumberedMessages) -> bool:
+        """Return False: nothing is added to a large message."""
         return False
 
     def pop(self, room: int) -> bytes | None:
-        """Take the record of a fragment, if it has ``room``."""
+        """Remove and return the record of a fragment, if it has ``room``."""
         start = self._part * self._step
         piece = self._payload[start : start + self._step]
         if len(piece) + FRAGMENT_OVERHEAD > room:
@@ -233,7 +235,7 @@ def _size(lengths: Sequence[int]) -> int:
     return sum(lengths) + LENGTH_OVERHEAD * len(lengths)
 
 
-class Bundler:
+class PendingBodies:
     """Messages that wait; ``capacity`` is what a datagram holds, ``part`` a fragment, in bytes."""
 
     __slots__ = ("_capacity", "_part", "_queue", "tails", "waiting")
@@ -247,8 +249,8 @@ class Bundler:
         self._part = part
         self._queue: deque[QueuedRun | QueuedMessage] = deque()
 
-    def add(self, topic: int, numbered: Numbered) -> None:
-        """Let messages wait."""
+    def add(self, topic: int, numbered: NumberedMessages) -> None:
+        """Add messages."""
         queue = self._queue
         if numbered.parts > 1:
             queue.append(QueuedMessage(topic, numbered, self._part))
@@ -268,7 +270,7 @@ class Bundler:
         return self.tails[topic] + is_cut
 
     def pop_many(self, most: int) -> list[bytes]:
-        """Take the records of at most ``most`` datagrams, each as full as it gets."""
+        """Remove and return the records of at most ``most`` datagrams, each as full as it gets."""
         datagrams = list[bytes]()
         while self._queue and len(datagrams) < most:
             datagrams.append(self._pop())
@@ -293,10 +295,10 @@ class Bundler:
 
 
 MOST_WAITING: Final = MEBIBYTE
-"""Bytes of messages that may wait to leave; whoever finds room may go over it once."""
+"""The bytes of messages that may wait to leave. The last message may exceed them."""
 
 WORTH_WAKING: Final = MOST_WAITING // 4
-"""The share of that to be free before a sender is woken: waking costs as much as a message."""
+"""The bytes that must be free before a sender is woken: waking costs as much as a message."""
 
 
 class Transmission:
@@ -306,14 +308,14 @@ class Transmission:
         self,
         size: int,
         rate_limit: RateLimit,
-        bundler: Bundler,
+        pending_bodies: PendingBodies,
         window: TransmissionWindow,
         flow: FlowControl,
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
         """The time at which the next datagram may leave; None when there is none."""
-        self._bundler = bundler
+        self._pending_bodies = pending_bodies
         self._window = window
         self._counters = counters
         self._size = size
@@ -324,21 +326,21 @@ class Transmission:
     @property
     def waiting(self) -> int:
         """The size of what waits: bytes, and two for each message."""
-        return self._bundler.waiting
+        return self._pending_bodies.waiting
 
     @property
     def room(self) -> int:
-        """The size of what may still be added."""
-        return max(MOST_WAITING - self._bundler.waiting, 0)
+        """The size of the messages that may still be added."""
+        return max(MOST_WAITING - self._pending_bodies.waiting, 0)
 
-    def add(self, now: float, topic: int, numbered: Numbered) -> None:
-        """Let messages leave as soon as it is their turn."""
-        self._bundler.add(topic, numbered)
+    def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
+        """Add messages, which leave as soon as it is their turn."""
+        self._pending_bodies.add(topic, numbered)
         if self.ready is None:
             self.update(now)
 
     def poll(self, now: float, most: int) -> list[bytes]:
-        """Take datagrams that may leave now, ``most`` at most."""
+        """Remove and return datagrams that may leave now, ``most`` at most."""
         # As for the pacer: nobody waits for a fraction of a byte.
         paid = (self._pacer.budget(now, self._rate_limit.data_rate(now)) + 1) // self._size
         bodies = self._send(now, min(most, paid, self._allowed()))
@@ -346,8 +348,8 @@ class Transmission:
         return bodies
 
     def update(self, now: float) -> None:
-        """See when the next one may leave: that changes as receivers go on."""
-        if not self._bundler.waiting:
+        """Update the time at which the next datagram may leave. It changes as receivers go on."""
+        if not self._pending_bodies.waiting:
             self.ready = None
         elif self._allowed() > 0:
             self.ready = self._pacer.ready_at(now, self._size, self._rate_limit.data_rate(now))
@@ -357,21 +359,21 @@ class Transmission:
             self.ready = None
 
     def _allowed(self) -> int:
-        """Return how many datagrams the receivers can take, however large they will be."""
+        """Return the number of datagrams that the receivers can take, however large they are."""
         limit = self._flow.limit
         if limit is None:
             return maxsize
         return max(limit - self._window.position, 0) // (self._size + OVERHEAD)
 
     def _send(self, now: float, most: int) -> list[bytes]:
-        datagrams = self._bundler.pop_many(most)
+        datagrams = self._pending_bodies.pop_many(most)
         if not datagrams:
             return []
         first = self._window.add(now, datagrams)
         bodies = encode_new(first, self._window.trail, datagrams)
         size = sum(map(len, bodies))
         self._pacer.sent(now, size, self._rate_limit.data_rate(now))
-        self._rate_limit.handle_data(now, size, waits=self._bundler.waiting > 0)
+        self._rate_limit.handle_data(now, size, waits=self._pending_bodies.waiting > 0)
         self._flow.handle_sent(now)
         self._counters.datagrams_sent += len(bodies)
         self._counters.bytes_sent += size

@@ -1,7 +1,7 @@
-"""The transmission window: the datagrams that a source still has, to repair with.
+"""The transmission window: the datagrams that a source still holds, to repair with.
 
 It is bounded in bytes (of records, headers not counted) and in age. The newest datagram is never
-evicted: a window in which nothing is could repair no tail.
+evicted: an empty window could repair no tail.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class TransmissionWindow:
     def __init__(self, first: int, limit: int, age: float) -> None:
         self.lead = first - 1
         self.position = 0
-        """Bytes that all datagrams so far are charged with."""
+        """The bytes that all datagrams so far are charged with."""
         # The position behind each datagram that is kept, and that before the first of them.
         self._ends: dict[int, int] = {}
         self._floor = 0
@@ -45,11 +45,11 @@ class TransmissionWindow:
 
     @property
     def span(self) -> Window:
-        """Lead and trail, as every datagram tells them."""
+        """The lead and the trail, as every datagram carries them."""
         return Window(self.lead, self.trail)
 
     def add(self, now: float, records: Sequence[bytes]) -> int:
-        """Keep new datagrams under the next sqns, and evict what is too much; return the first."""
+        """Add new datagrams under the next sqns and evict the oldest. Return the first new sqn."""
         first = self.lead + 1
         self.lead += len(records)
         self._records.update(zip(range(first, self.lead + 1), records, strict=True))
@@ -63,13 +63,13 @@ class TransmissionWindow:
         return first
 
     def position_of(self, sqn: int) -> int:
-        """The position behind a datagram; of those no longer kept, that behind the last one."""
+        """Return the position after a datagram; for an evicted one, that after the last evicted."""
         if sqn >= self.lead:
             return self.position
         return self._ends[sqn] if sqn >= self.trail else self._floor
 
     def find(self, sqn: int) -> bytes:
-        """The records of a datagram; raises ``KeyError`` when it is not in the window."""
+        """Return the records of a datagram. Raises ``KeyError`` if it is not in the window."""
         return self._records[sqn]
 
     def expire(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Unrecoverable loss: which messages of a topic are still to come, and when one is lost for good.
+"""Unrecoverable loss: the messages of a topic that are still to come, and those lost for good.
 
 The transport recovers datagrams, and does not know what was in those that it lost. But numbers of
 messages and numbers of datagrams grow together: what is missing between two messages can only be in
@@ -25,9 +25,9 @@ from sphtp.core.stream.ranges import RangeSet, Span
 
 
 class MessageGap:
-    """Missing messages of a topic, from ``first`` to ``last``, ``since`` a time in seconds.
+    """Missing messages of a topic, from ``first`` to ``last``; ``since`` is a time in seconds.
 
-    The datagrams that may hold them are those between ``after`` and ``before``, neither included.
+    Only datagrams between ``after`` and ``before``, neither included, may hold them.
     """
 
     __slots__ = ("after", "before", "first", "last", "reason", "since")
@@ -45,7 +45,7 @@ class MessageGap:
         return Span(self.first, self.last)
 
     def rest(self, first: int, last: int) -> "MessageGap":
-        """Return a part of this gap, as old, and given up for the same reason."""
+        """Return a part of this gap, with the same age and reason."""
         part = MessageGap(Span(first, last), self.after, self.before, self.since)
         part.reason = self.reason
         return part
@@ -68,7 +68,7 @@ class MessageGaps:
         self._gaps.append(gap)
 
     def take(self, first: int, last: int) -> list[Span]:
-        """Take numbers out, whether they came or are lost; return those that were missing."""
+        """Remove numbers, whether they came or are lost. Return those that were missing."""
         low, high = self._place(first, last)
         if low == high:
             return []
@@ -82,7 +82,7 @@ class MessageGaps:
         return [Span(max(gap.first, first), min(gap.last, last)) for gap in touched]
 
     def isolate(self, number: int) -> None:
-        """Cut a gap that holds this number and others, so that it is alone in one."""
+        """Split a gap that holds this number and others, so that it has a gap of its own."""
         place, end = self._place(number, number)
         if place == end:
             return
@@ -91,7 +91,7 @@ class MessageGaps:
         self._gaps[place:end] = [gap.rest(*span) for span in spans if span[0] <= span[1]]
 
     def narrow(self, first: int, last: int, sqn: int) -> None:
-        """Take note that these came in datagram ``sqn``: those below them were sent before."""
+        """Note that these came in datagram ``sqn``: those below them were sent before."""
         gaps = self._gaps
         low, high = self._place(first, last)
         for place in range(low - 1, -1, -1):
@@ -115,7 +115,7 @@ class MessageGaps:
         return found
 
     def within(self, first: int, last: int) -> list[Span]:
-        """Return which of these numbers are missing."""
+        """Return those of these numbers that are missing."""
         low, high = self._place(first, last)
         return [Span(max(gap.first, first), min(gap.last, last)) for gap in self._gaps[low:high]]
 
@@ -141,7 +141,7 @@ class MessageGaps:
 
 
 RECENT: Final = 64
-"""Ranges that were given up of late: a gap may come to light with the same datagram."""
+"""The given up ranges that are remembered: a gap may come to light with the same datagram."""
 
 
 class MissingDatagrams(Protocol):
@@ -155,8 +155,8 @@ class MissingDatagrams(Protocol):
 class PendingMessages:
     """The numbers of a topic, each of which is settled once.
 
-    ``first`` is the first number, ``sqn`` a datagram before it. Whether numbers below ``bottom``
-    are wanted is not known before ``begin``.
+    ``first`` is the first number, ``sqn`` a datagram before it. Only ``begin`` decides which
+    numbers below ``bottom`` are wanted.
     """
 
     __slots__ = ("_given_up", "_missing", "_sqn", "_suspects", "bottom", "gaps", "top", "wanted")
@@ -184,7 +184,7 @@ class PendingMessages:
         return min(spans, default=None)
 
     def begin(self, first: int) -> None:
-        """Want what is below ``bottom`` and not below ``first`` from the history."""
+        """Want the numbers from ``first`` to below ``bottom`` from the history."""
         if first < self.bottom:
             self.wanted.add(first, self.bottom - 1)
         self.bottom = 0
@@ -209,11 +209,11 @@ class PendingMessages:
         return new
 
     def take_known(self, first: int, last: int) -> list[Span]:
-        """Settle those of the numbers that are known to be missing; return them."""
+        """Settle those of the numbers that are known to be missing. Return them."""
         return sorted(self.gaps.take(first, last) + self.wanted.discard(first, last))
 
     def expect(self, now: float, top: int, before: int) -> None:
-        """Take note that all below ``top`` was sent, with datagrams below ``before``."""
+        """Note that all below ``top`` were sent, with datagrams below ``before``."""
         if top > self.top:
             self.gaps.open(MessageGap(Span(self.top, top - 1), self._sqn, before, now))
             self.top = top
@@ -223,24 +223,24 @@ class PendingMessages:
         return number in self.wanted or bool(self.gaps.within(number, number))
 
     def narrow(self, number: int, sqn: int) -> None:
-        """Take note that a part of the message ``number`` came with datagram ``sqn``."""
+        """Note that a part of the message ``number`` came with datagram ``sqn``."""
         self.gaps.isolate(number)
         self.gaps.narrow(number, number, sqn)
 
-    def settle(self, first: int, last: int) -> None:
-        """Settle numbers, be they known or not."""
+    def mark_settled(self, first: int, last: int) -> None:
+        """Settle numbers, known or not."""
         self.take_known(first, last)
         self.top = max(self.top, last + 1)
 
     def want(self, first: int, last: int) -> None:
-        """Expect these from the source's history, and from the transport no longer."""
-        self.settle(first, last)
+        """Expect these numbers from the source's history only."""
+        self.mark_settled(first, last)
         self.wanted.add(first, last)
 
     # What does not come
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Take note that the transport has given datagrams up, and why."""
+        """Note that the transport gave datagrams up, and why."""
         self._given_up.append(given_up)
         for gap in self.gaps.around(*given_up.span):
             if _may_hold(given_up, gap):
@@ -248,15 +248,15 @@ class PendingMessages:
         self._suspects.append(given_up.span)
 
     def suspect(self, sqn: int) -> None:
-        """Take note that a datagram arrived: the gaps around it may be unrecoverable now."""
+        """Note that a datagram arrived: the gaps around it may be unrecoverable now."""
         if self.gaps:
             self._suspects.append(Span(sqn, sqn))
 
     def unrecoverable(self) -> Iterator[tuple[Span, LossReason]]:
-        """Yield what the transport can no longer bring; each has to be settled, or wanted, at once.
+        """Yield the gaps that the transport can no longer fill.
 
-        Call this when everything that the transport has was handed on: a datagram that is on its
-        way from the transport to here is missing to neither.
+        Settle or want each of them at once. Call this when everything that the transport has was
+        handed on: a datagram on its way from the transport to here counts as missing nowhere.
         """
         for sqns in self._suspects:
             for gap in self.gaps.around(*sqns):
@@ -285,5 +285,5 @@ class PendingMessages:
 
 
 def _may_hold(given_up: GivenUp, gap: MessageGap) -> bool:
-    """True if a message of the gap may have been in what is given up."""
+    """True if a message of the gap may have been in the datagrams that were given up."""
     return gap.after < given_up.span.last and given_up.span.first < gap.before

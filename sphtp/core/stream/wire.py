@@ -48,24 +48,24 @@ class BodyFlag(IntFlag):
     REPAIR = 1
     """DATA that was sent before."""
     CLOSING = 2
-    """The source sends nothing new, and repairs for its linger; in a STATUS: that is known."""
+    """The source sends nothing new, and repairs for its linger. In a STATUS: the receiver knows."""
     CLOSED = 4
     """The source is gone."""
     FETCHING = 8
-    """STATUS of a receiver that has not all of the history that it wants."""
+    """The receiver of this STATUS is still fetching history."""
 
 
 class NcfReason(IntEnum):
     """The reasons why a repair does not come now."""
 
     NO_RETRY = 0
-    """It never will: the window has moved on."""
+    """No repair will come: the window has moved on."""
     IGNORED = 1
-    """It was repaired a moment ago."""
+    """The datagram was repaired a moment ago."""
     RX_DELAY = 2
-    """It waits for its turn, and will come."""
+    """The repair waits for its turn, and will come."""
     SHED = 3
-    """Too much waits already; it has to be asked for again."""
+    """Too many repairs wait. The receiver has to ask again."""
 
 
 class Window(NamedTuple):
@@ -85,9 +85,9 @@ class StreamData(NamedTuple):
 
 
 class SessionMessage(NamedTuple):
-    """A session message: the source is there, and tells the next number of each topic.
+    """A session message: the source is alive, and announces the next number of each topic.
 
-    ``tails`` are pairs of topic and the number that its next message will have.
+    ``tails`` are pairs of a topic and the number of its next message.
     """
 
     flags: BodyFlag
@@ -106,7 +106,7 @@ class Ncf(NamedTuple):
 
 
 class Nak(NamedTuple):
-    """A negative acknowledgement: the numbers that are missing, in order, none of them twice."""
+    """A negative acknowledgement: the missing numbers, in order, each once."""
 
     spans: Sequence[Span]
 
@@ -174,7 +174,8 @@ _FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
 MOST_RANGES: Final = 128
-"""Ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once."""
+"""The most ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once.
+"""
 
 FURTHER: Final = 0xFFFF
 """The most numbers that a range of the wire holds beside its first; a longer span takes several."""
@@ -195,7 +196,7 @@ _RANGE: Final = Struct("<IH")
 DATA_OVERHEAD: Final = _DATA.size
 """Bytes of a DATA body before its records."""
 MOST_TAILS: Final = 64
-"""Topics of one source, so that one session message speaks of all."""
+"""The most topics of one source, so that one session message names all."""
 
 
 # Bodies
@@ -212,7 +213,7 @@ def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = Fals
 def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
     """Encode new DATA of these records, from the number ``first`` on.
 
-    Each tells itself as the lead: those behind it are on their way, and not missing.
+    Each names itself as the lead: those after it are on their way, and not missing.
     """
     pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail & _MASK
     shorts = [sqn & _MASK for sqn in range(first, first + len(batch))]
@@ -259,9 +260,9 @@ def trail_of_next(body: bytes, sqn: int) -> int | None:
 
 
 def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:
-    """Decode what a source says; ``lead`` is the highest number known, by which others are told.
+    """Decode a body of a source. Raises ``RemoteError``.
 
-    Raises ``RemoteError``.
+    ``lead`` is the highest number known; it completes shortened numbers.
     """
     view = memoryview(body)
     if view and view[0] == BodyType.DATA:
@@ -293,7 +294,7 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
 
 
 def encode_status(status: StatusMessage) -> bytes:
-    """Encode a STATUS; more room than 32 bits hold is told as what they hold."""
+    """Encode a STATUS. Room beyond 32 bits is sent as their maximum."""
     room = min(status.room, _MASK)
     flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
     return _STATUS.pack(BodyType.STATUS, flags, status.lead & _MASK, room)
@@ -301,7 +302,7 @@ def encode_status(status: StatusMessage) -> bytes:
 
 @untrusted
 def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | StatusMessage:
-    """Decode what a receiver says; ``lead`` is the source's."""
+    """Decode a body of a receiver; ``lead`` is the source's."""
     if body[:1] != _STATUS_FIRST:
         return decode_nak_untrusted(body, lead)
     if len(body) != _STATUS.size:
@@ -312,7 +313,7 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
-    """Cut spans to what ranges of the wire hold, and leave out those over ``most``."""
+    """Cut spans to ranges of the wire, and leave out those over ``most``."""
     ranges = list[Span]()
     for first, last in spans:
         for start in range(first, last + 1, FURTHER + 1):

@@ -13,7 +13,7 @@ from sphtp.core.stream.late_join_wire import (
     MOST_FRAME,
     AskRequest,
     FetchRequest,
-    Question,
+    RequestKey,
     encode_ask,
     encode_fetch,
     prefixed,
@@ -22,14 +22,14 @@ from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.shell.streams.history import (
+from sphtp.shell.stream_history import (
     HELLO,
     MOST_PENDING,
     PATIENCE,
     SALT_SIZE,
     HistoryConnection,
 )
-from sphtp.shell.streams.subscription import Terms
+from sphtp.shell.subscription import Terms
 from tests.attack.stream.wire import TOPIC, Scene, opened, streaming
 from tests.deadline import until, within_20_seconds
 
@@ -77,12 +77,12 @@ async def introduce(stream: trio.SocketStream, welcome: Welcome) -> HistoryConne
 
 
 def ask(welcome: Welcome) -> bytes:
-    return encode_ask(AskRequest(Question(welcome.session, 0, 1)))
+    return encode_ask(AskRequest(RequestKey(welcome.session, 0, 1)))
 
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"?", bytes(100), encode_ask(AskRequest(Question(1, 0, 1)))],
+    [b"", b"?", bytes(100), encode_ask(AskRequest(RequestKey(1, 0, 1)))],
     ids=["empty", "short", "zeros", "clear"],
 )
 async def test_whoever_has_no_key_is_hung_up_on(frame: bytes) -> None:
@@ -193,9 +193,9 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             assert (await scene.stream.receive())[0] == number
         async with calling(welcome) as stream:
             line = await introduce(stream, welcome)
-            question = Question(welcome.session, 0, 1)
+            request_key = RequestKey(welcome.session, 0, 1)
             for _ in range(20):
-                await line.send(encode_fetch(FetchRequest(question, [Span(0, 60_000)])))
+                await line.send(encode_fetch(FetchRequest(request_key, [Span(0, 60_000)])))
             terms = Terms(late_join=2)
             async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [18, 19]

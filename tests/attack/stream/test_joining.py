@@ -10,7 +10,7 @@ from sphtp import Channel, Node, RefusedError, Security, StreamSettings
 from sphtp.core.stream.membership import STREAMS, Join, Welcome, encode_member
 from sphtp.core.stream.wire import Window
 from sphtp.messages import PlainMessages
-from sphtp.shell.streams.admission import (
+from sphtp.shell.stream_admission import (
     MOST_PENDING,
     PATIENCE,
     receive_message_untrusted,

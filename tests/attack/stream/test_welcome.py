@@ -12,11 +12,11 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.subscription import Subscription
 from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
+from sphtp.shell import stream_admission as admission
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import admission
-from sphtp.shell.streams.admission import send_message
-from sphtp.shell.streams.multicast import Group, open_receiver
-from sphtp.shell.streams.subscription import Terms
+from sphtp.shell.multicast import Group, open_receiver
+from sphtp.shell.stream_admission import send_message
+from sphtp.shell.subscription import Terms
 from sphtp.shell.udp import UdpSocket
 from tests.attack.stream.wire import TOPIC, opened, streaming
 from tests.deadline import within_20_seconds
@@ -144,7 +144,7 @@ async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_
         joined.append(group)
         return opening(beside, group)
 
-    monkeypatch.setattr("sphtp.shell.streams.subscription.open_receiver", watched)
+    monkeypatch.setattr("sphtp.shell.subscription.open_receiver", watched)
     lie(monkeypatch, lambda it: it._replace(group="224.0.0.251", port=53_535))
     await subscribe(subscriptions)
     assert joined == [Group("224.0.0.251", 53_535, "127.0.0.1")]

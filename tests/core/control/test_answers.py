@@ -10,7 +10,7 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_message_untrusted
 from sphtp.core.control.events import IdLost, Suspended, UserMessage
 from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.registry import Claim, MemoryRegistry, Registry
+from sphtp.core.control.registry import IdAvailability, MemoryRegistry, Registry
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Command, Reason
@@ -278,7 +278,7 @@ def test_another_registry_can_be_used() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._elsewhere, name)
 
-        def create(self, now: float, record: PeerRecord) -> Claim:
+        def create(self, now: float, record: PeerRecord) -> IdAvailability:
             self.created += 1
             return self._elsewhere.create(now, record)
 

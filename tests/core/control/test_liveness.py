@@ -39,7 +39,7 @@ def test_forgiving_shifts_every_deadline_once() -> None:
     liveness = Liveness(EXPIRY)
     liveness.refresh(0.0, 7)
     assert liveness.take_suspects(5.0) == [7]
-    liveness.forgive(100.0)
+    liveness.postpone_expiries(100.0)
     assert liveness.take_expired(105.0) == []
     assert liveness.take_expired(110.0) == [7]
     liveness.refresh(110.0, 9)

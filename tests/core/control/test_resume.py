@@ -3,7 +3,7 @@
 from sphtp.core.control.client_messages import Announce, ClientData
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
-from sphtp.core.control.directory import Searches
+from sphtp.core.control.directory import PendingLookups
 from sphtp.core.control.events import (
     Established,
     IdLost,
@@ -302,21 +302,21 @@ def test_a_list_that_stays_different_is_asked_for_ever_less_often() -> None:
 
 
 def test_a_server_that_goes_has_no_say_in_a_search() -> None:
-    searches = Searches()
-    searches.begin(9, (2, 4))
-    searches.lose(4)
-    assert searches.deny(9, 2)
-    searches.begin(9, (2,))
-    searches.lose(2)
-    assert not searches.deny(9, 2)
+    pending_lookups = PendingLookups()
+    pending_lookups.begin(9, (2, 4))
+    pending_lookups.lose(4)
+    assert pending_lookups.deny(9, 2)
+    pending_lookups.begin(9, (2,))
+    pending_lookups.lose(2)
+    assert not pending_lookups.deny(9, 2)
 
 
 def test_searches_are_bounded() -> None:
-    searches = Searches()
+    pending_lookups = PendingLookups()
     for peer in range(3, 3 + 2 * 1025, 2):
-        searches.begin(peer, (2,))
-    assert not searches.deny(3, 2)
-    assert searches.deny(5, 2)
+        pending_lookups.begin(peer, (2,))
+    assert not pending_lookups.deny(3, 2)
+    assert pending_lookups.deny(5, 2)
 
 
 def test_revisions_wrap_around() -> None:

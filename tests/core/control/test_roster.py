@@ -20,7 +20,7 @@ from sphtp.core.control.lists import (
 )
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
-from sphtp.core.control.registry import Claim, MemoryRegistry
+from sphtp.core.control.registry import IdAvailability, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
 from sphtp.testing.cluster import server_address
@@ -172,17 +172,17 @@ def test_parts_are_put_together_only_when_none_is_missing() -> None:
 
 def test_a_registry_decides_by_nonce() -> None:
     registry = MemoryRegistry(10.0, capacity=2)
-    assert registry.create(0.0, PEER) is Claim.FREE
-    assert registry.create(0.0, PEER) is Claim.HELD
-    assert registry.create(0.0, replace(PEER, nonce=71)) is Claim.TAKEN
+    assert registry.create(0.0, PEER) is IdAvailability.FREE
+    assert registry.create(0.0, PEER) is IdAvailability.HELD
+    assert registry.create(0.0, replace(PEER, nonce=71)) is IdAvailability.TAKEN
     assert registry.records == {7: PEER}
     assert registry.release(1.0, 7, Reason.EXPIRED) == PEER
     assert registry.release(1.0, 7, Reason.EXPIRED) is None
-    assert registry.claim(1.0, 7, 71) is Claim.TAKEN
-    assert registry.claim(1.0, 7, 70) is Claim.RESERVED
-    assert registry.claim(11.0, 7, 71) is Claim.FREE
+    assert registry.availability(1.0, 7, 71) is IdAvailability.TAKEN
+    assert registry.availability(1.0, 7, 70) is IdAvailability.RESERVED
+    assert registry.availability(11.0, 7, 71) is IdAvailability.FREE
     registry.reserve(11.0, 7, 72)
-    assert registry.claim(11.0, 7, 72) is Claim.RESERVED
+    assert registry.availability(11.0, 7, 72) is IdAvailability.RESERVED
     for peer in (PeerRecord(9, 1), PeerRecord(11, 1)):
         registry.create(11.0, peer)
     assert registry.is_full

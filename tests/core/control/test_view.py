@@ -127,7 +127,7 @@ def test_the_servers_of_a_set_are_bounded() -> None:
     assert counters[Count.TOO_MANY] == 1
     assert servers.handle_heartbeat(1.0, heartbeat(2, 1)) is not None
     assert not events
-    assert len(servers.take_expired(10.0)) == MAX_MEMBERS - 1
+    assert len(servers.drop_expired(10.0)) == MAX_MEMBERS - 1
     assert not servers.handle_leave(2, 99)
     events.clear()
     assert servers.handle_leave(2, 1)

@@ -1,7 +1,7 @@
 """A history of one topic that keeps what a test tells it to keep."""
 
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.retention import Found, Kept
+from sphtp.core.stream.retention import HistoryLookup, KeptMessages
 from tests.core.stream.topics import Script
 
 
@@ -15,11 +15,11 @@ class Shelf:
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
         return self.low, self.script.number - 1
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
         kept = [
-            Kept(sent.first, sent.parts, [sent.payload])
+            KeptMessages(sent.first, sent.parts, [sent.payload])
             for sent in self.script.sent
             if max(self.low, first) <= sent.first <= last
         ]
         gone = Span(first, min(last, self.low - 1))
-        return Found(kept, gone if gone.size > 0 else None)
+        return HistoryLookup(kept, gone if gone.size > 0 else None)

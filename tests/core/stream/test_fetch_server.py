@@ -15,20 +15,20 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
+    RequestKey,
     decode_answer_untrusted,
     encode_ask,
     encode_fetch,
 )
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RunRecord
-from sphtp.core.stream.retention import FRAME, FetchServer, Found, Kept
+from sphtp.core.stream.retention import FRAME, FetchServer, HistoryLookup, KeptMessages
 from sphtp.errors import RemoteError
 from tests.core.stream.archives import Shelf
 from tests.core.stream.topics import PART, TOPIC, Script
 
 SESSION = 0xABCD
-QUESTION = Question(SESSION, TOPIC, 1)
+REQUEST_KEY = RequestKey(SESSION, TOPIC, 1)
 
 
 class Rows:
@@ -40,8 +40,8 @@ class Rows:
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
         return 0, len(self.payloads) - 1
 
-    def find(self, now: float, topic: int, first: int, last: int) -> Found:
-        return Found([Kept(first, 1, self.payloads[first : last + 1])], None)
+    def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
+        return HistoryLookup([KeptMessages(first, 1, self.payloads[first : last + 1])], None)
 
 
 def answers(server: FetchServer, now: float = 0.0) -> list[Answer]:
@@ -51,7 +51,7 @@ def answers(server: FetchServer, now: float = 0.0) -> list[Answer]:
 
 
 def fetch(*spans: Span) -> bytes:
-    return encode_fetch(FetchRequest(QUESTION, spans))
+    return encode_fetch(FetchRequest(REQUEST_KEY, spans))
 
 
 def small() -> Script:
@@ -64,8 +64,8 @@ def small() -> Script:
 
 def test_it_tells_what_there_is() -> None:
     server = FetchServer(Shelf(small(), low=2), SESSION, 4, PART)
-    server.handle_frame_untrusted(encode_ask(AskRequest(QUESTION)))
-    assert answers(server) == [InfoAnswer(QUESTION, 2, 4)]
+    server.handle_frame_untrusted(encode_ask(AskRequest(REQUEST_KEY)))
+    assert answers(server) == [InfoAnswer(REQUEST_KEY, 2, 4)]
     assert answers(server) == []
 
 
@@ -75,10 +75,10 @@ def test_it_answers_with_what_was_asked_for_only() -> None:
     server.handle_frame_untrusted(fetch(Span(1, 2), Span(3, 9)))
     parts = [script.datagrams[place][0] for place in (1, 2, 3)]
     assert answers(server) == [
-        MessagesAnswer(QUESTION, RunRecord(TOPIC, 1, [b"m1"])),
-        *(MessagesAnswer(QUESTION, part) for part in parts),
-        MessagesAnswer(QUESTION, RunRecord(TOPIC, 3, [b"m3"])),
-        EndAnswer(QUESTION),
+        MessagesAnswer(REQUEST_KEY, RunRecord(TOPIC, 1, [b"m1"])),
+        *(MessagesAnswer(REQUEST_KEY, part) for part in parts),
+        MessagesAnswer(REQUEST_KEY, RunRecord(TOPIC, 3, [b"m3"])),
+        EndAnswer(REQUEST_KEY),
     ]
 
 
@@ -86,9 +86,9 @@ def test_it_says_what_is_gone() -> None:
     server = FetchServer(Shelf(small(), low=3), SESSION, 4, PART)
     server.handle_frame_untrusted(fetch(Span(0, 5)))
     assert answers(server) == [
-        GoneAnswer(QUESTION, Span(0, 2)),
-        MessagesAnswer(QUESTION, RunRecord(TOPIC, 3, [b"m3"])),
-        EndAnswer(QUESTION),
+        GoneAnswer(REQUEST_KEY, Span(0, 2)),
+        MessagesAnswer(REQUEST_KEY, RunRecord(TOPIC, 3, [b"m3"])),
+        EndAnswer(REQUEST_KEY),
     ]
 
 
@@ -101,7 +101,7 @@ def test_many_messages_take_several_frames(payloads: list[bytes]) -> None:
     server = FetchServer(Rows(payloads), SESSION, 4, PART)
     server.handle_frame_untrusted(fetch(Span(10, len(payloads) - 1)))
     found = answers(server)
-    assert found.pop() == EndAnswer(QUESTION)
+    assert found.pop() == EndAnswer(REQUEST_KEY)
     number, received = 10, list[bytes]()
     for answer in found:
         assert isinstance(answer, MessagesAnswer)
@@ -113,22 +113,22 @@ def test_many_messages_take_several_frames(payloads: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "question",
-    [QUESTION._replace(session=1), QUESTION._replace(topic=4)],
+    "request_key",
+    [REQUEST_KEY._replace(session=1), REQUEST_KEY._replace(topic=4)],
     ids=["session", "topic"],
 )
-def test_it_knows_one_session_and_its_topics(question: Question) -> None:
+def test_it_knows_one_session_and_its_topics(request_key: RequestKey) -> None:
     server = FetchServer(Shelf(small()), SESSION, 4, PART)
     with pytest.raises(RemoteError, match="nothing is known of topic"):
-        server.handle_frame_untrusted(encode_ask(AskRequest(question)))
+        server.handle_frame_untrusted(encode_ask(AskRequest(request_key)))
 
 
 def test_questions_that_wait_are_bounded() -> None:
     server = FetchServer(Shelf(small()), SESSION, 4, PART)
     for _ in range(MOST_REQUESTS):
-        server.handle_frame_untrusted(encode_ask(AskRequest(QUESTION)))
+        server.handle_frame_untrusted(encode_ask(AskRequest(REQUEST_KEY)))
     with pytest.raises(RemoteError, match="wait for their answers"):
-        server.handle_frame_untrusted(encode_ask(AskRequest(QUESTION)))
+        server.handle_frame_untrusted(encode_ask(AskRequest(REQUEST_KEY)))
 
 
 def test_it_keeps_to_its_rate() -> None:

@@ -20,8 +20,8 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
     Request,
+    RequestKey,
     decode_request_untrusted,
     encode_done,
     encode_gone,
@@ -84,7 +84,7 @@ class Desk:
     def bring(self, fetch: Request, numbers: Iterable[int]) -> list[Outcome]:
         """Answer with these messages."""
         runs = [RunRecord(TOPIC, number, [b"m%d" % number]) for number in numbers]
-        return self.hear(*(encode_msg(MessagesAnswer(fetch.question, run)) for run in runs))
+        return self.hear(*(encode_msg(MessagesAnswer(fetch.request_key, run)) for run in runs))
 
     def wait(self) -> list[Outcome]:
         """Go to what is due next, and do it."""
@@ -96,8 +96,8 @@ class Desk:
         return self.update()
 
 
-def question(number: int) -> Question:
-    return Question(SESSION, TOPIC, number)
+def request_key(number: int) -> RequestKey:
+    return RequestKey(SESSION, TOPIC, number)
 
 
 def test_nothing_is_asked_where_nothing_is_wanted() -> None:
@@ -111,11 +111,11 @@ def test_it_asks_for_the_oldest_first_and_keeps_the_window_full() -> None:
     desk = Desk(Span(3, 4), Span(7, 30))
     assert desk.fetcher.wants_connection
     (first,) = desk.connect()
-    assert first == FetchRequest(question(1), [Span(3, 4), Span(7, 14)])
+    assert first == FetchRequest(request_key(1), [Span(3, 4), Span(7, 14)])
     assert desk.bring(first, [3, 4, 7, 8]) != []
     assert desk.requests() == []
     desk.bring(first, [9])
-    assert desk.requests() == [FetchRequest(question(2), [Span(15, 19)])]
+    assert desk.requests() == [FetchRequest(request_key(2), [Span(15, 19)])]
 
 
 def test_what_came_by_another_way_is_not_asked_for() -> None:
@@ -123,7 +123,7 @@ def test_what_came_by_another_way_is_not_asked_for() -> None:
     (first,) = desk.connect()
     desk.wanted.discard(0, 12)
     desk.bring(first, [])
-    assert desk.requests() == [FetchRequest(question(2), [Span(13, 22)])]
+    assert desk.requests() == [FetchRequest(request_key(2), [Span(13, 22)])]
 
 
 def test_when_all_came_it_rests_and_no_clock_runs() -> None:
@@ -140,13 +140,13 @@ def test_when_all_came_it_rests_and_no_clock_runs() -> None:
     assert desk.state.name == "RESTING"
     desk.wanted.add(5, 5)
     desk.update()
-    assert desk.connect() == [FetchRequest(question(2), [Span(5, 5)])]
+    assert desk.connect() == [FetchRequest(request_key(2), [Span(5, 5)])]
 
 
 def test_what_is_gone_is_missed() -> None:
     desk = Desk(Span(0, 5))
     (fetch,) = desk.connect()
-    assert desk.hear(encode_gone(GoneAnswer(fetch.question, Span(0, 3)))) == [
+    assert desk.hear(encode_gone(GoneAnswer(fetch.request_key, Span(0, 3)))) == [
         FetchFailure(Span(0, 3), LossReason.GONE)
     ]
     assert desk.state is FetchState.TALKING
@@ -169,7 +169,7 @@ def test_silence_is_asked_again_ever_more_seldom_until_it_is_too_long() -> None:
 def test_a_message_that_never_comes_is_lost_while_others_come() -> None:
     desk = Desk(Span(0, 200))
     (fetch,) = desk.connect()
-    desk.hear(encode_done(EndAnswer(fetch.question)))
+    desk.hear(encode_done(EndAnswer(fetch.request_key)))
     latest, outcomes = fetch, list[Outcome]()
     for number in range(1, 60):
         outcomes = desk.bring(latest, [number])
@@ -212,14 +212,14 @@ def test_a_lost_connection_is_made_again_and_asked_the_same() -> None:
     assert desk.fetcher.statistics().unasked == 1
     desk.wait()
     assert desk.fetcher.wants_connection
-    assert desk.connect() == [FetchRequest(question(2), [Span(2, 5)])]
+    assert desk.connect() == [FetchRequest(request_key(2), [Span(2, 5)])]
 
 
 def test_a_late_joiner_asks_what_there_is() -> None:
     desk = Desk(late_join=True)
     (ask,) = desk.connect()
-    assert ask == AskRequest(question(1))
-    assert desk.hear(encode_info(InfoAnswer(ask.question, 2, 20))) == [HistoryStart(2)]
+    assert ask == AskRequest(request_key(1))
+    assert desk.hear(encode_info(InfoAnswer(ask.request_key, 2, 20))) == [HistoryStart(2)]
     assert desk.state is FetchState.IDLE
 
 
@@ -238,10 +238,10 @@ def test_nobody_told_what_there_is() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        encode_msg(MessagesAnswer(Question(1, TOPIC, 1), RunRecord(TOPIC, 0, [b"a"]))),
-        encode_msg(MessagesAnswer(Question(SESSION, 9, 1), RunRecord(9, 0, [b"a"]))),
-        encode_msg(MessagesAnswer(Question(SESSION, TOPIC, 2), RunRecord(TOPIC, 0, [b"a"]))),
-        encode_info(InfoAnswer(Question(SESSION, TOPIC, 7), 0, 9)),
+        encode_msg(MessagesAnswer(RequestKey(1, TOPIC, 1), RunRecord(TOPIC, 0, [b"a"]))),
+        encode_msg(MessagesAnswer(RequestKey(SESSION, 9, 1), RunRecord(9, 0, [b"a"]))),
+        encode_msg(MessagesAnswer(RequestKey(SESSION, TOPIC, 2), RunRecord(TOPIC, 0, [b"a"]))),
+        encode_info(InfoAnswer(RequestKey(SESSION, TOPIC, 7), 0, 9)),
     ],
     ids=["session", "topic", "number", "info"],
 )
@@ -292,5 +292,5 @@ def test_a_late_joiner_that_the_end_surprises_was_told_nothing() -> None:
     (ask,) = desk.connect()
     desk.fetcher.end(desk.now)
     assert desk.update() == [HistoryStart(None)]
-    assert desk.hear(encode_info(InfoAnswer(ask.question, 0, 5))) == []
+    assert desk.hear(encode_info(InfoAnswer(ask.request_key, 0, 5))) == []
     assert desk.state is FetchState.OVER

@@ -14,8 +14,8 @@ from sphtp.core.stream.late_join_wire import (
     GoneAnswer,
     InfoAnswer,
     MessagesAnswer,
-    Question,
     Request,
+    RequestKey,
     decode_answer_untrusted,
     decode_request_untrusted,
     encode_ask,
@@ -30,32 +30,32 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import FragmentRecord, RunRecord
 from sphtp.errors import RemoteError
 
-QUESTION = Question(0xDEADBEEF, 3, 77)
+REQUEST_KEY = RequestKey(0xDEADBEEF, 3, 77)
 TOP = (1 << 64) - 1
 
 REQUESTS: list[tuple[Request, bytes]] = [
-    (AskRequest(QUESTION), encode_ask(AskRequest(QUESTION))),
+    (AskRequest(REQUEST_KEY), encode_ask(AskRequest(REQUEST_KEY))),
     *(
         (fetch, encode_fetch(fetch))
         for fetch in (
-            FetchRequest(QUESTION, [Span(0, 0)]),
-            FetchRequest(QUESTION, [Span(1, 5), Span(7, 7), Span(TOP, TOP)]),
+            FetchRequest(REQUEST_KEY, [Span(0, 0)]),
+            FetchRequest(REQUEST_KEY, [Span(1, 5), Span(7, 7), Span(TOP, TOP)]),
         )
     ),
 ]
 ANSWERS: list[tuple[Answer, bytes]] = [
-    (InfoAnswer(QUESTION, 4, TOP), encode_info(InfoAnswer(QUESTION, 4, TOP))),
-    (InfoAnswer(QUESTION, 4, 4), encode_info(InfoAnswer(QUESTION, 4, 4))),
+    (InfoAnswer(REQUEST_KEY, 4, TOP), encode_info(InfoAnswer(REQUEST_KEY, 4, TOP))),
+    (InfoAnswer(REQUEST_KEY, 4, 4), encode_info(InfoAnswer(REQUEST_KEY, 4, 4))),
     *(
         (msg, encode_msg(msg))
         for msg in (
-            MessagesAnswer(QUESTION, RunRecord(3, 5, [b"one", b"two"])),
-            MessagesAnswer(QUESTION, RunRecord(3, 5, [b"one", b"", b"three"])),
-            MessagesAnswer(QUESTION, FragmentRecord(3, 9, 1, 4, b"part")),
+            MessagesAnswer(REQUEST_KEY, RunRecord(3, 5, [b"one", b"two"])),
+            MessagesAnswer(REQUEST_KEY, RunRecord(3, 5, [b"one", b"", b"three"])),
+            MessagesAnswer(REQUEST_KEY, FragmentRecord(3, 9, 1, 4, b"part")),
         )
     ),
-    (GoneAnswer(QUESTION, Span(2, TOP)), encode_gone(GoneAnswer(QUESTION, Span(2, TOP)))),
-    (EndAnswer(QUESTION), encode_done(EndAnswer(QUESTION))),
+    (GoneAnswer(REQUEST_KEY, Span(2, TOP)), encode_gone(GoneAnswer(REQUEST_KEY, Span(2, TOP)))),
+    (EndAnswer(REQUEST_KEY), encode_done(EndAnswer(REQUEST_KEY))),
 ]
 
 
@@ -86,10 +86,10 @@ def test_answers_come_back_whole_and_no_other_way(answer: Answer, frame: bytes) 
 @pytest.mark.parametrize(
     ("fetch", "message"),
     [
-        (FetchRequest(QUESTION, []), "0 ranges"),
-        (FetchRequest(QUESTION, [Span(i * 2, i * 2) for i in range(257)]), "257 ranges"),
-        (FetchRequest(QUESTION, [Span(5, 6), Span(6, 7)]), "in order"),
-        (FetchRequest(QUESTION, [Span(0, 40_000), Span(50_000, 90_000)]), "80002 messages"),
+        (FetchRequest(REQUEST_KEY, []), "0 ranges"),
+        (FetchRequest(REQUEST_KEY, [Span(i * 2, i * 2) for i in range(257)]), "257 ranges"),
+        (FetchRequest(REQUEST_KEY, [Span(5, 6), Span(6, 7)]), "in order"),
+        (FetchRequest(REQUEST_KEY, [Span(0, 40_000), Span(50_000, 90_000)]), "80002 messages"),
     ],
     ids=["none", "many", "overlapping", "large"],
 )
@@ -101,10 +101,10 @@ def test_a_fetch_is_bounded(fetch: FetchRequest, message: str) -> None:
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (encode_info(InfoAnswer(QUESTION, 5, 4)), "ends before"),
-        (encode_gone(GoneAnswer(QUESTION, Span(5, 4))), "nothing from 5"),
+        (encode_info(InfoAnswer(REQUEST_KEY, 5, 4)), "ends before"),
+        (encode_gone(GoneAnswer(REQUEST_KEY, Span(5, 4))), "nothing from 5"),
         (
-            encode_msg(MessagesAnswer(QUESTION, RunRecord(4, 0, [b"other"]))),
+            encode_msg(MessagesAnswer(REQUEST_KEY, RunRecord(4, 0, [b"other"]))),
             "one record of the topic",
         ),
         (ANSWERS[2][1] + ANSWERS[2][1][11:], "one record of the topic"),

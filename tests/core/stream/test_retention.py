@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.retention import BLOCK, GRAIN, History, Kept
+from sphtp.core.stream.retention import BLOCK, GRAIN, History, KeptMessages
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.transmission import Numbering
+from sphtp.core.stream.transmission import MessageNumberer
 from tests.profiles import brisk
 
 CAPACITY = 200
@@ -22,23 +22,23 @@ class Keeping:
 
     def __init__(self, **changes: object) -> None:
         self.history = History(StreamSettings.lan(**changes), 2)
-        self._numbering = Numbering(2, CAPACITY, 1_000_000)
+        self._numberer = MessageNumberer(2, CAPACITY, 1_000_000)
 
     def add(self, now: float, payloads: Sequence[bytes], topic: int = 0) -> list[int]:
         """Keep messages; return the first number of each, and the one after the last."""
         numbers = list[int]()
-        lengths = self._numbering.measure(payloads)
-        for numbered in self._numbering.number(topic, payloads, lengths):
+        lengths = self._numberer.measure(payloads)
+        for numbered in self._numberer.number(topic, payloads, lengths):
             self.history.add(now, topic, numbered)
             numbers += range(numbered.first, numbered.end)
-        return [*numbers, self._numbering.next[topic]]
+        return [*numbers, self._numberer.next[topic]]
 
     def messages(self, now: float, first: int, last: int, topic: int = 0) -> dict[int, bytes]:
         """What is found, by first number."""
         return flat(self.history.find(now, topic, first, last).kept)
 
 
-def flat(kept: list[Kept]) -> dict[int, bytes]:
+def flat(kept: list[KeptMessages]) -> dict[int, bytes]:
     return {some.first + at: payload for some in kept for at, payload in enumerate(some.payloads)}
 
 
@@ -146,7 +146,7 @@ def test_it_forgets_by_age_when_it_is_asked() -> None:
     keeping.add(0.0, [b"old"])
     keeping.add(5.0, [b"young"])
     assert keeping.messages(10.0, 0, 9) == {0: b"old", 1: b"young"}
-    assert keeping.history.find(10.1, 0, 0, 9) == ([Kept(1, 1, [b"young"])], Span(0, 0))
+    assert keeping.history.find(10.1, 0, 0, 9) == ([KeptMessages(1, 1, [b"young"])], Span(0, 0))
 
 
 def test_messages_sent_one_by_one_are_kept_together() -> None:

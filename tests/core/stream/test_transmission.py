@@ -18,7 +18,7 @@ from sphtp.core.stream.records import (
 )
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
-from sphtp.core.stream.transmission import MOST_WAITING, Bundler, Numbering
+from sphtp.core.stream.transmission import MOST_WAITING, MessageNumberer, PendingBodies
 from sphtp.core.stream.wire import DATA_OVERHEAD, MOST_TAILS, StreamData, Window
 from sphtp.core.token_bucket import BURST
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError, StateError
@@ -228,27 +228,27 @@ scripts = st.lists(st.one_of(sends, st.integers(1, 5)), max_size=30)
 @brisk
 @given(st.sampled_from([100, 211, 1400]), scripts)
 def test_all_comes_out_in_order(capacity: int, script: list[tuple[int, list[int]] | int]) -> None:
-    numbering = Numbering(TOPICS, capacity, 100_000)
-    bundler = Bundler(TOPICS, capacity, numbering.part)
+    numberer = MessageNumberer(TOPICS, capacity, 100_000)
+    pending_bodies = PendingBodies(TOPICS, capacity, numberer.part)
     entropy, sent = random.Random(1), list[tuple[int, bytes]]()
     datagrams = list[bytes]()
     for step in script:
         if isinstance(step, int):
-            datagrams += bundler.pop_many(step)
+            datagrams += pending_bodies.pop_many(step)
             continue
         topic, lengths = step
         payloads = [entropy.randbytes(length) for length in lengths]
         sent += [(topic, payload) for payload in payloads]
-        for numbered in numbering.number(topic, payloads, numbering.measure(payloads)):
-            bundler.add(topic, numbered)
+        for numbered in numberer.number(topic, payloads, numberer.measure(payloads)):
+            pending_bodies.add(topic, numbered)
         left = len(sent) - len(messages(datagrams))
-        assert bundler.waiting >= 2 * (left - 1)
-    datagrams += bundler.pop_many(10_000)
-    assert bundler.waiting == 0
-    assert bundler.pop_many(1) == []
+        assert pending_bodies.waiting >= 2 * (left - 1)
+    datagrams += pending_bodies.pop_many(10_000)
+    assert pending_bodies.waiting == 0
+    assert pending_bodies.pop_many(1) == []
     assert max(map(len, datagrams), default=0) <= capacity
     assert messages(datagrams) == sent
-    assert bundler.tails == dict(enumerate(numbering.next))
+    assert pending_bodies.tails == dict(enumerate(numberer.next))
     check_numbers(datagrams)
 
 
@@ -277,12 +277,12 @@ def check_numbers(datagrams: list[bytes]) -> None:
 
 
 def bundled(capacity: int, *sends: list[bytes]) -> list[list[Record]]:
-    numbering = Numbering(1, capacity, 100_000)
-    bundler = Bundler(1, capacity, numbering.part)
+    numberer = MessageNumberer(1, capacity, 100_000)
+    pending_bodies = PendingBodies(1, capacity, numberer.part)
     for payloads in sends:
-        for numbered in numbering.number(0, payloads, numbering.measure(payloads)):
-            bundler.add(0, numbered)
-    return [decode_records_untrusted(data) for data in bundler.pop_many(1000)]
+        for numbered in numberer.number(0, payloads, numberer.measure(payloads)):
+            pending_bodies.add(0, numbered)
+    return [decode_records_untrusted(data) for data in pending_bodies.pop_many(1000)]
 
 
 def test_messages_sent_one_by_one_become_one_record() -> None:
@@ -310,18 +310,18 @@ def test_the_last_fragment_shares_its_datagram() -> None:
 
 
 def test_what_has_left_is_let_go_of_while_more_comes() -> None:
-    numbering = Numbering(1, 1400, 100_000)
-    bundler = Bundler(1, 1400, numbering.part)
+    numberer = MessageNumberer(1, 1400, 100_000)
+    pending_bodies = PendingBodies(1, 1400, numberer.part)
     payloads = [bytes(64) for _ in range(300 * 22)]
     unheld = sys.getrefcount(payloads[0])
     for start in range(0, len(payloads), 22):
         for payload in payloads[start : start + 22]:
-            for numbered in numbering.number(0, [payload], [64]):
-                bundler.add(0, numbered)
-        bundler.pop_many(1)
+            for numbered in numberer.number(0, [payload], [64]):
+                pending_bodies.add(0, numbered)
+        pending_bodies.pop_many(1)
     del payload, numbered
     held = sum(sys.getrefcount(it) - 1 > unheld for it in payloads)
-    assert held <= 2 * (bundler.waiting // 66) + 44
+    assert held <= 2 * (pending_bodies.waiting // 66) + 44
 
 
 def test_many_empty_messages_are_believed() -> None:

@@ -174,7 +174,7 @@ class Line:
 
 def drain(delivery: DeliveryController) -> list[Item]:
     """Return all that is told when the transport has no more."""
-    delivery.settle()
+    delivery.give_up_unrecoverable()
     return list(iter(delivery.poll_item, None))
 
 

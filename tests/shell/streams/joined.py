@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from sphtp.core.stream.membership import Join, Welcome
+from sphtp.shell import subscription
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams import subscription
 
 
 class Joined(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sphtp.shell.node import Node
-from sphtp.shell.streams.subscription import Terms
+from sphtp.shell.subscription import Terms
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.shell.streams.test_streams import TOPIC, read_all, take

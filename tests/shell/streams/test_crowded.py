@@ -14,9 +14,9 @@ from sphtp.core.stream.events import Loss
 from sphtp.core.stream.sealing import SealCounters, StreamOpener
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data, stream_header
+from sphtp.shell.hosted_source import FanOutSocket
 from sphtp.shell.node import Node
-from sphtp.shell.streams.hosted_source import FanOutSocket
-from sphtp.shell.streams.subscription import Stream, Terms
+from sphtp.shell.subscription import Stream, Terms
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.streams.joined import overheard

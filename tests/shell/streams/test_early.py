@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.streams import dispatcher as module
-from sphtp.shell.streams.dispatcher import OVERHEAD, EarlyDatagrams
+from sphtp.shell import stream_dispatcher as module
+from sphtp.shell.stream_dispatcher import OVERHEAD, EarlyDatagrams
 
 HERE = ("192.0.2.1", 7)
 

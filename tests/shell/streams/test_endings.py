@@ -14,9 +14,9 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream, StreamMessage, Terms
+from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.source import Source
+from sphtp.shell.subscription import Stream, StreamMessage, Terms
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node

@@ -5,8 +5,8 @@ import trio
 
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.shell.impairment import Impairment
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream
+from sphtp.shell.source import Source
+from sphtp.shell.subscription import Stream
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 

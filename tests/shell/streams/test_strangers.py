@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from sphtp.shell.streams.admission import PendingReceivers
+from sphtp.shell.stream_admission import PendingReceivers
 
 
 async def stay(strangers: PendingReceivers, ends: list[int], number: int) -> None:

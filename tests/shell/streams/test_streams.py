@@ -14,10 +14,10 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
+from sphtp.shell.multicast import Group
 from sphtp.shell.node import Node
-from sphtp.shell.streams.multicast import Group
-from sphtp.shell.streams.source import Source
-from sphtp.shell.streams.subscription import Stream, Terms, join
+from sphtp.shell.source import Source
+from sphtp.shell.subscription import Stream, Terms, join
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.streams.joined import overheard
@@ -116,7 +116,7 @@ async def test_what_comes_before_this_side_is_ready_is_not_lost() -> None:
             return welcome
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sphtp.shell.streams.subscription.join", answer_late)
+            patch.setattr("sphtp.shell.subscription.join", answer_late)
             async with there.subscribe(*here.address, topic=TOPIC) as stream:
                 assert late.is_set()
                 assert await take(stream, 1000) == list(range(1000))

@@ -51,7 +51,7 @@ class AcceptCounters:
     """Times that the process had no descriptor left for a connection."""
 
 
-class Unproven(Protocol):
+class UnauthenticatedConnection(Protocol):
     """A connection, as far as it matters here."""
 
     @property
@@ -77,12 +77,15 @@ class Handshakes:
         self.counters = AcceptCounters()
         self.asks_for_proof = secret
         """True if the greeting is not enough: a message has to be vouched for."""
-        self._due: dict[Unproven, float] = {}
-        self._by_site: dict[str, dict[Unproven, Callable[[], bool]]] = {}
+        self._due: dict[UnauthenticatedConnection, float] = {}
+        self._by_site: dict[str, dict[UnauthenticatedConnection, Callable[[], bool]]] = {}
         self._proven: Counter[str] = Counter()
 
     def begin(
-        self, now: float, connection: Unproven, excused: Callable[[], bool] = lambda: False
+        self,
+        now: float,
+        connection: UnauthenticatedConnection,
+        excused: Callable[[], bool] = lambda: False,
     ) -> None:
         """Give a connection its deadline. ``excused`` is asked then, and may have it stay."""
         if connection in self._due:
@@ -92,7 +95,7 @@ class Handshakes:
         self._due[connection] = now + self.limits.handshake_timeout
         self._by_site.setdefault(connection.site, {})[connection] = excused
 
-    def end(self, connection: Unproven) -> None:
+    def end(self, connection: UnauthenticatedConnection) -> None:
         """Let go of a connection that owes nothing any more, or is closed."""
         if self._due.pop(connection, None) is not None:
             of_site = self._by_site[connection.site]
@@ -155,7 +158,7 @@ class Handshakes:
         return site in self._proven
 
 
-class Reserve:
+class SpareDescriptor:
     """A descriptor kept back, so that a connection can be taken when there is none left.
 
     What cannot be accepted stays in the queue and is reported as waiting for ever; accepted with

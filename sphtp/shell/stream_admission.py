@@ -17,10 +17,10 @@ from sphtp.core.stream.membership import (
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.lifetime import running
-from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 if TYPE_CHECKING:
-    from sphtp.shell.streams.hosted_source import HostedSource
+    from sphtp.shell.hosted_source import HostedSource
 
 
 class PendingReceivers:

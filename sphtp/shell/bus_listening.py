@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.errors import MessageTooLargeError
-from sphtp.shell.bus import tls as tls_configs
-from sphtp.shell.bus.dialing import (
+from sphtp.shell import bus_tls as tls_configs
+from sphtp.shell.bus_dialing import (
     DEFAULT_BUFFER,
     ENDS_KEPT,
     MAX_MESSAGE_SIZE,
@@ -40,12 +40,12 @@ from sphtp.shell.bus.dialing import (
     BusError,
     checked_buffer,
 )
-from sphtp.shell.bus.handshakes import (
+from sphtp.shell.bus_handshakes import (
     OUT_OF_DESCRIPTORS,
     AcceptCounters,
     AcceptLimits,
     Handshakes,
-    Reserve,
+    SpareDescriptor,
     site_of,
 )
 from sphtp.shell.tls import SCHEME, Tls
@@ -200,7 +200,7 @@ class ListeningSocket:
         self._ends = 0
         self._closed = False
         self._selector = selectors.DefaultSelector()
-        self._reserve = Reserve()
+        self._spare_descriptor = SpareDescriptor()
 
     def __enter__(self) -> Self:
         return self
@@ -263,7 +263,7 @@ class ListeningSocket:
         for listener in self._listeners.values():
             listener.close()
         self._selector.close()
-        self._reserve.spend()
+        self._spare_descriptor.spend()
 
     def end(self, connection: _BusConnection) -> None:
         """Close a connection. Ending it twice is fine."""
@@ -321,7 +321,7 @@ class ListeningSocket:
                 if not self._find_descriptor(now, listener):
                     return
                 continue
-            self._reserve.refill()
+            self._spare_descriptor.refill()
             self._admit(now, listener, accepted, address[0])
 
     def _find_descriptor(self, now: float, listener: socket.socket) -> bool:
@@ -329,10 +329,10 @@ class ListeningSocket:
         self.counters.out_of_descriptors += 1
         if self._handshakes.evict():
             return True
-        if self._reserve.spend():
+        if self._spare_descriptor.spend():
             with suppress(OSError):
                 listener.accept()[0].close()
-            self._reserve.refill()
+            self._spare_descriptor.refill()
             return True
         self._selector.unregister(listener)
         self._paused.append(listener)
@@ -341,7 +341,7 @@ class ListeningSocket:
 
     def _resume_accepting(self) -> None:
         self._resume_at = math.inf
-        self._reserve.refill()
+        self._spare_descriptor.refill()
         while self._paused:
             self._selector.register(self._paused.pop(), _READ_EVENT)
 
@@ -639,7 +639,7 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.end(connection)
             self._handshakes.trust(connection.site)
 
-    def excuse(self, number: int) -> None:
+    def note_replayed_message(self, number: int) -> None:
         """Note that a connection brought such a message that had come before.
 
         Who dials a server under two of its names says everything twice, and the first of both is

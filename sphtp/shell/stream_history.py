@@ -18,10 +18,10 @@ from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError
+from sphtp.shell.hosted_source import HostedSource
+from sphtp.shell.hosted_subscription import HostedSubscription
 from sphtp.shell.lifetime import running
-from sphtp.shell.streams.admission import PendingReceivers
-from sphtp.shell.streams.hosted_source import HostedSource
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
+from sphtp.shell.stream_admission import PendingReceivers
 
 HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16

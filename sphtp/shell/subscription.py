@@ -25,12 +25,12 @@ from sphtp.errors import (
 )
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding, check_limit
+from sphtp.shell.hosted_subscription import HostedSubscription
 from sphtp.shell.lifetime import running
-from sphtp.shell.streams.admission import GONE, receive_message_untrusted, send_message
-from sphtp.shell.streams.dispatcher import StreamDispatcher
-from sphtp.shell.streams.history import fetch
-from sphtp.shell.streams.hosted_subscription import HostedSubscription
-from sphtp.shell.streams.multicast import Group, is_ipv4, open_receiver
+from sphtp.shell.multicast import Group, is_ipv4, open_receiver
+from sphtp.shell.stream_admission import GONE, receive_message_untrusted, send_message
+from sphtp.shell.stream_dispatcher import StreamDispatcher
+from sphtp.shell.stream_history import fetch
 from sphtp.shell.udp import UdpSocket
 
 

@@ -25,8 +25,8 @@ from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     # Every node has a dispatcher; few have a source or a subscription.
-    from sphtp.shell.streams.hosted_source import HostedSource
-    from sphtp.shell.streams.hosted_subscription import HostedSubscription
+    from sphtp.shell.hosted_source import HostedSource
+    from sphtp.shell.hosted_subscription import HostedSubscription
 
 MOST: Final = 4 << 20
 """Bytes that are kept, for all sources that are being joined together; others are repaired."""
@@ -91,7 +91,7 @@ class StreamCounters:
     stream_unknown: int = 0
 
 
-class TimedParty(Protocol):
+class HasTimeouts(Protocol):
     """Somebody with times."""
 
     def poll_timeout(self) -> float | None:
@@ -270,6 +270,6 @@ class StreamDispatcher:
     def _subscriptions(self) -> "Iterator[HostedSubscription]":
         return chain.from_iterable(self._subscribed.values())
 
-    def _parties(self) -> Iterator[TimedParty]:
+    def _parties(self) -> Iterator[HasTimeouts]:
         yield from self._hosted.values()
         yield from self._subscriptions()

@@ -12,7 +12,7 @@ from pynng import ffi
 from pynng import lib as nng
 
 from sphtp.errors import LocalError, MessageTooLargeError, SettingsError
-from sphtp.shell.bus import tls as tls_configs
+from sphtp.shell import bus_tls as tls_configs
 from sphtp.shell.tls import Tls
 
 DEFAULT_BUFFER: Final = 8192
@@ -270,7 +270,7 @@ class SubSocket(BusSocket):
         Here that changes nothing: this side chose whom to dial.
         """
 
-    def excuse(self, _: int) -> None:
+    def note_replayed_message(self, _: int) -> None:
         """Note that a connection brought such a message that had come before: as ``prove``."""
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:

@@ -16,17 +16,17 @@ from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.streams.admission import ReceiverAdmission
-from sphtp.shell.streams.dispatcher import StreamDispatcher
+from sphtp.shell.stream_admission import ReceiverAdmission
+from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.stream.membership import Welcome
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.core.stream.subscription import Subscription
-    from sphtp.shell.streams.multicast import Group
-    from sphtp.shell.streams.source import Source
-    from sphtp.shell.streams.subscription import Dial, Stream, Terms
+    from sphtp.shell.multicast import Group
+    from sphtp.shell.source import Source
+    from sphtp.shell.subscription import Dial, Stream, Terms
 
 _NOWHERE: Final = ("", 0)
 
@@ -70,9 +70,9 @@ class NodeStreams:
     ) -> "AsyncIterator[Source]":
         """Open a source of these topics for the length of the block; leaving it lingers."""
         from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.streams.history import serving_history
-        from sphtp.shell.streams.hosted_source import HostedSource, open_fan_out
-        from sphtp.shell.streams.source import Source
+        from sphtp.shell.hosted_source import HostedSource, open_fan_out
+        from sphtp.shell.source import Source
+        from sphtp.shell.stream_history import serving_history
 
         self._check(topics)
         settings = settings or StreamSettings()
@@ -106,8 +106,8 @@ class NodeStreams:
     ) -> "AsyncIterator[Stream]":
         """Join a source over a channel that ``dial`` opens, for the length of the block."""
         from sphtp.core.stream.membership import Join
-        from sphtp.shell.streams.hosted_subscription import HostedSubscription
-        from sphtp.shell.streams.subscription import Stream, Terms, join, taking_part
+        from sphtp.shell.hosted_subscription import HostedSubscription
+        from sphtp.shell.subscription import Stream, Terms, join, taking_part
 
         check_topic(topic)
         terms = terms or Terms()

@@ -24,7 +24,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.streams.multicast import Group, open_sender
+from sphtp.shell.multicast import Group, open_sender
 from sphtp.shell.udp import UdpSocket, largest_datagram
 
 
