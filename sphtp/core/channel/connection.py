@@ -16,9 +16,9 @@ from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Close, Frame, Ping
 from sphtp.core.channel.handshake import (
     Accept,
+    AnswerRejection,
     ClearHandshake,
     Connect,
-    Objection,
     Refuse,
     TransportParameters,
 )
@@ -405,7 +405,7 @@ class Connection:
         if InitiatorAction.PROGRESS in actions:
             self._step(now, Event.PROGRESS)
         if InitiatorAction.OBJECT in actions:
-            self.handle_refuse(now, address, Refuse(self.handshake.token, Objection.IMPOSTOR))
+            self.handle_refuse(now, address, Refuse(self.handshake.token, AnswerRejection.IMPOSTOR))
 
     # Events
 

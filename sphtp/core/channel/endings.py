@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from sphtp.core.channel.frames import Close
-from sphtp.core.channel.handshake import Objection, Refusal, Refuse
+from sphtp.core.channel.handshake import AnswerRejection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Event, Timer
 from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
@@ -35,7 +35,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     ),
 }
 
-REFUSAL_TEXTS: dict[Refusal | Objection, str] = {
+REFUSAL_TEXTS: dict[Refusal | AnswerRejection, str] = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
@@ -44,7 +44,7 @@ REFUSAL_TEXTS: dict[Refusal | Objection, str] = {
     Refusal.SEALED: "it takes sealed channels only",
     Refusal.CLEAR: "it takes no sealed channels",
     Refusal.DENIED: "it does not let this peer in",
-    Objection.IMPOSTOR: "its key is not that of the peer wanted",
+    AnswerRejection.IMPOSTOR: "its key is not that of the peer wanted",
 }
 BY_NUMBER = {int(reason): reason for reason in REFUSAL_TEXTS}
 

@@ -51,7 +51,7 @@ class Refusal(IntEnum):
     DENIED = 8
 
 
-class Objection(IntEnum):
+class AnswerRejection(IntEnum):
     """The reason why this side does not take an answer; no REFUSE has room for these numbers."""
 
     IMPOSTOR = 256

@@ -36,7 +36,7 @@ UNBOUNDED: Final = 1 << 62
 """The limit of a node that has none."""
 
 
-class Blocked:
+class UnreadableMessages:
     """Reliable messages of all lanes that cannot be read yet.
 
     They wait for one with a lower id, which is head-of-line blocking, or for a part of their own.
@@ -66,7 +66,7 @@ class UnorderedLane:
 
     __slots__ = ("_blocked", "_done", "_waiting", "next_id")
 
-    def __init__(self, first_id: int, blocked: Blocked) -> None:
+    def __init__(self, first_id: int, blocked: UnreadableMessages) -> None:
         self.next_id = first_id
         self._done = 0
         self._waiting: dict[int, bytes | Reassembly] = {}
@@ -217,7 +217,7 @@ class ReceiveQueue:
         # Where every packet is smaller than the limit of a message, nothing whole is over it.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, UnorderedLane] = {}
-        self._blocked = Blocked()
+        self._blocked = UnreadableMessages()
         # In the lists in which they came, and how much of the first one was read.
         self._ready: deque[Sequence[bytes]] = deque()
         self._read = 0

@@ -106,7 +106,7 @@ class AllowKeys:
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
-class HasKey(Protocol):
+class IntroducedPeer(Protocol):
     """A peer that was introduced, with the key that was told; empty when none was."""
 
     @property
@@ -121,7 +121,7 @@ class RosterAuthenticator:
     ``peers`` are those by id, as they are at the moment: the mapping is kept, not copied.
     """
 
-    def __init__(self, peers: Mapping[int, HasKey]) -> None:
+    def __init__(self, peers: Mapping[int, IntroducedPeer]) -> None:
         self._peers = peers
 
     def key_of(self, peer_id: int) -> bytes | None:

@@ -36,7 +36,7 @@ from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import MOST_SPREAD, Path
-from sphtp.core.channel.path_mtu import Search
+from sphtp.core.channel.path_mtu import MtuSearchState
 from sphtp.core.channel.receipts import Outcome, Receipts
 from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_queue import SendQueue
@@ -229,7 +229,7 @@ class SendSide:
                 self.events.append(Event.CLOSE_ACKED)
         if lost:
             self._resend_lost(now, lost)
-        if self.path.mtu.state is Search.TOO_SMALL:
+        if self.path.mtu.state is MtuSearchState.TOO_SMALL:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
