@@ -597,18 +597,18 @@ class Endpoint:
                 self._answer_unknown(now, keys, unknown.address, own, unknown.size)
             return
         is_elsewhere = row.address != connection.address
-        newest = protection.opener.newest if is_elsewhere else 0
+        newest = protection.unsealer.newest if is_elsewhere else 0
         if len(rows) == 1:
-            opened = protection.opener.open(row.data, row.size)
+            opened = protection.unsealer.open(row.data, row.size)
         else:
-            opened = protection.opener.open_each([row.data for row in rows])
+            opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
             return
         # It is authentic: only now does the connection take anything.
         self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
-        if is_elsewhere and protection.opener.newest > newest:
+        if is_elsewhere and protection.unsealer.newest > newest:
             self._handle_moved(now, connection, protection, row.address)
         if connection.state is State.CLOSED:
             # It was aborted here, and its end has not left yet.

@@ -11,7 +11,7 @@ from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.handshake import Origin
 from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
-from sphtp.core.secure.seal import Opener, Sealer
+from sphtp.core.secure.seal import Sealer, Unsealer
 
 SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
 """Bytes that sealing adds to a datagram: front, counter and tag."""
@@ -51,8 +51,8 @@ class AesGcm:
     ``is_used`` once the peer has sealed anything; before that its handshake may still be repeated.
     """
 
-    __slots__ = ("_keys", "data_front", "is_used", "key", "opener", "own", "peer", "proof",
-                 "sealer")  # fmt: skip
+    __slots__ = ("_keys", "data_front", "is_used", "key", "own", "peer", "proof",
+                 "sealer", "unsealer")  # fmt: skip
 
     def __init__(
         self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
@@ -64,7 +64,7 @@ class AesGcm:
         self.is_used = False
         # What every packet to this connection begins with, once it is opened.
         self.data_front = b""
-        self.opener = Opener(receiving, FRONT.size, counters)
+        self.unsealer = Unsealer(receiving, FRONT.size, counters)
         self._keys = sending
         self.sealer: Sealer | None = None
 
