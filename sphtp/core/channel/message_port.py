@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import (
@@ -148,7 +148,7 @@ class MessagePort:
         self._counters.messages_received += len(payloads)
         return payloads
 
-    def arriving(self) -> list[Arriving]:
+    def arriving(self) -> list[MessageProgress]:
         """The large messages of which a part has arrived."""
         return self.receive_side.receive_queue.arriving() if self.receive_side else []
 

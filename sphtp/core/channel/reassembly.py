@@ -14,7 +14,7 @@ class OversizeError(RemoteError):
         super().__init__(f"a message of {size} bytes is over the limit of {limit}")
 
 
-class Arriving(NamedTuple):
+class MessageProgress(NamedTuple):
     """A large message of which a part has arrived."""
 
     lane: int

@@ -17,7 +17,7 @@ from typing import Final
 
 from sphtp.core.channel.flow_control import COST, NodeMemory, ReceiveCredit
 from sphtp.core.channel.frames import FLAG, Content, Fragment, Messages, Skip, Unreliable
-from sphtp.core.channel.reassembly import Arriving, OversizeError, Reassembly
+from sphtp.core.channel.reassembly import MessageProgress, OversizeError, Reassembly
 from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
 from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.packing import READ_BYTES
@@ -302,10 +302,10 @@ class ReceiveQueue:
         self._account()
         return once + taken if once else taken
 
-    def arriving(self) -> list[Arriving]:
+    def arriving(self) -> list[MessageProgress]:
         """The large messages of which a part is here, by lane, oldest first."""
         return [
-            Arriving(number & ~FLAG, message.size, message.total)
+            MessageProgress(number & ~FLAG, message.size, message.total)
             for number, lane in sorted(self._lanes.items())
             for message in lane.incomplete()
         ]
