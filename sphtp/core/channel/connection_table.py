@@ -13,7 +13,7 @@ makes it ready, and what comes of it shows when it has been polled.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.handshake import Origin, sibling
+from sphtp.core.channel.handshake import Origin, answering_id
 from sphtp.core.channel.protection import AesGcm, Peers
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import TimerQueue
@@ -46,10 +46,10 @@ class ConnectionTable:
     # Who takes part
 
     def new_id(self, secrets: Secrets) -> int:
-        """Draw an id that nobody here has, no more than its sibling, and that is not 0."""
+        """Draw an id that nobody here has, nor its answering id, and that is not 0."""
         while True:
             connection_id = secrets.getrandbits(32)
-            both = {connection_id, sibling(connection_id)}
+            both = {connection_id, answering_id(connection_id)}
             if 0 not in both and self.connections.keys().isdisjoint(both):
                 return connection_id
 

@@ -258,7 +258,7 @@ class HandshakeTimer:
 Origin = tuple[Address, int]
 
 
-def sibling(connection_id: int) -> int:
+def answering_id(connection_id: int) -> int:
     """The id under which the side that dials with this one answers what crosses its attempt."""
     return connection_id ^ 1
 
@@ -343,7 +343,7 @@ class ClearHandshake:
 
     def accepted(self, address: Address, accept: Accept) -> None:
         """Take note of where the peer's own attempt comes from, should it have crossed this."""
-        self.origin = (address, sibling(accept.offer.connection_id))
+        self.origin = (address, answering_id(accept.offer.connection_id))
 
     def grant(self, address: Address, connect: Connect) -> None:
         """Remember how to answer this CONNECT, as often as it comes."""

@@ -133,7 +133,7 @@ class ChannelObserver:
             self.path_mtu = path.mtu.size
             self.instrument.path_mtu_changed(now, self.channel, self.path_mtu)
 
-    def nothing_leaves(self, now: float, side: "SendSide") -> None:
+    def sending_blocked(self, now: float, side: "SendSide") -> None:
         """No packet leaves any more: tell what keeps messages from leaving, if that is new."""
         obstacle = _find_obstacle(side)
         if obstacle is self._obstacle or not side.is_sending:

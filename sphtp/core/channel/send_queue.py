@@ -43,7 +43,7 @@ class Redundancy:
         """True if the packets to come have copies to carry."""
         return bool(self.due or self.resting)
 
-    def accompany(self, frames: list[SentFrame], room: int) -> int:
+    def add_copies(self, frames: list[SentFrame], room: int) -> int:
         """Add copies to a packet that carries something new; return the room that is left.
 
         The packet's own ``frames`` get theirs with the packets after it.
@@ -266,7 +266,7 @@ class SendQueue:
             for frame in frames:
                 redundant |= frame.copies > 0
             if redundant:
-                self._redundancy.accompany(frames, room)
+                self._redundancy.add_copies(frames, room)
         for frame in frames:
             frame.packets += 1
         return (frames,)

@@ -166,7 +166,7 @@ class SendSide:
         if extra or (ack_due is not None and ack_due <= now):
             return self._transmit(now, NO_CONTENTS, extra)
         if self._observer is not None:
-            self._observer.nothing_leaves(now, self)
+            self._observer.sending_blocked(now, self)
         return NOTHING
 
     def has_more(self, now: float) -> bool:
@@ -178,7 +178,7 @@ class SendSide:
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
         if self._observer is not None:
-            self._observer.nothing_leaves(now, self)
+            self._observer.sending_blocked(now, self)
         return False
 
     def poll_timeout(self) -> float | None:

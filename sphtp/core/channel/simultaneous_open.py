@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.handshake import Connect, sibling
+from sphtp.core.channel.handshake import Connect, answering_id
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Address
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SimultaneousOpen:
-    """Attempts by connection id, and what is answered meanwhile, under the sibling of that id.
+    """Attempts by connection id, and what is answered meanwhile, under the answering id of that id.
 
     An attempt goes on until the one that crossed it is heard: who sent that may be nobody.
     """
@@ -29,7 +29,7 @@ class SimultaneousOpen:
         self._dials[dial.connection_id] = dial
 
     def cross(self, answered: "Connection") -> None:
-        """Note what is answered under the sibling of an attempt's id."""
+        """Note what is answered under the answering id of an attempt's id."""
         self._crossings[answered.connection_id] = answered
 
     def discard(self, connection_id: int) -> None:
@@ -42,7 +42,7 @@ class SimultaneousOpen:
         is_undecided = connection.state is State.CONNECTING
         if is_undecided or self._dials.pop(connection.connection_id, None) is None:
             return None
-        return self._crossings.pop(sibling(connection.connection_id), None)
+        return self._crossings.pop(answering_id(connection.connection_id), None)
 
     def is_crossing(self, connection_id: int) -> bool:
         """True if this is the id of what is answered while an attempt goes on."""
@@ -51,7 +51,7 @@ class SimultaneousOpen:
     def decide(self, answered: "Connection") -> "Connection | None":
         """Part what is heard from the attempt that it crossed; return that if it still goes on."""
         del self._crossings[answered.connection_id]
-        dial = self._dials.get(sibling(answered.connection_id))
+        dial = self._dials.get(answering_id(answered.connection_id))
         return dial if dial is not None and dial.state is State.CONNECTING else None
 
     def crossed_by(self, address: Address, connect: Connect) -> "list[Connection]":
@@ -62,6 +62,6 @@ class SimultaneousOpen:
         return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
     def free_id(self, rivals: "Sequence[Connection]") -> int:
-        """The sibling of the first id of these that nothing has crossed yet; 0 if all are."""
-        siblings = (sibling(rival.connection_id) for rival in rivals)
-        return next((it for it in siblings if not self.is_crossing(it)), 0)
+        """The answering id of the first of these that nothing has crossed yet; 0 if all are."""
+        ids = (answering_id(rival.connection_id) for rival in rivals)
+        return next((it for it in ids if not self.is_crossing(it)), 0)
