@@ -146,13 +146,13 @@ class Path:
             now, self._recovery.round_trip, self._recovery.ratio, self.datagram_size
         )
 
-    def resend_at(self, now: float, *, is_repeat: bool) -> float | None:
+    def resend_at(self, now: float, *, is_retransmission: bool) -> float | None:
         """The time at which the next packet may leave, window or not; or None.
 
         One with nothing that is sent again has no claim unless the path loses much.
         """
         number = self.allowance(now)
-        if not is_repeat and number <= PROBE_PACKETS:
+        if not is_retransmission and number <= PROBE_PACKETS:
             return None
         return self._allowance.ready_at(now, number, self._recovery.patience)
 

@@ -211,8 +211,8 @@ class SendLane:
         "_withdrawn",
         "held",
         "options",
-        "retransmit",
         "served",
+        "to_retransmit",
         "unreliable",
         "unsent",
     )
@@ -235,7 +235,7 @@ class SendLane:
         self._unsent_id = first_id
         # What never left, in order; what is to leave again, in a heap.
         self.unsent: deque[MessageRun | FragmentedMessage] = deque()
-        self.retransmit: list[SentFrame] = []
+        self.to_retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
         # Where those with a deadline are, so that giving one up does not look at the others; and
         # the ids of those that have one, in order, until the oldest unacked id has passed them.
@@ -265,15 +265,15 @@ class SendLane:
     @property
     def wants_to_send(self) -> bool:
         """True if ``fill`` may have something to give."""
-        return bool(self.unsent or self.retransmit or self.unreliable.waiting)
+        return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
         """True if ``fill`` has something to give, room for it or not."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
-        if self.retransmit or not self.unsent:
-            return bool(self.retransmit)
+        if self.to_retransmit or not self.unsent:
+            return bool(self.to_retransmit)
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
@@ -389,7 +389,7 @@ class SendLane:
         Those are the fragments of one message, or messages of one size; nothing else may wait to
         go before them.
         """
-        if not self.unsent or self.retransmit or self.unreliable.waiting:
+        if not self.unsent or self.to_retransmit or self.unreliable.waiting:
             return None
         self._lead = 0
         source = self.unsent[0]
@@ -436,10 +436,10 @@ class SendLane:
 
     def _fill_reliable(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
         """Add lost frames first, the oldest before all, then what never left."""
-        if self.retransmit:
-            room = self._fill_again(room, frames)
+        if self.to_retransmit:
+            room = self._retransmit_into(room, frames)
         unsent = self.unsent
-        while unsent and not self.retransmit:
+        while unsent and not self.to_retransmit:
             source = unsent[0]
             # What never left before is paid for with credit; what is begun was paid for.
             begins = not source.is_begun
@@ -463,11 +463,11 @@ class SendLane:
             room -= taken.cost
         return room
 
-    def _fill_again(self, room: int, frames: list[SentFrame]) -> int:
-        resend = self.retransmit
+    def _retransmit_into(self, room: int, frames: list[SentFrame]) -> int:
+        waiting = self.to_retransmit
         # A late ack may have settled what was given up.
-        while resend and (resend[0].acked or resend[0].cost <= room):
-            frame = heappop(resend)
+        while waiting and (waiting[0].acked or waiting[0].cost <= room):
+            frame = heappop(waiting)
             if not frame.acked:
                 frame.queued = False
                 frames.append(frame)
@@ -503,11 +503,11 @@ class SendLane:
             if self._perishable.pop(ids.popleft()[1], None) is None:
                 self._given_up -= 1
 
-    def again(self, frame: SentFrame) -> None:
+    def retransmit(self, frame: SentFrame) -> None:
         """Put a frame in line again, once."""
         if not frame.queued:
             frame.queued = True
-            heappush(self.retransmit, frame)
+            heappush(self.to_retransmit, frame)
 
     # Expiry
 
@@ -543,7 +543,7 @@ class SendLane:
             frame.skip()
             self.held -= frame.size
             frame.size = 0
-            self.again(frame)
+            self.retransmit(frame)
 
     def _cut_off(self, message: FragmentedMessage) -> None:
         """Let go of the rest of the message next in line, of which a part has left."""
@@ -553,7 +553,7 @@ class SendLane:
         self._clear_front()
         self._unsent_id += 1
         self._unacked.append(frame)
-        self.again(frame)
+        self.retransmit(frame)
 
     def _withdraw(self, message: MessageRun | FragmentedMessage) -> None:
         """Let go of a message of which nothing has left."""
@@ -589,12 +589,12 @@ class SendLane:
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in cut_frame(frame, room)]
-        self.retransmit = [frame for frame in self.retransmit if not frame.acked]
+        self.to_retransmit = [frame for frame in self.to_retransmit if not frame.acked]
         for frame in unacked:
             if frame not in known:
                 frame.queued = True
-                self.retransmit.append(frame)
-        heapify(self.retransmit)
+                self.to_retransmit.append(frame)
+        heapify(self.to_retransmit)
         self._unacked = deque(unacked)
         whole = room - WHOLE_OVERHEAD
         kept = [source for source in self.unsent if not source.is_withdrawn]

@@ -137,7 +137,7 @@ class SendQueue:
         """True if ``take`` may have something to give."""
         for lane in self._lanes:
             # As ``SendLane.wants_to_send``, which one call less makes: each poll asks.
-            if lane.unsent or lane.retransmit or lane.unreliable.waiting:
+            if lane.unsent or lane.to_retransmit or lane.unreliable.waiting:
                 return True
         return bool(self._redundancy.due)
 
@@ -150,9 +150,9 @@ class SendQueue:
         return any(lane.fills_packets(room) for lane in lanes)
 
     @property
-    def sends_again(self) -> bool:
+    def has_retransmissions(self) -> bool:
         """True if something waits that has left before."""
-        return any(lane.retransmit for lane in self._lanes)
+        return any(lane.to_retransmit for lane in self._lanes)
 
     @property
     def spread(self) -> int:
@@ -290,7 +290,7 @@ class SendQueue:
         """Forget the fragments of acked packets; return their bytes."""
         return self._lanes[run.lane].run_acked(run, bits)
 
-    def lost(self, frames: Sequence[SentFrame]) -> int:
+    def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
         """Put the frames of a lost packet in line again; return how many messages they hold.
 
         A frame that is on its way in another packet as well waits for the verdict on that. One that
@@ -303,14 +303,17 @@ class SendQueue:
                 frame.settle()
             elif frame.packets <= 0:
                 wanted.append(frame)
-        return self.again(wanted)
+        return self.retransmit(wanted)
 
-    def again(self, frames: Sequence[SentFrame]) -> int:
-        """Put frames in line again whatever becomes of their packets; return as ``lost``."""
+    def retransmit(self, frames: Sequence[SentFrame]) -> int:
+        """Queue frames for retransmission, whether or not their packets are lost.
+
+        Return how many messages they hold.
+        """
         number = 0
         for frame in frames:
             if frame.is_reliable and not frame.acked and not frame.queued:
-                self._lanes[frame.frame.lane & ~FLAG].again(frame)
+                self._lanes[frame.frame.lane & ~FLAG].retransmit(frame)
                 number += max(1, frame.count)
         return number
 

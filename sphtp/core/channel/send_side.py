@@ -228,7 +228,7 @@ class SendSide:
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
         if lost:
-            self._resend_lost(now, lost)
+            self._retransmit_lost(now, lost)
         if self.path.mtu.state is MtuSearchState.TOO_SMALL:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
@@ -246,22 +246,22 @@ class SendSide:
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         if lost:
-            self._resend_lost(now, lost)
-        asks = self._resend_as_probe(now, probes) if probes else False
+            self._retransmit_lost(now, lost)
+        asks = self._retransmit_as_probe(now, probes) if probes else False
         if self._observer is not None:
             if probes:
                 self._observer.probe_sent(now, self.recovery.probes)
             self._observer.estimates_changed(now, self.recovery, self.path)
         return asks
 
-    def _resend_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
+    def _retransmit_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
         self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
         # What the oldest packets held goes again, so that probes are of use if they were lost.
         is_repeated = False
         for probe in probes:
             self._note_missing(probe.batch)
             frames = probe.frames()
-            self._counters.resent += self.send_queue.again(frames)
+            self._counters.resent += self.send_queue.retransmit(frames)
             is_repeated |= any(frame.is_reliable and not frame.acked for frame in frames)
         self.path.probe(now)
         # A small packet may pass where large ones vanish.
@@ -336,12 +336,12 @@ class SendSide:
         if ready < INFINITY:
             self.resume_at = ready
         # Window or pacer hold packets back, but not what is late: the seed's pace is always kept.
-        is_repeat = queue.sends_again
-        if is_repeat or queue.spread < MOST_SPREAD:
-            again = path.resend_at(now, is_repeat=is_repeat)
-            if again is not None and again <= now:
+        is_retransmission = queue.has_retransmissions
+        if is_retransmission or queue.spread < MOST_SPREAD:
+            resend_at = path.resend_at(now, is_retransmission=is_retransmission)
+            if resend_at is not None and resend_at <= now:
                 return 1
-            self.resume_at = earliest(self.resume_at, again)
+            self.resume_at = earliest(self.resume_at, resend_at)
         return 0
 
     def _transmit(
@@ -426,7 +426,7 @@ class SendSide:
                     receipts.settle(now, frame.tickets, Outcome.ARRIVED)
         queue.acked(frames)
 
-    def _resend_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
+    def _retransmit_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
         """Put what lost packets held in line again."""
         self.path.lost(now, lost)
         for subset in lost:
@@ -437,7 +437,7 @@ class SendSide:
             for frame in frames:
                 if not frame.is_reliable:
                     self.receipts.settle(now, frame.tickets, Outcome.LOST)
-            self._counters.resent += self.send_queue.lost(frames)
+            self._counters.resent += self.send_queue.retransmit_lost(frames)
             self._note_missing(subset.batch)
 
     def _note_missing(self, batch: SentBatch) -> None:
