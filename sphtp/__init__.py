@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sphtp import events as events
     from sphtp import watch as watch
     from sphtp.core.channel.instrument import Instrument as Instrument
-    from sphtp.core.channel.reassembly import Arriving as Arriving
+    from sphtp.core.channel.reassembly import MessageProgress as MessageProgress
     from sphtp.core.channel.receipts import Outcome as Outcome
     from sphtp.core.channel.security import HandshakeLimits as HandshakeLimits
     from sphtp.core.channel.security import Security as Security
@@ -91,7 +91,7 @@ else:
     # The same names by module, for Python itself. A test compares the two lists.
     _NAMES = {
         "sphtp.core.channel.instrument": "Instrument",
-        "sphtp.core.channel.reassembly": "Arriving",
+        "sphtp.core.channel.reassembly": "MessageProgress",
         "sphtp.core.channel.receipts": "Outcome",
         "sphtp.core.channel.security": "HandshakeLimits Security",
         "sphtp.core.channel.settings": "ChannelSettings Delivery Lane",

@@ -132,7 +132,7 @@ class Stateful(Protocol[S]):
     state: S
 
 
-class Timed(Stateful[S], Protocol[S, E]):
+class AlarmDriven(Stateful[S], Protocol[S, E]):
     """One whose alarms are events of its table."""
 
     alarms: "Alarms[E]"
@@ -205,7 +205,7 @@ class Runner(Generic[S, E, A]):
         for action in actions:
             action(owner, subject, *arguments)
 
-    def handle_timeout(self, owner: Timed[S, E], now: float) -> None:
+    def handle_timeout(self, owner: AlarmDriven[S, E], now: float) -> None:
         """Take the row of every alarm that is due; the methods are given ``now``."""
         while (event := owner.alarms.take(now)) is not None:
             self.step(owner, event, now)
@@ -330,7 +330,7 @@ def _check_rules(
 def _stop_alarms(events: Iterable[E]) -> Method:
     names = tuple(events)
 
-    def stop(owner: Timed[S, E], *_: Any) -> None:
+    def stop(owner: AlarmDriven[S, E], *_: Any) -> None:
         owner.alarms.stop(*names)
 
     return stop

@@ -22,7 +22,7 @@ import trio
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.message_port import OFFERED
-from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
@@ -164,7 +164,7 @@ class Channel(trio.abc.Channel[Any]):
             unread=figures.unread + len(self._taken),
         )
 
-    def arriving(self) -> list[Arriving]:
+    def arriving(self) -> list[MessageProgress]:
         """Return how far large messages are of which a part is here, by lane, oldest first."""
         return self._connection.port.arriving()
 

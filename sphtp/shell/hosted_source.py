@@ -14,7 +14,7 @@ from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import (
-    FeedbackOpener,
+    FeedbackUnsealer,
     SealCounters,
     SourceSeal,
     draw_key,
@@ -95,7 +95,7 @@ class HostedReceiver:
     """A receiver as its source's node sees it: its channel, and the seal of its feedback."""
 
     channel: Channel
-    opener: FeedbackOpener
+    unsealer: FeedbackUnsealer
     key: bytes = field(repr=False)
 
 
@@ -168,7 +168,7 @@ class HostedSource:
         """Let a receiver in; return what it has to know."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
-        self._receivers[receiver] = HostedReceiver(channel, FeedbackOpener(key, self.seals), key)
+        self._receivers[receiver] = HostedReceiver(channel, FeedbackUnsealer(key, self.seals), key)
         number, source = self.topics.index(join.topic), self.source
         is_back = join.session == self.session
         source.handle_joined(now, receiver, join.settled if is_back else None)
@@ -285,7 +285,7 @@ class HostedSource:
         known = self._receivers.get(receiver)
         if known is None or known.channel.peer_address != row.address:
             return False
-        for body in known.opener.open(row.data, row.size):
+        for body in known.unsealer.open(row.data, row.size):
             self.source.handle_feedback_untrusted(now, receiver, body)
         return True
 

@@ -6,7 +6,7 @@ import trio
 
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
-from sphtp.core.stream.sealing import FeedbackSeal, StreamOpener, SubscriptionCounters
+from sphtp.core.stream.sealing import FeedbackSeal, StreamUnsealer, SubscriptionCounters
 from sphtp.core.stream.subscription import Subscription
 from sphtp.shell.channel import Channel
 
@@ -37,7 +37,7 @@ class HostedSubscription:
         self._touched = touched
         self._is_linked = True
         self._is_sealed = welcome.key is not None
-        self._opener = StreamOpener(welcome.key, self.counters)
+        self._unsealer = StreamUnsealer(welcome.key, self.counters)
         self._feedback = FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
 
     @property
@@ -49,7 +49,7 @@ class HostedSubscription:
 
     def learn(self, key: StreamKey) -> None:
         """Take the key by which the source seals from now on."""
-        self._opener.learn(key)
+        self._unsealer.learn(key)
 
     def handle_closing(self, closing: Closing) -> None:
         """The source ends."""
@@ -73,7 +73,7 @@ class HostedSubscription:
     def relink(self, welcome: Welcome, channel: Channel) -> None:
         """This side came back to the same session, over another channel."""
         if welcome.key is not None:
-            self._opener.learn(welcome.key)
+            self._unsealer.learn(welcome.key)
         self.welcome, self.channel, self._is_linked = welcome, channel, True
         self._feedback = FeedbackSeal(welcome.session, welcome.receiver, welcome.receiver_key)
         now = trio.current_time()
@@ -92,7 +92,7 @@ class HostedSubscription:
         if not self._is_from_source(row.address):
             self.counters.foreign += row.number
             return
-        bodies = self._opener.open(row.data, row.size)
+        bodies = self._unsealer.open(row.data, row.size)
         self.subscription.handle_bodies_untrusted(now, bodies)
         self.changed.unpark_all()
 

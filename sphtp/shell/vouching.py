@@ -14,9 +14,9 @@ from sphtp.core.secure.identity import format_key
 from sphtp.core.secure.signing import (
     TO_CLIENTS,
     TO_SERVERS,
-    Judged,
     ServerKey,
-    Signed,
+    SignatureStatus,
+    SignatureVerdict,
     Signer,
     Verifier,
     strip_signature,
@@ -36,9 +36,9 @@ _SENDER: Final = slice(4, 8)
 _COUNTS: Final = {
     Authenticity.UNVOUCHED: Count.UNVOUCHED,
     Authenticity.REPLAYED: Count.REPLAYED,
-    Signed.UNSIGNED: Count.UNSIGNED,
-    Signed.UNKNOWN: Count.UNKNOWN_KEY,
-    Signed.REPLAYED: Count.REPLAYED,
+    SignatureStatus.UNSIGNED: Count.UNSIGNED,
+    SignatureStatus.UNKNOWN: Count.UNKNOWN_KEY,
+    SignatureStatus.REPLAYED: Count.REPLAYED,
 }
 
 
@@ -88,14 +88,14 @@ class Vouching:
         if not is_server_id(int.from_bytes(heard.data[_SENDER], "little")):
             return heard
         judged = self._verifier.judge(heard.data, arrival.pipe)
-        if judged.verdict is Signed.GENUINE:
+        if judged.verdict is SignatureStatus.GENUINE:
             self._heard_genuine = True
             session = SigningSession(judged.key, judged.boot)
             return VerifiedMessage(strip_signature(heard.data), None, session)
         counters.add(_COUNTS[judged.verdict])
-        if judged.verdict is Signed.UNKNOWN:
+        if judged.verdict is SignatureStatus.UNKNOWN:
             self._why_unheard = _unknown(judged)
-        elif judged.verdict is Signed.UNSIGNED and self._why_unheard is None:
+        elif judged.verdict is SignatureStatus.UNSIGNED and self._why_unheard is None:
             self._why_unheard = NOT_SIGNED
         return None
 
@@ -168,7 +168,7 @@ def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> 
     return told or frozenset((vouches,))
 
 
-def _unknown(judged: Judged) -> str:
+def _unknown(judged: SignatureVerdict) -> str:
     certifier = "no cluster" if not any(judged.cluster) else format_key(judged.cluster)
     return (
         f"wrong server key: the server signs with {format_key(judged.key)}, certified by "

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sphtp.core.secure.seal import Opener
+from sphtp.core.secure.seal import Unsealer
 from sphtp.core.stream.events import Item, Loss
 from sphtp.core.stream.nak import NakGenerator
 from sphtp.core.stream.ordered_delivery import ReaderQueue
@@ -62,12 +62,12 @@ def test_a_message_that_is_told_twice_is_seen(monkeypatch: Patch) -> None:
 
 def test_a_desk_that_believes_what_was_forged_is_seen(monkeypatch: Patch) -> None:
     """Whatever was not sealed by the source is taken for what it might have said."""
-    honest, forged = Opener.open, encode_run(RunRecord(0, 0, [b"forged!!"]))
+    honest, forged = Unsealer.open, encode_run(RunRecord(0, 0, [b"forged!!"]))
 
-    def credulous(opener: Opener, data: bytes, size: int) -> list[bytes]:
-        return honest(opener, data, size) or [encode_data(1, Window(1, 1), forged)]
+    def credulous(unsealer: Unsealer, data: bytes, size: int) -> list[bytes]:
+        return honest(unsealer, data, size) or [encode_data(1, Window(1, 1), forged)]
 
-    monkeypatch.setattr(Opener, "open", credulous)
+    monkeypatch.setattr(Unsealer, "open", credulous)
     with pytest.raises(AssertionError, match="forgery"):
         run("stream-desk")
 

@@ -25,7 +25,7 @@ PUBLIC = {
     "PeerPin",
     "HolderKey",
     "Peer",
-    "Judged",
+    "SignatureVerdict",
     "PeerRecord",
     "RecordEncoding",
     "Problem",

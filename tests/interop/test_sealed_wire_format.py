@@ -14,7 +14,7 @@ from sphtp.core.channel.security import RANGES, HandshakeCounters, HandshakeLimi
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import FRONT, Datagrams, Kind, encode_front
 from sphtp.core.schema import Schema
-from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Opener, Sealer
+from sphtp.core.secure.seal import EPOCH_BITS, WINDOW, Sealer, Unsealer
 from tests.cases import Decorator, each
 from tests.core.channel.sealed import LEFT, RIGHT, identity, make_sealed
 from tests.interop import sessions
@@ -47,15 +47,15 @@ def test_we_hold_a_session_so(vector: Vector) -> None:
 
 @family("session")
 def test_we_seal_under_the_keys_of_a_session(vector: Vector) -> None:
-    openers = {
-        name: Opener(bytes.fromhex(vector.fields["keys"][key]), FRONT.size, HandshakeCounters())
+    unsealers = {
+        name: Unsealer(bytes.fromhex(vector.fields["keys"][key]), FRONT.size, HandshakeCounters())
         for name, key in SEALS.items()
     }
     said = hold_session(vector.fields)
     sealed = 0
     for (who, datagram), told in zip(said, vector.fields["datagrams"], strict=True):
         if told["kind"] == Kind.SEALED:
-            opened = openers[who].open(datagram, len(datagram))
+            opened = unsealers[who].open(datagram, len(datagram))
             assert opened == [bytes.fromhex(told["inside"])]
             sealed += 1
     assert sealed >= 2
@@ -89,9 +89,9 @@ def test_we_seal_so(vector: Vector) -> None:
 def test_we_open_what_is_sealed_so(vector: Vector) -> None:
     fields, counters = vector.fields, HandshakeCounters()
     first = fields["epoch"] * EPOCH
-    opener = Opener(bytes.fromhex(fields["key"]), FRONT.size, counters, first)
-    assert opener.open(vector.data, len(vector.data)) == [bytes.fromhex(fields["plain"])]
-    assert opener.open(vector.data, len(vector.data)) == []
+    unsealer = Unsealer(bytes.fromhex(fields["key"]), FRONT.size, counters, first)
+    assert unsealer.open(vector.data, len(vector.data)) == [bytes.fromhex(fields["plain"])]
+    assert unsealer.open(vector.data, len(vector.data)) == []
     assert (counters.forged, counters.replayed) == (0, 1)
 
 

@@ -16,10 +16,10 @@ from sphtp.core.stream.records import RecordKind
 from sphtp.core.stream.sealing import (
     KEPT,
     SEAL_OVERHEAD,
-    FeedbackOpener,
     FeedbackSeal,
+    FeedbackUnsealer,
     SealCounters,
-    StreamOpener,
+    StreamUnsealer,
     TcpSeal,
     fetch_keys,
 )
@@ -88,7 +88,7 @@ def test_a_source_seals_so(vector: Vector) -> None:
     key, plain = bytes.fromhex(fields["key"]), bytes.fromhex(fields["plain"])
     front, first = wire.stream_header(fields["session"], fields["number"]), fields["counter"]
     assert Sealer(key, front, first).seal(plain, len(plain))[0] == vector.data
-    opener = StreamOpener(StreamKey(fields["number"], key, first), SealCounters())
+    opener = StreamUnsealer(StreamKey(fields["number"], key, first), SealCounters())
     assert opener.open(vector.data, len(vector.data)) == [plain]
 
 
@@ -99,7 +99,7 @@ def test_a_receiver_seals_so(vector: Vector) -> None:
     seal = FeedbackSeal(fields["session"], fields["receiver"], key)
     sealed = [seal.seal(plain) for _ in range(fields["counter"] + 1)]
     assert sealed[-1] == vector.data
-    opener = FeedbackOpener(key, SealCounters())
+    opener = FeedbackUnsealer(key, SealCounters())
     assert opener.open(vector.data, len(vector.data)) == [plain]
 
 

@@ -31,7 +31,7 @@ from sphtp.core.secure.signing import (
     TO_SERVERS,
     ClusterKey,
     ServerKey,
-    Signed,
+    SignatureStatus,
     Signer,
     Verifier,
     strip_signature,
@@ -154,13 +154,13 @@ class TestControlVectors:
         signer = Signer(key, fields["boot"], purpose)
         assert [signer.sign(message) for _ in range(fields["count"])][-1] == vector.data
         verifier = Verifier(_known_keys(), purpose)
-        assert verifier.judge(vector.data, 0).verdict is Signed.GENUINE
+        assert verifier.judge(vector.data, 0).verdict is SignatureStatus.GENUINE
         assert strip_signature(vector.data) == message
 
     @family("malformed/signed")
     def test_what_no_server_signs_is_dropped(self, vector: Vector) -> None:
         judged = Verifier(_known_keys(), TO_CLIENTS).judge(vector.data, 0)
-        assert judged.verdict in (Signed.UNSIGNED, Signed.UNKNOWN)
+        assert judged.verdict in (SignatureStatus.UNSIGNED, SignatureStatus.UNKNOWN)
 
     def test_one_number_stands_for_signatures(self) -> None:
         assert DataId(SIGNATURE) is DataId.SIGNATURE

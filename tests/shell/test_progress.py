@@ -20,7 +20,7 @@ TOTAL = SIZE + 5  # as msgpack has it
 
 async def test_a_large_message_tells_its_progress_on_both_sides():
     seen: list[Progress] = []
-    arriving: list[sphtp.Arriving] = []
+    arriving: list[sphtp.MessageProgress] = []
 
     def note(receipt: Receipt) -> None:
         seen.append(receipt.progress)

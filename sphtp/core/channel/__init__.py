@@ -1,15 +1,16 @@
-"""Two peers: reliable-ordered messages inside unreliable packets (Fiedler).
+"""A channel between two peers: reliable-ordered messages inside unreliable packets (Fiedler).
 
-Read in this order. ``frames`` says what travels. ``sent_packets`` remembers every packet until it
-is acked, ``received_packets`` says which ones arrived. ``send_queue`` with ``send_lane`` and
-``queued_messages`` holds what is sent, ``receive_queue`` with ``reassembly`` what came;
-``flow_control`` bounds both, ``receipts`` tells what became of it. ``loss_detection`` finds what is
-lost, ``path`` says how much may leave. ``send_side`` and ``receive_side`` put all this together.
+Read in this order. ``frames`` defines packets and frames. ``sent_packets`` records each packet
+until it is acked, and ``received_packets`` records which packets arrived. ``send_queue`` holds the
+messages to send, with ``send_lane`` and ``queued_messages``; ``receive_queue`` holds the received
+ones, with ``reassembly``. ``flow_control`` bounds both, and ``receipts`` reports the outcome of
+messages. ``loss_detection`` finds lost packets, and ``path`` decides how much may leave.
+``send_side`` and ``receive_side`` join all these.
 
-``lifecycle`` is the table of states, ``connection`` its runner. It owns the two sides, a handshake
-and a packet protection: ``handshake`` in the clear, ``noise`` with ``initiator`` and ``responder``
-sealed; ``protection`` has the keys, ``path_validation`` follows a peer that moves,
-``stateless_reset`` tells one that it was forgotten, ``security`` says who is let in. ``endpoint``
-routes datagrams by connection id, with ``connection_table``, ``accept_queue`` and
-``simultaneous_open``.
+``lifecycle`` is the table of states, and ``connection`` runs it. A connection owns the two sides, a
+handshake and a packet protection. ``handshake`` is the handshake in the clear; ``noise``,
+``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, ``path_validation``
+follows a peer that moves, ``stateless_reset`` tells a peer that its channel is unknown here, and
+``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
+``connection_table``, ``accept_queue`` and ``simultaneous_open``.
 """

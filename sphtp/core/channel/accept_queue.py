@@ -1,7 +1,7 @@
-"""Channels that others opened and nobody here has taken yet.
+"""Channels that peers have opened and the application has not accepted yet.
 
-What a channel is for is told by its schema: that of the application's messages, or one that the
-node serves for its own purposes. Each has an accept queue of its own.
+The schema of a channel tells its purpose: the application's messages, or a service of the node
+itself. Each schema has an accept queue of its own.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class AcceptQueue:
-    """Those half open, and those that wait to be taken; ``limit`` of them at most.
+    """The half-open channels and those waiting to be accepted, ``limit`` at most.
 
-    Who they are from is told by the key that was proven, or by the host of those in the clear. When
-    there are no places left, whoever has most of them gives one up for somebody who has at least
-    two fewer; and what has waited for ``patience`` seconds gives its place to anybody. So no peer
-    shuts the others out, and none does for good.
+    Places are counted per opener: by its proven key, or by its host in the clear. When all places
+    are taken, the opener with the most of them gives one up to an opener that has at least two
+    fewer. A channel that has waited for ``patience`` seconds gives its place up to anybody. So no
+    peer can shut out the others for long.
     """
 
     def __init__(self, limit: int, patience: float) -> None:
         self._limit = limit
         self._patience = patience
         self._half_open: dict[int, Connection] = {}
-        # In the order in which they opened.
+        # The oldest first.
         self._waiting: dict[int, Connection] = {}
 
     def __len__(self) -> int:
@@ -37,23 +37,26 @@ class AcceptQueue:
 
     @property
     def is_full(self) -> bool:
-        """True if one more would be too many."""
+        """True if no place is free."""
         return len(self) >= self._limit
 
     @property
     def has_any(self) -> bool:
-        """True if one waits to be taken."""
+        """True if a channel waits to be accepted."""
         return bool(self._waiting)
 
     def make_room(self, now: float, opener: bytes) -> "Connection | None":
-        """Take a place away for somebody else; return the channel that is to end for it, if any."""
+        """Free a place for ``opener``.
+
+        Return the channel that has to end for it; None if none may be ended.
+        """
         places = [*self._waiting.values(), *self._half_open.values()]
         counts = Counter(map(_opener_of, places))
         if not counts:
             return None
         most, number = counts.most_common(1)[0]
         if number >= counts[opener] + 2:
-            # The newest: the program is further from taking it than the others.
+            # The newest, which the program would accept last.
             loser = next(it for it in reversed(places) if _opener_of(it) == most)
         else:
             loser = min(places, key=lambda it: it.began_at)
@@ -64,11 +67,11 @@ class AcceptQueue:
         return loser
 
     def expect(self, connection: "Connection") -> None:
-        """Take note of one that was answered and has to confirm it."""
+        """Add a half-open channel, which the peer has yet to confirm."""
         self._half_open[connection.connection_id] = connection
 
     def settle(self, connection: "Connection") -> None:
-        """Note whether it opened or ended meanwhile."""
+        """Update the queue after a channel has opened or ended."""
         connection_id = connection.connection_id
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
             del self._half_open[connection_id]
@@ -80,12 +83,12 @@ class AcceptQueue:
             del self._waiting[connection_id]
 
     def take(self) -> "Connection | None":
-        """The one that waits for longest."""
+        """Remove and return the channel that has waited longest; None if none waits."""
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
 class AcceptQueues:
-    """The schemas that a channel may have, and the channels of each that nobody has taken yet."""
+    """The schemas that channels may have, with an accept queue for each."""
 
     def __init__(self, schema: Schema, limit: int, patience: float) -> None:
         self.main = schema
@@ -96,16 +99,19 @@ class AcceptQueues:
         self.add(schema)
 
     def add(self, schema: Schema) -> None:
-        """Let channels of this schema in, too."""
+        """Accept channels of this schema as well."""
         self._schemas[schema.schema_hash] = schema
         self._queues.setdefault(schema.schema_hash, AcceptQueue(self._limit, self._patience))
 
     def find(self, schema_hash: int) -> Schema | None:
-        """The schema with this hash; None if there is no such service."""
+        """Return the schema with this hash; None if this side does not serve it."""
         return self._schemas.get(schema_hash)
 
     def objection_to(self, connect: Connect, peer_id: int) -> Refusal | None:
-        """The reason to refuse a CONNECT to the side with this id; None if there is none."""
+        """Return the reason to refuse a CONNECT; None if there is none.
+
+        ``peer_id`` is the id of this side.
+        """
         if self.is_closed:
             return Refusal.GONE
         if connect.wanted not in (0, peer_id):
@@ -113,20 +119,20 @@ class AcceptQueues:
         return None if self.find(connect.offer.schema_hash) else Refusal.SCHEMA
 
     def queue(self, schema: Schema) -> AcceptQueue:
-        """The channels of a service that nobody has taken yet."""
+        """Return the accept queue of a schema."""
         return self._queues[schema.schema_hash]
 
     def expect(self, connection: "Connection") -> None:
-        """Take note of one that was answered and has to confirm it."""
+        """Add a half-open channel, which the peer has yet to confirm."""
         self.queue(connection.handshake.schema).expect(connection)
 
     def settle(self, connection: "Connection") -> None:
-        """Note whether a channel opened or ended meanwhile."""
+        """Update the queue of a channel that has opened or ended."""
         self.queue(connection.handshake.schema).settle(connection)
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:
-    """The owner of a channel's place: a key, or a host as far as nobody proved one."""
+    """Return the owner of a channel's place: the proven key, or the host if there is none."""
     return key or (address[0].encode() if address is not None else b"")
 
 

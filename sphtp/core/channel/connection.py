@@ -1,10 +1,10 @@
-"""One connection: the table of its life and its timers, and what it owns.
+"""One connection: it runs the lifecycle table, has the timers, and owns the parts.
 
-A connection owns a handshake and a packet protection, as in QUIC: in the clear these are a
-``ClearHandshake`` and ``Plain``; sealed, the same CONNECT and ACCEPT travel inside Noise messages
-(an ``Initiator`` where this side dials, a ``ResponderHandshake`` where it answers) and packets
-inside ``AesGcm``. Between handshake and end there are the two sides, one that sends and one that
-receives. ``lifecycle`` is the table of states.
+A connection owns a handshake and a packet protection, as in QUIC. In the clear these are
+``ClearHandshake`` and ``Plain``. In a sealed channel, the same CONNECT and ACCEPT travel inside
+Noise messages (an ``Initiator`` on the dialling side, a ``ResponderHandshake`` on the answering
+side), and ``AesGcm`` seals the packets. Between handshake and end it has a send side and a receive
+side. ``lifecycle`` is the table of states.
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ from sphtp.core.channel.flow_control import NodeMemory
 from sphtp.core.channel.frames import Close, Frame, Ping
 from sphtp.core.channel.handshake import (
     Accept,
+    AnswerRejection,
     ClearHandshake,
     Connect,
-    Objection,
     Refuse,
     TransportParameters,
 )
@@ -51,30 +51,29 @@ from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
 
 MOST_EXTENDED: Final = 4
-"""The longest opening, in times of ``connect_timeout``, however well it comes on: a sealed one
-has three flights, and one of them may have to be begun anew."""
+"""The longest opening, as a multiple of ``connect_timeout``, whatever its progress. A sealed
+opening has three flights, and may have to start one of them anew."""
 
 ANSWERER_WAITS: Final = 1.25
-"""The silence before the answering side sends a PING, in times of that of the dialling side.
-Where both are idle one asks, and the other's answer is a sign of life for both: two datagrams
-instead of four, as long as the round trip varies by less than the difference."""
+"""The silence before the answering side sends a PING, as a multiple of the dialling side's. In an
+idle channel only the dialling side then asks, and the answer is a sign of life for both: two
+datagrams instead of four, as long as the round trip varies by less than the difference."""
 
 KEEPALIVE_STEPS: Final = 16
-"""Keepalives are due at multiples of their interval's sixteenth, and never late for it. So many
-idle channels have one turn of the event loop together: alone, each costs more than its PING."""
+"""Keepalives are due at multiples of a sixteenth of their interval, and never late. So many idle
+channels share one turn of the event loop: alone, a turn costs more than the PING."""
 
 
 class Connection:
     """One side of a channel.
 
-    Where a channel is sealed, ``protection`` is None until there are keys; ``initiator`` is there
-    while this side's own attempt goes on, ``responder`` from the peer's CONNECT on. ``observer`` is
-    told of its life.
+    In a sealed channel ``protection`` is None until there are keys. ``initiator`` is set while this
+    side's own attempt goes on, ``responder`` from the peer's CONNECT on. ``observer`` observes it.
 
-    Inputs are the ``handle_*`` methods; commands ``close`` and ``abort``, and those of ``port``,
-    where messages go in and out. After any of them poll ``poll_transmit`` until None,
-    ``poll_event`` until None, and then ``poll_timeout``. Where
-    ``has_more`` says no, the next poll would give None and can be left out.
+    Inputs are the ``handle_*`` methods. Commands are ``close`` and ``abort``, and those of
+    ``port``, which sends and receives messages. After any of them call ``poll_transmit`` until it
+    returns None, ``poll_event`` until it returns None, and then ``poll_timeout``. If ``has_more``
+    returns False, the next ``poll_transmit`` would return None and can be left out.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Connection:
         observer: Instrument | None = None,
     ) -> None:
         self.handshake = handshake
-        # Under which the peer sends to this side.
+        # The id under which the peer sends to this side.
         self.connection_id = handshake.offer.connection_id
         self.state = state
         self.began_at = now
@@ -102,7 +101,7 @@ class Connection:
         self.initiator = initiator
         self.protection = protection
         self.path_validation: PathValidation | None = None
-        # The state that the endpoint has taken note of.
+        # The state as the endpoint last saw it.
         self.noted: State | None = None
         self.responder: ResponderHandshake | None = None
         self._refused: Closed | None = None
@@ -117,12 +116,12 @@ class Connection:
         )
         self.port = MessagePort(self._counters, state, self._observer)
         self._alarms = Alarms[Timer]()
-        # Silence after which this side asks whether the peer is there.
+        # Seconds of silence after which this side sends a PING.
         self._keepalive = settings.keepalive_interval
         self._keepalive_step = self._keepalive / KEEPALIVE_STEPS
-        # To when the keepalive was put off last, and when the peer gave its last sign of life.
+        # When the keepalive is due, and when the peer gave its last sign of life.
         self._keepalive_due = self._heard_at = now
-        # Datagrams of its handshake and its end, which leave before all else, and frames for the
+        # Datagrams of the handshake and of the end, which leave first; and control frames for the
         # next packet.
         self._outgoing: deque[Datagrams] = deque()
         self._control: list[Frame] = []
@@ -135,12 +134,12 @@ class Connection:
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side wanted the channel first."""
+        """True if this side opened the channel."""
         return self.handshake.is_dialled
 
     @property
     def peer_name(self) -> str:
-        """The peer as errors name it."""
+        """The peer's name for error messages."""
         return endings.name_peer(self.peer_id, (self.address, *self.handshake.candidates))
 
     # Inputs
@@ -156,15 +155,14 @@ class Connection:
         connect: Connect,
         responder: ResponderHandshake | None = None,
     ) -> None:
-        """Take the CONNECT that is answered here; an attempt of ours drops what it has beaten.
+        """Answer a CONNECT, unless this side's own attempt has won or the state refuses it.
 
-        Where it came sealed, ``responder`` is the handshake that it came in, and that the answer
-        goes out in.
+        If the CONNECT came sealed, ``responder`` is its handshake, which also carries the answer.
         """
         if self.handshake.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
         if isinstance(self.protection, AesGcm) and self.protection.is_used:
-            # The handshake is over: what asks again was recorded, and must not change the keys.
+            # The handshake is over: a repeated CONNECT was recorded, and must not change the keys.
             return
         self.responder = responder
         self.handshake.grant(address, connect)
@@ -173,11 +171,11 @@ class Connection:
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
-        """Go on with the peer's own attempt, which crossed this one and is heard."""
+        """Adopt the peer's own attempt, which crossed this one and has proven to be real."""
         answered.handle_joined(now)
         self._make_sides(*self.handshake.give_way(answered.handshake))
         self.connection_id = answered.connection_id
-        # Of either handshake nothing is needed any more: the peer has used the keys.
+        # The peer has used the keys, so that neither handshake is needed any more.
         self._outgoing.clear()
         self.initiator = None
         self.protection, self.peer_key = answered.protection, answered.peer_key
@@ -185,38 +183,38 @@ class Connection:
         self._step(now, Event.CROSSED)
 
     def handle_joined(self, now: float) -> None:
-        """End: an attempt of ours goes on with what was answered here."""
+        """End: this side's own attempt has adopted this connection."""
         self._step(now, Event.JOINED)
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
-        """Take an answer to our CONNECT; a second candidate's comes too late."""
+        """Handle an ACCEPT. A second one, from another candidate, comes too late and is ignored."""
         if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
             self.handshake.accepted(address, accept)
             self._make_sides(address, accept.offer)
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
-        """True if a GREET of this attempt went to an address."""
+        """True if this attempt has sent a GREET to an address."""
         return self.initiator is not None and self.initiator.was_asked(address)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
-        """Take the cookie for a GREET."""
+        """Handle a COOKIE, which answers a GREET."""
         if self.initiator is not None:
             self._apply(now, address, self.initiator.handle_cookie(now, address, cookie))
 
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
     ) -> SealedAnswer | None:
-        """Take the answer to a GREET; return the peer's answer if it is the whole of it."""
+        """Handle a WELCOME, which answers a GREET; return the peer's answer if it is complete."""
         assert self.initiator is not None
         actions, answer = self.initiator.handle_welcome_untrusted(now, address, noise)
         self._apply(now, address, actions)
         return answer
 
     def read_confirmed_untrusted(self, token: int, payload: bytes) -> SealedAnswer | None:
-        """Read the answer to a CONFIRM, which came sealed; None if this is not about that.
+        """Read a sealed answer to a CONFIRM; return None if it belongs to another attempt.
 
-        Where it came from is no proof that the peer is there.
+        The address that it came from does not prove that the peer is there.
         """
         initiator = self.initiator
         if initiator is None or initiator.token != token or initiator.protection is None:
@@ -226,45 +224,45 @@ class Connection:
         return initiator.read_answer_untrusted(initiator.confirmed_to, key, payload)
 
     def handle_answer_untrusted(self, now: float, answer: SealedAnswer, *, is_free: bool) -> bool:
-        """Take a peer's answer; true when the ACCEPT or REFUSE in it is to be taken next.
+        """Handle a peer's answer; return True if its ACCEPT or REFUSE is to be handled next.
 
-        ``is_free`` unless another peer has the connection id that the answer names.
+        ``is_free`` is True unless another peer has the connection id that the answer names.
         """
         assert self.initiator is not None
         message = answer.message
-        # Without an initiator CONNECT would leave in the clear: it must not go for an ACCEPT that
-        # the handshake does not take.
+        # Without an initiator CONNECT would leave in the clear. So the initiator must stay if the
+        # handshake does not take the ACCEPT.
         is_meant = isinstance(message, Refuse) or self.handshake.is_answered_by(message)
         actions = self.initiator.handle_answer_untrusted(
             now, answer, is_free=is_free, is_meant=is_meant
         )
         self._apply(now, answer.address, actions)
         if InitiatorAction.SEAL in actions:
-            # A handshake gives the same keys again, as long as there is one.
+            # The handshake would give the same keys again, with a counter that starts at zero.
             self.initiator, self.peer_key = None, answer.key
             self.handshake.keep_only(answer.address)
         return InitiatorAction.HAND_ON in actions
 
     def handle_progress(self, now: float) -> None:
-        """Take it that the peer is still at its handshake."""
+        """Handle a sign that the peer goes on with its handshake."""
         self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:
-        """Take a refusal that nobody signed: should the attempt fail, it may tell why."""
+        """Note a REFUSE that is not authenticated. It explains the failure if the attempt fails."""
         self._refused = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
-        """Take a refusal of our CONNECT, or of our ACCEPT to an attempt that is over."""
+        """Handle a REFUSE of this side's CONNECT, or of its ACCEPT to an attempt that is over."""
         event = self.handshake.refusal(address, refuse)
         if event is not None:
             closed = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
             self._step(now, event, closed)
         elif refuse.token == self.handshake.token:
-            # Should no other candidate answer, this is what to tell.
+            # This is the reason to report if no other candidate answers.
             self.handle_hint(refuse)
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Take DATA datagrams; what is malformed or from elsewhere is counted and dropped."""
+        """Handle DATA datagrams; count and drop those malformed or from a wrong address."""
         if self._receive_side is None:
             self._counters.too_early += self._drop(now, datagrams, Drop.TOO_EARLY)
         elif datagrams.address != self.address:
@@ -274,12 +272,12 @@ class Connection:
             self._take(now, self._receive_side.handle_datagrams_untrusted(now, data, size))
 
     def handle_singles_untrusted(self, now: float, datagrams: Sequence[bytes]) -> None:
-        """Take DATA datagrams of any size that came one by one from the peer's address."""
+        """Handle DATA datagrams of any sizes that came singly from the peer's address."""
         assert self._receive_side is not None
         self._take(now, self._receive_side.handle_datagrams_untrusted(now, datagrams, 0))
 
     def _take(self, now: float, came: tuple[bool, Close | None]) -> None:
-        """Note a sign of life, if it was one, and follow a CLOSE."""
+        """Note a sign of life, if there was one, and handle a CLOSE."""
         is_alive, close = came
         if is_alive:
             self._heard_at = now
@@ -287,9 +285,9 @@ class Connection:
             self._handle_life(now, close)
 
     def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
-        """Take it that something new came from another address: ask whether the peer is there.
+        """Challenge the new address from which an authentic datagram came.
 
-        True when it is asked; it is not too often.
+        Return False if the last challenge was too recent.
         """
         assert isinstance(self.protection, AesGcm)
         self.path_validation = self.path_validation or PathValidation()
@@ -300,13 +298,13 @@ class Connection:
         return True
 
     def handle_challenge(self, address: Address, nonce: int) -> None:
-        """Echo a CHALLENGE, to where it came from."""
+        """Answer a CHALLENGE, to the address that it came from."""
         if isinstance(self.protection, AesGcm) and self.protection.peer:
             response = encode_path(Kind.RESPONSE, self.protection.peer, nonce)
             self._outgoing.append(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
-        """Take it that the peer knows nothing of this connection any more."""
+        """Handle that the peer does not know this connection any more."""
         self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
@@ -316,7 +314,7 @@ class Connection:
             self._send_side.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
-        """Take it that a datagram of that size was too large to be sent."""
+        """Handle that the socket refused a datagram of ``size`` bytes as too large."""
         if self._send_side is not None:
             self._send_side.handle_too_large(now, size)
 
@@ -331,18 +329,18 @@ class Connection:
     # Commands
 
     def close(self, now: float) -> None:
-        """Drain, then close. Does nothing on a connection that is ending already."""
+        """Drain, then close. This does nothing on a connection that is already ending."""
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
         self._check_drained(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
-        """Close at once; messages not yet acked may be lost. ``why`` is told to the peer."""
+        """Close at once; messages not yet acked may be lost. The peer receives ``why``."""
         self._step(now, Event.ABORT, endings.aborted_here(why))
 
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
-        """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
+        """Return the next datagrams to send, up to ``most`` bytes; None if there are none."""
         send_side = self._send_side
         if send_side is not None and send_side.events:
             self._handle_events(now)
@@ -353,7 +351,7 @@ class Connection:
         control = self._take_control() if self._control else ()
         data, size = send_side.poll(now, control, most)
         if not data and self.state is State.DRAINING:
-            # No ack tells that messages which are sent once have left.
+            # Unreliable messages leave without an ack, so this has to look whether all have left.
             self._check_drained(now)
             data, size = send_side.poll(now, self._take_control(), most)
         if not data:
@@ -369,24 +367,24 @@ class Connection:
         return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
-        """True if ``poll_transmit`` may give more, right after it gave something."""
+        """True if ``poll_transmit`` may return more, right after it returned datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
-            # Whether a drain is over is found out when nothing leaves any more.
+            # The end of a drain shows only when nothing is left to send.
             return True
         return self._send_side is not None and self._send_side.has_more(now)
 
     @property
     def has_outcome(self) -> bool:
-        """True if there is an event, or it is known what became of a message."""
+        """True if ``poll_event`` has an event, or a ticket was settled."""
         side = self._send_side
         return bool(self.events) or (side is not None and bool(side.receipts.settled))
 
     def poll_event(self) -> ConnectionEvent | None:
-        """The next event; ``Closed`` comes exactly once, and last."""
+        """Return the next event; None if there is none. ``Closed`` comes exactly once, and last."""
         return self.events.popleft() if self.events else None
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due, and ``poll_transmit`` after it."""
+        """Return when ``handle_timeout`` is due, and ``poll_transmit`` after it; None if never."""
         if self.state is State.CLOSED:
             return None
         due = self._alarms.next_due()
@@ -398,26 +396,26 @@ class Connection:
     # Handshake
 
     def _apply(self, now: float, address: Address, actions: Actions) -> None:
-        """Do what a row of the initiator leaves to the connection."""
+        """Do the actions that a row of the initiator leaves to the connection."""
         assert self.initiator is not None
         self._outgoing.extend(self.initiator.take_datagrams())
         self.protection = self.initiator.protection
         if InitiatorAction.PROGRESS in actions:
             self._step(now, Event.PROGRESS)
         if InitiatorAction.OBJECT in actions:
-            self.handle_refuse(now, address, Refuse(self.handshake.token, Objection.IMPOSTOR))
+            self.handle_refuse(now, address, Refuse(self.handshake.token, AnswerRejection.IMPOSTOR))
 
     # Events
 
     def _handle_life(self, now: float, close: Close | None) -> None:
-        """The peer is alive, where that matters to the state, or has sent CLOSE."""
+        """Handle a sign of life in a state to which it matters, or a CLOSE."""
         self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if close is not None:
             self._step(now, Event.CLOSE_RECEIVED, endings.closed_by_peer(self.peer_name, close))
 
     def _handle_events(self, now: float) -> None:
-        """Do what acks and losses mean for the life of the connection."""
+        """Handle what acks and losses mean to the lifecycle."""
         send_side = self._send_side
         if send_side is None:
             return
@@ -425,7 +423,7 @@ class Connection:
             self._step(now, event, self._path_ending(event))
         if self.state is State.DRAINING:
             if send_side.poll_progress():
-                # A drain may take long; what must not happen is that it makes no way.
+                # A drain may take long, but it must make progress.
                 self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
             self._check_drained(now)
 
@@ -452,7 +450,7 @@ class Connection:
             self._alarms.move(Timer.IDLE, self._heard_at + self._settings.timeout)
             return
         if timer is Timer.IDLE and (due := self._heard_at + self._settings.timeout) > now:
-            # It moves away with every packet that comes: whether it did is asked when it rings.
+            # Each arriving packet postpones it. That is checked only when it expires.
             self._alarms.set(Timer.IDLE, due)
             return
         after = now - self.began_at if self._is_answered else None
@@ -460,7 +458,7 @@ class Connection:
         self._step(now, *what)
 
     def _step(self, now: float, event: Event, closed: Closed | None = None) -> None:
-        """Take an event; ``closed`` is the ending that it means, if it ends this."""
+        """Take an event; ``closed`` is the ending if the event ends the connection."""
         _RUNNER.step(self, event, now, closed or endings.CLOSED_HERE)
         self.port.state = self.state
 
@@ -508,7 +506,7 @@ class Connection:
             self._keepalive *= ANSWERER_WAITS
         self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
-        # The answering side knows only by our first data that our address is real.
+        # Only the first DATA proves to the answering side that this side's address is real.
         self._add_control(Ping())
         self.events.append(Opened())
         if self._observer is not None:
@@ -553,8 +551,8 @@ class Connection:
                 Action.END: cls._end,
                 Action.FINISH: cls._finish,
             },
-            # What comes from the network or a timer comes too late to matter, and so does a command
-            # to a connection that ends already.
+            # A refused event of the network or of a timer came too late to matter, as does a
+            # command to a connection that is already ending.
             ignored=Event,
         )
 
@@ -571,7 +569,7 @@ class Connection:
     # Parts
 
     def _add_control(self, frame: Frame) -> None:
-        """Put a frame into the next packet, once."""
+        """Put a frame into the next packet, unless it is there already."""
         if frame not in self._control:
             self._control.append(frame)
 
@@ -580,7 +578,7 @@ class Connection:
         return frames
 
     def _drop(self, now: float, dropped: Datagrams, why: Drop) -> int:
-        """Tell of datagrams that are thrown away; return how many they are."""
+        """Report dropped datagrams to the observer; return how many there are."""
         if self._observer is not None:
             tell, channel = self._observer.instrument, self._observer.channel
             for datagram in dropped.datagrams:
@@ -591,7 +589,7 @@ class Connection:
         self.address = address
         self.peer_id = offer.peer_id
         settings, counters, observer = self._settings, self._counters, self._observer
-        # What one half notes of what came, the other half tells the peer.
+        # The receive side records the packets that came; the send side sends their acks.
         received = ReceivedPackets(offer.first_sequence)
         ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         queue = ReceiveQueue(settings, offer.first_sequence, counters.bounds, self._node)

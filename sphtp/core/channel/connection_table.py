@@ -1,19 +1,19 @@
-"""The connections of an endpoint: by id, by who began them, by where their peers are; and turns.
+"""The connections of an endpoint, by id, by origin and by peer address, and their turns to send.
 
-Datagrams find their connection by the id that this side chose (RFC 9000, section 5.1). A CONNECT
-has none yet, so that one that comes again is known by its origin. What a peer seals or resets under
-its own id is found by the peer's address and that id.
+A datagram carries the id that this side chose (RFC 9000, section 5.1). A CONNECT has no such id
+yet, so that a repeated one is recognised by its origin: the peer's address and id. Datagrams that
+the peer seals or resets under its own id are found by its address and that id.
 
-Those that may have something to send are ``ready``, in the order of their turns; those of which
-something may have changed that somebody waits for are ``active``; and when each is due next stands
-in a queue of timers. A packet that comes, or a timer, makes a connection all of that; a command
-makes it ready, and what comes of it shows when it has been polled.
+``ready`` holds the connections that may have something to send, in the order of their turns.
+``active`` holds those with a change that the application may wait for. ``timers`` holds the next
+deadline of each. An arriving packet or a timer puts a connection into both; a command makes it
+ready, and its effect shows after the next poll.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.handshake import Origin, sibling
+from sphtp.core.channel.handshake import Origin, answering_id
 from sphtp.core.channel.protection import AesGcm, Peers
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import TimerQueue
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class ConnectionTable:
-    """The connections by id, those that are ready to send, and their timers.
+    """The connections of an endpoint, those ready to send, and their timers.
 
-    ``connections`` has them by id, ``peers`` the keys of sealed ones by address and id of their
-    peers.
+    ``connections`` maps each id to its connection. ``peers`` maps address and id of each sealed
+    peer to its keys.
     """
 
     def __init__(self) -> None:
@@ -43,35 +43,35 @@ class ConnectionTable:
     def __iter__(self) -> "Iterator[Connection]":
         return iter(tuple(self.connections.values()))
 
-    # Who takes part
+    # Lookup, and changes
 
     def new_id(self, secrets: Secrets) -> int:
-        """Draw an id that nobody here has, no more than its sibling, and that is not 0."""
+        """Draw an unused connection id whose answering id is unused, too. Neither is 0."""
         while True:
             connection_id = secrets.getrandbits(32)
-            both = {connection_id, sibling(connection_id)}
+            both = {connection_id, answering_id(connection_id)}
             if 0 not in both and self.connections.keys().isdisjoint(both):
                 return connection_id
 
     def find(self, connection_id: int) -> "Connection | None":
-        """The connection with an id, for which something came."""
+        """Return the connection with an id for which a datagram came; mark it ready and active."""
         connection = self.connections.get(connection_id)
         if connection is not None:
             self.ready[connection] = self.active[connection] = None
         return connection
 
     def opened_from(self, origin: Origin) -> "Connection | None":
-        """The connection that takes the CONNECTs of an address and a connection id there."""
+        """Return the connection that handles the CONNECTs of an address and its connection id."""
         return self._by_origin.get(origin)
 
     def add(self, connection: "Connection") -> None:
-        """Let a connection take part."""
+        """Add a connection, and mark it ready."""
         self.connections[connection.connection_id] = connection
         self.index(connection)
         self.ready[connection] = None
 
     def index(self, connection: "Connection") -> None:
-        """Take note of where a connection's CONNECTs come from, and where its peer is."""
+        """Index a connection by the origin of its CONNECTs and by the address of its peer."""
         origin, keys = connection.handshake.origin, connection.protection
         if origin is not None:
             self._by_origin.setdefault(origin, connection)
@@ -79,7 +79,7 @@ class ConnectionTable:
             self.peers[connection.address, keys.peer] = keys
 
     def remove(self, connection: "Connection") -> None:
-        """Let it take part no longer; what is to be reported of it still is."""
+        """Remove a connection. Its last events can still be polled."""
         origin = connection.handshake.origin
         self.connections.pop(connection.connection_id, None)
         self.ready.pop(connection, None)
@@ -89,7 +89,7 @@ class ConnectionTable:
         self._forget_peer(connection)
 
     def move(self, connection: "Connection", now: float, address: tuple[str, int]) -> None:
-        """Let its peer be at another address from now on."""
+        """Change the address of a connection's peer."""
         self._forget_peer(connection)
         connection.handle_new_path(now, address)
         self.index(connection)
@@ -102,7 +102,7 @@ class ConnectionTable:
                 del self.peers[there]
 
     def take_due(self, now: float) -> "Iterator[Connection]":
-        """Yield the connections that are due."""
+        """Yield the connections whose timer has expired; mark them ready and active."""
         for connection_id in self.timers.take_due(now):
             connection = self.connections[connection_id]
             self.ready[connection] = self.active[connection] = None

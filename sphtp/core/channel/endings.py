@@ -1,10 +1,10 @@
-"""The endings of a channel, and the words for them."""
+"""How a channel can end: the reason, and the text that tells users about it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from sphtp.core.channel.frames import Close
-from sphtp.core.channel.handshake import Objection, Refusal, Refuse
+from sphtp.core.channel.handshake import AnswerRejection, Refusal, Refuse
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Event, Timer
 from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
@@ -14,7 +14,8 @@ from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
 
-# What a timer that ends something means; the text is filled with the peer and the settings.
+# The event and the ending for each timer that ends something. The peer and the settings are
+# filled into the text.
 TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.RETRY: (Event.RETRY, CloseReason.DONE, ""),
     Timer.LINGER: (Event.LINGER_OVER, CloseReason.DONE, ""),
@@ -35,7 +36,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     ),
 }
 
-REFUSAL_TEXTS: dict[Refusal | Objection, str] = {
+REFUSAL_TEXTS: dict[Refusal | AnswerRejection, str] = {
     Refusal.FULL: "it has too many channels",
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
@@ -44,7 +45,7 @@ REFUSAL_TEXTS: dict[Refusal | Objection, str] = {
     Refusal.SEALED: "it takes sealed channels only",
     Refusal.CLEAR: "it takes no sealed channels",
     Refusal.DENIED: "it does not let this peer in",
-    Objection.IMPOSTOR: "its key is not that of the peer wanted",
+    AnswerRejection.IMPOSTOR: "its key is not that of the peer wanted",
 }
 BY_NUMBER = {int(reason): reason for reason in REFUSAL_TEXTS}
 
@@ -59,10 +60,10 @@ def timed_out(
     refused: Closed | None,
     answered: float | None,
 ) -> tuple[Event, Closed]:
-    """The event of a timer that has rung, and the ending that it means.
+    """Return the event of a timer that has expired, and the ending for it.
 
-    An attempt that was ``refused`` somewhere ends with that. ``answered`` is how many seconds one
-    took to which the peer gave an answer that did not do.
+    An attempt that was ``refused`` at some address ends with that refusal. ``answered`` is the age
+    of the attempt in seconds, if the peer sent any answer; None if it sent none.
     """
     event, reason, text = TIMEOUTS[timer]
     if timer is Timer.HANDSHAKE and refused is not None:
@@ -74,7 +75,7 @@ def timed_out(
 
 
 def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
-    """The peer as errors name it, at the first address that is known."""
+    """Return the peer's name for error messages, with its first known address."""
     host, port = next((address for address in addresses if address), ("nowhere", 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     name = f"peer {peer_id:#010x}" if peer_id else "the peer"
@@ -82,7 +83,7 @@ def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
 
 
 def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
-    """The ending that a REFUSE means, to a side with this schema."""
+    """Return the ending for a REFUSE from the peer. ``schema`` is this side's."""
     known = BY_NUMBER.get(refuse.reason)
     word = known.name.lower() if known else f"reason {refuse.reason}"
     why = REFUSAL_TEXTS[known] if known else word
@@ -93,20 +94,20 @@ def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
 
 
 def forgotten_by_peer(peer: str) -> Closed:
-    """The ending of a channel of which the peer knows nothing any more."""
+    """Return the ending of a channel that the peer does not know any more."""
     text = f"{peer} has forgotten the channel: it restarted, or ended it"
     return Closed(CloseReason.VANISHED, text, by_peer=True)
 
 
 def path_too_small(peer: str, size: int, needed: int) -> Closed:
-    """The ending where datagrams of ``size`` bytes vanish, and a channel needs larger ones."""
+    """Return the ending for a path that drops datagrams of ``size`` bytes; ``needed`` must pass."""
     # A CLOSE takes 128 bytes of it to the other side.
     text = f"the path MTU to {peer} is too small: {size} bytes vanish, {needed} have to pass"
     return Closed(CloseReason.PATH_TOO_SMALL, text, by_peer=False)
 
 
 def closed_by_peer(peer: str, close: Close) -> Closed:
-    """The ending that the peer's CLOSE means; an unknown reason is no clean end."""
+    """Return the ending for a CLOSE from the peer. An unknown reason counts as an abort."""
     clean = close.reason == CloseReason.DONE
     reason = CloseReason.DONE if clean else CloseReason.ABORTED
     why = f": {printable(close.text)}" if close.text else ""
@@ -115,10 +116,10 @@ def closed_by_peer(peer: str, close: Close) -> Closed:
 
 
 def aborted_here(why: str) -> Closed:
-    """The ending that ``abort`` means."""
+    """Return the ending for a call of ``abort`` on this side."""
     return Closed(CloseReason.ABORTED, why, by_peer=False)
 
 
 def outcome_of(closed: Closed) -> Outcome:
-    """The outcome of messages that were not acked when a connection ended like this."""
+    """Return the outcome of the messages that were not acked when the connection ended."""
     return Outcome.LOST if closed.reason is CloseReason.VANISHED else Outcome.CLOSED

@@ -1,13 +1,13 @@
-"""All channels behind one socket, as QUIC's endpoint: it routes, accepts, refuses and resets.
+"""All channels of one socket, as in QUIC's endpoint: it routes, accepts, refuses and resets.
 
-A datagram goes to the connection with the id in its front. What has no connection yet is answered
-here: a CONNECT in the clear makes one, or draws a REFUSE; a GREET begins a sealed handshake with
-the ``Responder``, which hands out the CONNECT in it once it is known who asks. What is for a
-connection that is not known draws a stateless reset, where there are keys to make one with.
+A datagram goes to the connection whose id is in its front. A datagram without a connection is
+answered here: a CONNECT in the clear opens one or draws a REFUSE. A GREET begins a sealed handshake
+with the ``Responder``, which returns the CONNECT in it when the opener has proven its identity. A
+datagram for an unknown connection draws a stateless reset, if this side has keys.
 
-An endpoint has ``Security``, and then all its channels are sealed, or it has none, and then none
-is. That decides what it reads: in the clear DATA, CONNECT, ACCEPT and REFUSE; with keys only what
-belongs to a Noise handshake, and what is sealed. Everything behind that is the same code.
+An endpoint either has ``Security``, and all its channels are sealed, or it has none, and all are in
+the clear. In the clear it reads only DATA, CONNECT, ACCEPT and REFUSE; with keys it reads only
+Noise handshakes and sealed datagrams. Behind that, both cases share the same code.
 """
 
 from collections import deque
@@ -76,13 +76,12 @@ from sphtp.errors import RemoteError, SettingsError, UnreachableError
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
-"""Packets, and bytes in them, that one connection sends before the others have their turn: about
-what leaves with one system call. A batch of datagrams that need one each may be its share of what
-is sent at all before anything else can come up."""
+"""The packets, and their bytes, that one connection sends before the others have their turn: about
+what one system call sends."""
 
 RENEW_AFTER: Final = 0.5
-"""The share of the silence that ends an attempt after which one that was asked for its name begins
-anew: the other half has to do for that."""
+"""A handshake in which the peer asked for this side's identity begins anew after this share of
+``connect_timeout``; the other half is left for the new one."""
 
 REFUSAL_COUNTERS: Final = {
     Refusal.FULL: "refused_full",
@@ -91,11 +90,11 @@ REFUSAL_COUNTERS: Final = {
     Refusal.SCHEMA: "refused_schema",
     Refusal.CLEAR: "refused_sealed",
 }
-"""The counter of each reason."""
+"""The counter for each reason to refuse."""
 
 
 class _Keys(NamedTuple):
-    """The parts of an endpoint that only one with security has."""
+    """The parts that only an endpoint with security has."""
 
     context: SecurityContext
     responder: Responder
@@ -104,7 +103,7 @@ class _Keys(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A request for a channel, and its handshake if the CONNECT came sealed."""
+    """A CONNECT, with its handshake if it came sealed."""
 
     address: Address
     connect: Connect
@@ -112,17 +111,19 @@ class _Request(NamedTuple):
 
 
 class Endpoint:
-    """Opens and answers channels, and passes datagrams on by connection id.
+    """Opens and accepts channels, and routes datagrams to them by connection id.
 
-    After an input, a command, or a command to a connection that ``touch`` then tells of, poll
-    ``poll_transmit`` until None, ``poll_active`` until None for connections of which something may
-    have changed that somebody waits for, and ``poll_timeout``. ``idle_until`` is a time before
-    which nothing is due: it moves up with what is set, and costs nothing to look at.
+    After an input or a command, call ``poll_transmit`` until it returns None, ``poll_active`` until
+    it returns None, and then ``poll_timeout``. After a command to a connection, call ``touch``
+    first. ``poll_active`` returns the connections with a change that the application may wait for.
+    ``idle_until`` is a time before which nothing is due: inputs and commands update it, and reading
+    it costs nothing.
 
-    ``peer_id`` is this side's id in the cluster, or 0; ``schema`` what messages must have alike on
-    both sides. With ``security`` every channel is sealed; ``port`` is then that of the socket, 0 if
-    there is none: resets are good for channels there only. ``observer`` is told what happens.
-    Raises ``SettingsError`` when ``settings`` leave no room for what sealing adds.
+    ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
+    be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
+    the socket, 0 if there is none, and stateless resets are valid only for channels of that port.
+    ``observer`` observes all channels. Raises ``SettingsError`` if ``settings`` leave no room for
+    what sealing adds.
     """
 
     def __init__(
@@ -146,17 +147,17 @@ class Endpoint:
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._accept_queues = AcceptQueues(schema or Schema(), settings.backlog, settings.timeout)
         self._table = ConnectionTable()
-        # What ``poll_active`` gives.
+        # The connections that ``poll_active`` returns.
         self.active = self._table.active
-        # The connection that has sent in the turn that is on, and how much.
+        # The connection whose turn it is, and what it has sent in this turn.
         self._turn_of: Connection | None = None
         self._turn_packets = self._turn_bytes = 0
-        # A time before which nothing is due; ``poll_timeout`` makes it the very one.
+        # A time before which nothing is due; ``poll_timeout`` makes it exact.
         self.idle_until = INFINITY
         self._dials = SimultaneousOpen()
-        # Answers that no connection gives: refusals, resets, and what is said to strangers.
-        # Of more than ``backlog`` the oldest are dropped: strangers can ask faster than the socket
-        # sends, and whoever means it asks again.
+        # Answers that belong to no connection: refusals, resets and handshakes.
+        # Beyond ``backlog`` the oldest are dropped: strangers can ask faster than the socket
+        # sends, and an honest opener asks again.
         self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
         self._keys = self._make_keys(security, port) if security is not None else None
 
@@ -186,27 +187,27 @@ class Endpoint:
 
     @property
     def half_open(self) -> int:
-        """The number of sealed handshakes of others that are under way."""
+        """The number of sealed handshakes that peers have begun and not finished."""
         return 0 if self._keys is None else len(self._keys.responder)
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """Every connection that has not ended, in the order of opening."""
+        """All connections that have not ended, in the order of opening."""
         return tuple(self._table)
 
     def find(self, connection_id: int) -> Connection | None:
-        """The connection to which the peer sends under this id; it has a turn, being told of."""
+        """Return the connection with an id, or None; mark it ready and active."""
         return self._table.find(connection_id)
 
     @property
     def has_incoming(self) -> bool:
-        """True if ``poll_incoming`` has a channel to give."""
+        """True if ``poll_incoming`` has a channel to return."""
         return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands
 
     def serve(self, schema: Schema) -> None:
-        """Let in channels of this schema beside those of the application's."""
+        """Accept channels of this schema, beside those of the application's schema."""
         self._accept_queues.add(schema)
 
     def dial(
@@ -218,11 +219,11 @@ class Endpoint:
         *,
         schema: Schema | None = None,
     ) -> Connection:
-        """Open a channel of a schema to the peer that answers at one of its addresses.
+        """Open a channel to the peer that answers at one of the candidate addresses.
 
-        A sealed one must have the key that ``pin`` says: by default that which the authenticator
-        knows of the peer with the id ``wanted``. Raises ``SettingsError`` for a pin in the clear,
-        and ``UnreachableError`` when what that peer is known by is no key.
+        A sealed peer must have the key of ``pin``; by default that is the key that the
+        authenticator knows for the peer id ``wanted``. Raises ``SettingsError`` for a pin in the
+        clear, and ``UnreachableError`` if the authenticator's key of that peer is invalid.
         """
         keys, schema = self._keys, schema or self._accept_queues.main
         if keys is not None:
@@ -230,7 +231,7 @@ class Endpoint:
         elif pin is not None:
             raise SettingsError("nobody proves a key to a node in the clear")
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
-        # What is put into an envelope later starts in a GREET.
+        # A sealed CONNECT travels inside a GREET.
         overhead = GREET_OVERHEAD if keys is not None else 0
         handshake = make_dial(self._settings, offer, token, candidates, wanted, schema, overhead)
         initiator = None
@@ -239,14 +240,14 @@ class Endpoint:
             initiator = Initiator(keys.context, pin, opener, token, keys.renew_after)
         connection = self._connection(now, handshake, State.CONNECTING, initiator)
         self._table.add(connection)
-        # Channels of other services have a direction: two that cross are two.
+        # Channels of other schemas have a direction, so that two that cross stay two.
         if schema is self._accept_queues.main:
             self._dials.add(connection)
         connection.handle_start(now)
         return connection
 
     def touch(self, connection: Connection) -> None:
-        """Say that a command was given to a connection, so that it is polled."""
+        """Mark a connection ready, after a command to it."""
         table = self._table
         if table.connections.get(connection.connection_id) is connection:
             table.ready[connection] = None
@@ -265,7 +266,7 @@ class Endpoint:
     # Inputs
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Take datagrams; malformed, forged or unknown ones are counted and dropped."""
+        """Handle datagrams; count and drop those malformed, forged or for no connection."""
         keys, is_one = self._keys, len(datagrams.data) <= datagrams.size
         for alike in (datagrams,) if is_one else split_by_front(datagrams, FRONT.size):
             _, data, size = alike
@@ -277,9 +278,10 @@ class Endpoint:
                 self._handle_unsealed_untrusted(now, keys, alike)
 
     def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
-        """Take rows that came one after another, as ``handle_datagrams_untrusted`` does.
+        """Handle rows of datagrams in order, as ``handle_datagrams_untrusted`` does.
 
-        Datagrams that came one by one to a channel that is open, from its peer, are taken together.
+        Single datagrams that came one after another from the peer of an open channel are handled
+        together.
         """
         if len(rows) == 1:
             self.handle_datagrams_untrusted(now, rows[0])
@@ -291,7 +293,7 @@ class Endpoint:
                     self.handle_datagrams_untrusted(now, row)
 
     def _take_singles_untrusted(self, now: float, rows: Sequence[Datagrams]) -> bool:
-        """Take datagrams of one address and one front; false if they have to go one by one."""
+        """Handle rows with one address and front; return False if they must be handled singly."""
         address, first, _ = rows[0]
         if min([len(row.data) for row in rows]) < SEAL_OVERHEAD:
             return False
@@ -309,7 +311,7 @@ class Endpoint:
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
-        """Take it that the host sends no datagram of that size to an address."""
+        """Handle that the socket refused a datagram of ``size`` bytes to an address."""
         size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:
@@ -319,8 +321,8 @@ class Endpoint:
     def handle_timeout(self, now: float, *, is_blocked: bool = False) -> None:
         """Do what is due by now.
 
-        The timer of a connection is set when it has been polled. Where the socket is so full that
-        none is, ``is_blocked`` has those looked at that wait for it.
+        The timer of a connection is set after it was polled. If a full socket keeps connections
+        from being polled, ``is_blocked`` has the waiting ones checked, too.
         """
         if self._keys is not None:
             self._keys.responder.handle_timeout(now)
@@ -333,13 +335,13 @@ class Endpoint:
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
-        """The next datagrams to send; up to ``most`` bytes leave before anything can come up."""
+        """Return the next datagrams to send, up to ``most`` bytes; None if there are none."""
         if self._outgoing:
             return self._outgoing.popleft()
         ready = self._table.ready
         while ready:
             connection = next(iter(ready))
-            # One that has just sent is asked first: most of the time that was all.
+            # A connection that has just sent has usually nothing more, and ``has_more`` is cheap.
             is_done = connection is self._turn_of and not connection.has_more(now)
             share = most // len(ready)
             if self._turn_bytes:
@@ -360,7 +362,7 @@ class Endpoint:
         return None
 
     def _end_turn(self, connection: Connection) -> None:
-        """Take note of what has become of a connection that has nothing to send for now."""
+        """Note the timer and state of a connection that has nothing to send now."""
         table = self._table
         self._turn_of, self._turn_packets, self._turn_bytes = None, 0, 0
         del table.ready[connection]
@@ -374,14 +376,14 @@ class Endpoint:
             self._settle(connection)
 
     def poll_active(self) -> Connection | None:
-        """A connection that may have changed: room, messages, state, what became of a message."""
+        """Return a connection with a change in room, messages, state or tickets; else None."""
         connection = next(iter(self.active), None)
         if connection is not None:
             del self.active[connection]
         return connection
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return when ``handle_timeout`` is next due; None if never."""
         due = self._table.timers.next_due()
         if self._keys is not None:
             due = earliest(due, self._keys.responder.poll_timeout())
@@ -389,13 +391,13 @@ class Endpoint:
         return due
 
     def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
-        """The next channel that another peer opened, for the application or of another schema."""
+        """Return the next channel that a peer opened, with the application's or another schema."""
         return self._accept_queues.queue(schema or self._accept_queues.main).take()
 
     # Datagrams in the clear
 
     def _handle_clear_untrusted(self, now: float, alike: Datagrams) -> None:
-        """Take datagrams of one front: DATA for one connection, or a step of a handshake."""
+        """Handle datagrams of one front: DATA of one connection, or steps of handshakes."""
         data = alike.data
         if len(data) >= FRONT.size and data[0] == DATA_FIRST:
             _, own = FRONT.unpack_from(data)
@@ -437,7 +439,7 @@ class Endpoint:
             connection = self._decide(now, connection)
         connection.handle_datagrams_untrusted(now, data)
 
-    # Datagrams to a node with keys: sealed, or handshakes, and what strangers say
+    # Handshake datagrams of a node with keys
 
     def _handle_unsealed_untrusted(self, now: float, keys: _Keys, alike: Datagrams) -> None:
         for datagram in alike.datagrams:
@@ -474,13 +476,13 @@ class Endpoint:
             self._refuse_clear_untrusted(address, kind, datagram)
 
     def _note_half_open(self, keys: _Keys) -> None:
-        """Take note of when the oldest handshake is over."""
+        """Update ``idle_until`` with the time at which the oldest handshake expires."""
         due = keys.responder.poll_timeout()
         if due is not None and due < self.idle_until:
             self.idle_until = due
 
     def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
-        """Drop what has to be sealed, and tell whoever wants a channel in the clear."""
+        """Drop a datagram in the clear; answer a CONNECT with the refusal SEALED."""
         if kind is Kind.CONNECT:
             connect = decode_connect_untrusted(datagram)
             opener = connect.offer.connection_id
@@ -495,7 +497,7 @@ class Endpoint:
             connection.handle_cookie(now, address, cookie.content)
 
     def _attempt(self, opener: int, token: int) -> Connection | None:
-        """The connection that dials with this token, and goes on; it has a turn."""
+        """Return the dialling connection with this id and token, or None; mark it ready."""
         connection = self._table.connections.get(opener)
         if connection is None or connection.initiator is None:
             return None
@@ -507,7 +509,7 @@ class Endpoint:
     def _handle_presented(
         self, now: float, output: ResponderHandshake | HandshakeProgress | None
     ) -> None:
-        """Take the CONNECT of an opener that is known, or that it is still at it."""
+        """Handle the responder's output: a CONNECT to answer, or progress of a connection."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
             self._handle_connect(now, _Request(output.origin[0], connect, output))
@@ -517,7 +519,7 @@ class Endpoint:
     def _handle_welcome_untrusted(
         self, now: float, keys: _Keys, address: Address, opener: int, datagram: bytes
     ) -> None:
-        """Take an answer to a GREET, or tell its sender that nobody here remembers asking."""
+        """Handle a WELCOME; answer one for an unknown attempt with a stateless reset."""
         welcome = decode_answer_untrusted(datagram)
         connection = self._attempt(opener, welcome.token)
         if connection is None:
@@ -530,7 +532,7 @@ class Endpoint:
     def _handle_answer_untrusted(
         self, now: float, connection: Connection, answer: SealedAnswer
     ) -> None:
-        """Take an ACCEPT or a REFUSE of whoever has proven to have a key."""
+        """Handle an authentic ACCEPT or REFUSE."""
         message, there = answer.message, True
         if isinstance(message, Accept):
             remote = (answer.address, message.offer.connection_id)
@@ -543,7 +545,7 @@ class Endpoint:
             connection.handle_refuse(now, answer.address, message)
 
     def _handle_hint_untrusted(self, address: Address, opener: int, datagram: bytes) -> None:
-        """Take a REFUSE that nobody signed: it may explain, and decides nothing."""
+        """Note a REFUSE that is not authenticated: it may explain a failure, but decides none."""
         refuse = decode_refuse_untrusted(datagram)
         connection = self._attempt(opener, refuse.token)
         if connection is not None and connection.was_asked(address):
@@ -552,7 +554,7 @@ class Endpoint:
     def _handle_reset_untrusted(
         self, now: float, keys: _Keys, address: Address, peer: int, datagram: bytes
     ) -> None:
-        """Take it from a peer that it knows nothing of its connection, if it was ever a peer."""
+        """Handle a RESET, if its proof is that of the connection's peer."""
         there = self._table.peers.get((address, peer))
         if there is None or not is_proven(decode_reset_untrusted(datagram), there.proof):
             self.handshake_counters.resets_forged += 1
@@ -570,14 +572,14 @@ class Endpoint:
         self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
     ) -> None:
         refuse = encode_refuse(opener, Refuse(token, why))
-        # In the asker's own version, for it reads no other.
+        # The refusal has the version of the opener, which reads no other.
         first = bytes([version << 4 | Kind.REFUSE])
         self._outgoing.append(Datagrams.of(address, first + refuse[1:]))
 
     def _answer_unknown(
         self, now: float, keys: _Keys, address: Address, unknown: int, size: int
     ) -> None:
-        """Tell whoever sent this that the connection is not known here, unless it is."""
+        """Answer a datagram for an unknown connection with a stateless reset."""
         if unknown not in self._table.connections:
             reset = keys.resets.answer(now, address, unknown, size)
             if reset is not None:
@@ -586,7 +588,7 @@ class Endpoint:
     # Sealed datagrams
 
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
-        """Take datagrams that are all sealed for one connection: one row, or rows of one."""
+        """Handle sealed datagrams of one connection: one row, or several rows of one each."""
         row = rows[0]
         _, own = FRONT.unpack_from(row.data)
         connection = self._table.connections.get(own)
@@ -597,21 +599,21 @@ class Endpoint:
                 self._answer_unknown(now, keys, unknown.address, own, unknown.size)
             return
         is_elsewhere = row.address != connection.address
-        newest = protection.opener.newest if is_elsewhere else 0
+        newest = protection.unsealer.newest if is_elsewhere else 0
         if len(rows) == 1:
-            opened = protection.opener.open(row.data, row.size)
+            opened = protection.unsealer.open(row.data, row.size)
         else:
-            opened = protection.opener.open_each([row.data for row in rows])
+            opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
             return
-        # It is authentic: only now does the connection take anything.
+        # The datagrams are authentic. Nothing changes in the connection before this point.
         self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
-        if is_elsewhere and protection.opener.newest > newest:
+        if is_elsewhere and protection.unsealer.newest > newest:
             self._handle_moved(now, connection, protection, row.address)
         if connection.state is State.CLOSED:
-            # It was aborted here, and its end has not left yet.
+            # The connection was aborted on this side, and its CLOSE has not left yet.
             for unknown in rows:
                 self._count_unknown(now, unknown)
             return
@@ -626,7 +628,7 @@ class Endpoint:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
                     connection = self._decide(now, connection)
-                # It is authentic, wherever it came from.
+                # It is authentic, so the address does not matter.
                 there = connection.address or row.address
                 packets = Datagrams(there, plain, size if len(opened) == 1 else len(plain))
                 connection.handle_datagrams_untrusted(now, packets)
@@ -639,7 +641,7 @@ class Endpoint:
     def _note_used(
         self, now: float, keys: _Keys, connection: Connection, protection: AesGcm
     ) -> None:
-        """Take it that the peer uses the keys: nothing of their handshake is needed any more."""
+        """Note that the peer uses the keys, so that the handshake is not needed any more."""
         protection.is_used = True
         connection.responder = None
         if connection.address is not None:
@@ -648,7 +650,7 @@ class Endpoint:
     def _handle_moved(
         self, now: float, connection: Connection, protection: AesGcm, address: Address
     ) -> None:
-        """Take it that something newer than all before came from another address."""
+        """Validate a new address, after the newest datagram so far came from there."""
         is_open = protection.peer and connection.address is not None
         if is_open and connection.handle_moved(now, address, self._secrets):
             self.handshake_counters.paths_tried += 1
@@ -656,7 +658,7 @@ class Endpoint:
     def _handle_opened_untrusted(
         self, now: float, connection: Connection, address: Address, datagram: bytes
     ) -> None:
-        """Take what a peer has sealed and is no DATA; ``RemoteError`` if it makes no sense."""
+        """Handle an unsealed datagram other than DATA; raise ``RemoteError`` if it is invalid."""
         kind, to = decode_front_untrusted(datagram)
         if to != connection.connection_id:
             raise RemoteError(f"{kind.name} is not sent to this connection")
@@ -678,7 +680,7 @@ class Endpoint:
     def _handle_response(
         self, now: float, connection: Connection, address: Address, nonce: int
     ) -> None:
-        """Follow a peer that has echoed a challenge from where it was sent."""
+        """Adopt a peer's new address after a valid RESPONSE from there."""
         protection, path = connection.protection, connection.path_validation
         if path is None or not isinstance(protection, AesGcm):
             return
@@ -690,7 +692,7 @@ class Endpoint:
     # Openings
 
     def _handle_connect(self, now: float, request: _Request) -> None:
-        """Take a CONNECT, which came in a sealed handshake or in none."""
+        """Handle a CONNECT, which came in the clear or in a sealed handshake."""
         address, connect, responder = request
         connection = self._table.opened_from((address, connect.offer.connection_id))
         connection = connection or self._opened_by(now, request)
@@ -705,7 +707,7 @@ class Endpoint:
             self.counters.unknown += 1
             self._decline(address, accept, Refusal.GONE)
         elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
-            # Whoever waits for data should know; and this is as good as the peer's own refusal.
+            # Tell the peer, which waits for data, and end here as if the peer had refused.
             self._decline(address, accept, Refusal.SCHEMA, connection)
             mismatch = Mismatch(accept.offer.schema_hash)
             refuse = Refuse(accept.token, Refusal.SCHEMA, mismatch)
@@ -715,19 +717,19 @@ class Endpoint:
             self._table.index(connection)
 
     def _opened_by(self, now: float, request: _Request) -> Connection | None:
-        """Find or make the connection that a new CONNECT means."""
+        """Return the connection for a new CONNECT, or None after refusing or ignoring it."""
         address, connect, _ = request
         if (why := self._accept_queues.objection_to(connect, self.peer_id)) is not None:
             self._refuse(now, request, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
-        # Both dialled at once. The lowest token wins, which both sides can tell without a word.
+        # Both sides dialled at once. The lower token wins, which both sides know.
         if any(rival.handshake.token < connect.token for rival in rivals):
             return None
         own = self._dials.free_id(rivals)
         schema = self._accept_queues.find(connect.offer.schema_hash) or self._accept_queues.main
         queue = self._accept_queues.queue(schema)
-        # What crosses an attempt of ours may take its place.
+        # A CONNECT that crosses this side's attempt takes the place of that.
         if not own and not self._has_room(now, queue, request):
             if queue.is_full:
                 self.counters.over_backlog += 1
@@ -756,9 +758,10 @@ class Endpoint:
         return True
 
     def _decide(self, now: float, answered: Connection) -> Connection:
-        """The connection that goes on, when the first packet comes for one that was answered here.
+        """Return the connection that goes on when the first packet for an answered one arrives.
 
-        Where that crossed an attempt of ours, the attempt goes on with it: somebody holds it.
+        If the answered connection crossed an attempt of this side, the attempt adopts it, because
+        the application holds the attempt.
         """
         if not self._dials.is_crossing(answered.connection_id):
             return answered
@@ -802,10 +805,10 @@ class Endpoint:
             text = f"peer {wanted:#010x} cannot be spoken with: its {error}"
             raise UnreachableError(text) from error
 
-    # Refusals: none is longer than what it answers, or than what any path takes
+    # Refusals: none is longer than the datagram that it answers, or than any path carries
 
     def _refuse(self, now: float, request: _Request, why: Refusal) -> None:
-        """Refuse a CONNECT, in the handshake that it came in."""
+        """Refuse a CONNECT, sealed if it came in a sealed handshake."""
         address, connect, responder = request
         self._count_refusal(now, address, why)
         schema = self._accept_queues.main
@@ -857,7 +860,7 @@ class Endpoint:
                 self._observer.datagram_dropped(now, None, row.address, size, Drop.UNKNOWN)
 
     def _settle(self, connection: Connection) -> None:
-        """Nothing left to send: note whether the connection opened or ended."""
+        """Update the queues after a connection has changed state and has nothing left to send."""
         connection.noted = connection.state
         if (crossing := self._dials.settle(connection)) is not None:
             self._accept_queues.expect(crossing)
@@ -871,5 +874,5 @@ class Endpoint:
 
 
 def _peer_of_single(row: Datagrams) -> tuple[Address, bytes] | None:
-    """The address and the front of a datagram that came by itself; None for many."""
+    """Return address and front of a row with one datagram; None for a longer row."""
     return (row.address, row.data[: FRONT.size]) if len(row.data) <= row.size else None

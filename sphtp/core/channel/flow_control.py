@@ -1,9 +1,9 @@
-"""Flow control: how much the receiver allows to be sent, in messages and in bytes.
+"""Flow control: the receiver limits how many messages and bytes the sender may send.
 
-Both count from the opening of the channel and over all lanes, and count a message once however
-often it is sent; a repeat or a loss of the frame that carries them changes nothing. A message in
-fragments counts whole when the first of them leaves: what was begun can be finished, and so be
-read. Else messages begun in several lanes would wait for one another's credit.
+Both limits count from the opening of the channel, over all lanes. A message counts once, however
+often it is sent, and a repeated or lost CREDIT frame changes nothing. A fragmented message counts
+in full when its first fragment leaves, so that every message that was begun can be finished and
+read. Otherwise messages begun in several lanes would wait for one another's credit.
 """
 
 from typing import Final
@@ -11,11 +11,11 @@ from typing import Final
 from sphtp.core.serial import SerialNumber
 
 MESSAGES: Final = SerialNumber(32)
-"""Messages are told modulo 2^32."""
+"""Message counts travel modulo 2^32."""
 
 
 class SendCredit:
-    """The send window: what the peer allows, and what of it was used (RFC 9000, section 4)."""
+    """The send window: the peer's limits, and how much of them is used (RFC 9000, section 4)."""
 
     __slots__ = (
         "_bytes_allowed",
@@ -32,27 +32,30 @@ class SendCredit:
         self._messages_used = 0
         self._bytes_used = 0
         self._noticed: tuple[int, int] | None = None
-        # Messages that the send window still takes. Bytes may be overdrawn by one packet, so that a
+        # Messages that the send window still takes. One packet may overdraw the bytes, so that a
         # message larger than all credit still goes.
         self.left = messages if size > 0 else 0
 
     def packets_of(self, size: int) -> int:
-        """The packets with so many bytes of messages that may leave; the last one may overdraw.
+        """Return how many packets of ``size`` message bytes may leave; the last may overdraw.
 
-        No more: a receiver has room for one packet beyond its credit. Were it full of what came
-        behind a packet that is lost, that one could never be taken in.
+        The receiver has room for one packet beyond its credit. If packets behind a lost one filled
+        that room, the lost one could never be accepted.
         """
         return -(-(self._bytes_allowed - self._bytes_used) // size)
 
     def spend(self, messages: int, size: int) -> None:
-        """Count what leaves for the first time."""
+        """Count messages that leave for the first time."""
         self._messages_used += messages
         self._bytes_used += size
         has_bytes = self._bytes_used < self._bytes_allowed
         self.left = self._messages_allowed - self._messages_used if has_bytes else 0
 
     def new_shortage(self) -> str | None:
-        """The peer's setting that holds sending up; None if none does, or if it was told before."""
+        """Return the peer's setting that blocks sending.
+
+        Return None if none does, or if it was returned before.
+        """
         allowed = (self._messages_allowed, self._bytes_allowed)
         if self.left > 0 or allowed == self._noticed:
             return None
@@ -61,7 +64,7 @@ class SendCredit:
         return "receive_buffer_bytes" if is_bytes else "receive_buffer"
 
     def raise_to(self, messages: int, size: int) -> None:
-        """Take in the peer's word; an older one arriving later changes nothing."""
+        """Adopt the limits of a CREDIT frame. An older frame that arrives late changes nothing."""
         self._messages_allowed += max(MESSAGES.ahead(messages, self._messages_allowed), 0)
         self._bytes_allowed = max(self._bytes_allowed, size)
         # Nothing is spent, but more is left.
@@ -69,9 +72,9 @@ class SendCredit:
 
 
 class ReceiveCredit:
-    """The credit that this side gives: the bytes read, and a buffer on top of them.
+    """The credit that this side grants: all that was read, plus one buffer.
 
-    Another CREDIT ``is_due`` when a quarter of a buffer was read since the last one.
+    ``is_due`` is true when a quarter of the buffer was read since the last CREDIT left.
     """
 
     __slots__ = ("_bytes", "_bytes_read", "_due_at", "_messages", "_messages_read",
@@ -86,50 +89,50 @@ class ReceiveCredit:
 
     @property
     def allowed(self) -> tuple[int, int]:
-        """Messages and bytes that the peer may have sent in all."""
+        """The total of messages and of bytes that the peer may have sent."""
         return self._messages_read + self._messages, self._bytes_read + self._bytes
 
     def read(self, messages: int, size: int) -> None:
-        """Count what the application took, or will never get."""
+        """Count messages that the application has read, or will never get."""
         self._messages_read += messages
         self._bytes_read += size
         due = self._due_at
         self.is_due = self._messages_read >= due[0] or self._bytes_read >= due[1]
 
     def tell(self) -> tuple[int, int]:
-        """Return what CREDIT advertises, and take it as sent."""
+        """Return the limits for a CREDIT frame that leaves now."""
         self._advertise(self._messages_read, self._bytes_read)
         messages, size = self.allowed
         return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
-        """The packet with the last CREDIT is lost: another is due."""
+        """Make another CREDIT due: the packet with the last one is lost."""
         self._advertise(-self._messages, -self._bytes)
 
     def _advertise(self, messages: int, size: int) -> None:
-        """The peer knows what was allowed when so much was read."""
+        """Set when the next CREDIT is due: the peer knows the limits of this reading position."""
         self._due_at = (messages + max(1, self._messages // 4), size + max(1, self._bytes // 4))
-        # Nothing more is read, but it may be due.
+        # This reads nothing, but updates ``is_due``.
         self.read(0, 0)
 
 
-# What is held of messages that nobody has read: of each channel, and of all channels of a node.
+# The memory for unread messages, of one channel and of all channels of a node.
 #
-# A message counts from when any of it is here until it is read, whole or not, in its turn or
-# ahead of it, and with all the bytes that it will have: just as credit counts it, so that a peer
-# that keeps to its credit always finds room.
+# A message counts from the arrival of its first byte until it is read, whole or not, in order or
+# not, and with its full size. Credit counts in the same way, so that a peer that keeps to its
+# credit always finds room.
 
 
 COST: Final = 256
-"""Memory that a message takes beside its bytes."""
+"""Bytes of memory that a message takes beside its payload."""
 
 
 class NodeMemory:
     """The bytes that all channels of a node hold together, and their limit.
 
-    Beyond the limit a channel takes in nothing new that has its share, which is the limit divided
-    by how many there are; what has begun to arrive may be finished all the same, for else it could
-    never be read.
+    Above the limit, a channel that holds its share (the limit divided by the number of channels)
+    accepts no new message. Messages that have begun to arrive may still be completed; otherwise
+    they could never be read.
     """
 
     __slots__ = ("channels", "held", "limit")
@@ -141,5 +144,5 @@ class NodeMemory:
 
     @property
     def share(self) -> int:
-        """The bytes that a channel may hold although the node is full."""
+        """The bytes that each channel may hold although the node is full."""
         return self.limit // max(self.channels, 1)

@@ -1,19 +1,19 @@
-"""The handshake in the clear: CONNECT, ACCEPT, REFUSE, and when they go again.
+"""The handshake in the clear: CONNECT, ACCEPT and REFUSE, and when they are retransmitted.
 
-The side that dials sends CONNECT to every address of the peer; the other one answers with ACCEPT or
-REFUSE. Both carry the transport parameters of their sender (RFC 9000, section 18). A CONNECT is
-padded to be longer than any answer, so that a forged source address gains nothing by it. The
-opener's token is echoed, so that an answer to an older attempt is told from one to this. Where a
-channel is sealed the same three travel inside Noise messages: see ``noise``.
+The dialling side sends CONNECT to every address of the peer, and the peer answers with ACCEPT or
+REFUSE. CONNECT and ACCEPT carry the transport parameters of their sender (RFC 9000, section 18). A
+CONNECT is padded to be longer than any answer, so that an attacker gains nothing by a forged source
+address. An answer repeats the opener's token, which tells it from an answer to an older attempt. In
+a sealed channel the same three travel inside Noise messages: see ``noise``.
 
-``HandshakeTimer`` says when a flight goes again: a probe timeout of its own (RFC 9002, 6.2).
-A flight is what one side sends until the next step of the other is heard: CONNECT alone in the
-clear, and GREET, GREET with the cookie, and CONFIRM where a channel is sealed. Each starts with a
-fresh timer, for an answer says that the path and the peer are there, however long it took.
+``HandshakeTimer`` decides when a flight is retransmitted: it is a probe timeout of its own (RFC
+9002, 6.2). A flight is what one side sends until the next step of the other side arrives: CONNECT
+in the clear; GREET, GREET with the cookie, and CONFIRM in a sealed channel. Each flight starts with
+a fresh timer, because an answer shows that the path and the peer work, however long it took.
 
-Waits grow by a quarter, from 0.1 s to 0.2 s at most. That makes 27 tries in the 5 s of silence that
-end an attempt: where half of the datagrams are lost each way, three of four tries come to nothing,
-and all of them 0.75 ** 27 of the time, which is 0.04 %.
+The waits grow by a quarter, from 0.1 s to 0.2 s at most. That makes 27 tries in the 5 s of silence
+that end an attempt. If half of the datagrams are lost each way, three of four tries fail, and all
+27 fail with a probability of 0.75 ** 27, which is 0.04 %.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import RemoteError, untrusted
 
 CONNECT_SIZE = 64
-# What stands before the digests of a CONNECT, and before the line of a REFUSE.
+# Bytes before the digests of a CONNECT, and before the line of a REFUSE.
 CONNECT_HEAD = 48
 REFUSE_HEAD = 26
 MOST_DIGESTS = 255
@@ -39,7 +39,7 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """The reason to refuse a CONNECT; GONE and SCHEMA also an ACCEPT that came too late."""
+    """The reason to refuse a CONNECT. GONE and SCHEMA also refuse an ACCEPT that came too late."""
 
     FULL = 1
     WRONG_PEER = 2
@@ -51,21 +51,21 @@ class Refusal(IntEnum):
     DENIED = 8
 
 
-class Objection(IntEnum):
-    """The reason why this side does not take an answer; no REFUSE has room for these numbers."""
+class AnswerRejection(IntEnum):
+    """The reason why this side rejects an answer. These numbers never travel in a REFUSE."""
 
     IMPOSTOR = 256
 
 
 @dataclass(frozen=True, slots=True)
 class TransportParameters:
-    """The parameters that one side tells when a channel opens.
+    """The parameters that each side sends when a channel opens.
 
-    ``peer_id`` is its id in the cluster, 0 when it has none. ``first_sequence`` is the first packet
-    sequence and the first message id that it will use; ``receive_buffer`` how many messages it can
-    buffer, ``receive_buffer_bytes`` how many bytes in them; ``max_datagram`` and ``max_message``
-    the largest it takes, in bytes. ``schema_hash`` stands for the types of its messages, 0 for
-    none.
+    ``peer_id`` is the sender's id in the cluster, 0 if it has none. ``first_sequence`` is the first
+    packet sequence and the first message id that it will use. ``receive_buffer`` is the number of
+    messages that it can buffer, and ``receive_buffer_bytes`` the bytes in them. ``max_datagram``
+    and ``max_message`` are the largest sizes that it accepts, in bytes. ``schema_hash`` identifies
+    the types of its messages, 0 for none.
     """
 
     connection_id: int
@@ -80,10 +80,10 @@ class TransportParameters:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Asks for a channel; ``wanted`` is the cluster id of the peer meant, 0 for anybody.
+    """A request to open a channel; ``wanted`` is the cluster id of the peer meant, 0 for any peer.
 
-    ``digests`` stand for the types of messages one by one. ``size`` is that of the datagram, in
-    bytes: the room that an answer has.
+    ``digests`` identify the types of messages one by one. ``size`` is the size of the datagram in
+    bytes, which an answer must not exceed.
     """
 
     token: int
@@ -95,7 +95,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Grants a channel; ``token`` is the opener's."""
+    """The answer that opens a channel; ``token`` is the opener's."""
 
     token: int
     offer: TransportParameters
@@ -103,9 +103,9 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Denies a channel, or declines one that was granted; ``token`` is the opener's.
+    """The refusal of a CONNECT, or of an ACCEPT that came too late; ``token`` is the opener's.
 
-    With SCHEMA it says what differs.
+    With SCHEMA, ``mismatch`` tells where the schemas differ.
     """
 
     token: int
@@ -114,9 +114,9 @@ class Refuse:
 
 
 def encode_connect(connect: Connect) -> bytes:
-    """Encode a CONNECT; it is addressed to connection id 0, for the other's is not yet known.
+    """Encode a CONNECT to connection id 0, because the peer's id is not known yet.
 
-    As many digests are in it as there is room for.
+    It carries as many digests as fit.
     """
     writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
     _write_offer(writer, connect.offer)
@@ -129,7 +129,7 @@ def encode_connect(connect: Connect) -> bytes:
 
 @untrusted
 def decode_connect_untrusted(datagram: bytes) -> Connect:
-    """Decode a CONNECT; a short one is refused, for its answer could be the longer."""
+    """Decode a CONNECT. Refuse a short one, because its answer could be longer."""
     if len(datagram) < CONNECT_SIZE:
         raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -155,7 +155,7 @@ def decode_accept_untrusted(datagram: bytes) -> Accept:
 
 
 def encode_refuse(to: int, refuse: Refuse, room: int = CONNECT_SIZE) -> bytes:
-    """Encode a REFUSE to the connection id of who sent CONNECT or ACCEPT, in ``room`` bytes."""
+    """Encode a REFUSE of at most ``room`` bytes to the connection id of the refused side."""
     writer = Writer().raw(encode_front(Kind.REFUSE, to)).u64(refuse.token).u8(refuse.reason)
     if refuse.mismatch is not None:
         mismatch = refuse.mismatch
@@ -212,17 +212,17 @@ def _read_mismatch(reader: Reader) -> Mismatch:
 
 
 INITIAL: Final = 0.1
-"""The first wait, in seconds, while nothing is known of the path: the seed's resend time."""
+"""The first wait in seconds, while the round trip is unknown: Fiedler's resend time."""
 SHORTEST: Final = 0.05
 LONGEST: Final = 0.2
 GROWTH: Final = 1.25
 ROUND_TRIPS: Final = 1.5
-"""The first wait of a flight when the one before it was answered at the first try. Until then there
-is one sample, whose deviation is half of it (RFC 6298, section 2.2)."""
+"""The first wait of a flight, in round trips, if the previous flight was answered at the first try.
+There is one sample until then, and its deviation is half of it (RFC 6298, section 2.2)."""
 
 
 class HandshakeTimer:
-    """The waits of one attempt; times in seconds."""
+    """The retransmission timer of one attempt; times in seconds."""
 
     __slots__ = ("_sent_at", "_times", "_wait")
 
@@ -243,9 +243,10 @@ class HandshakeTimer:
         return self._wait
 
     def answered(self, now: float) -> float:
-        """Note that the present flight is answered, and that the next one leaves; return as there.
+        """Note that the present flight was answered and the next one leaves.
 
-        An answer to what left more than once says nothing of the round trip (Karn's algorithm).
+        Return how long to wait for an answer. A flight that left more than once gives no sample of
+        the round trip (Karn's algorithm).
         """
         is_sample = self._times == 1
         wait = ROUND_TRIPS * (now - self._sent_at) if is_sample else INITIAL
@@ -254,21 +255,21 @@ class HandshakeTimer:
         return self.sent(now)
 
 
-# Who began a channel: its address and its connection id.
+# The opener of a channel: its address and its connection id.
 Origin = tuple[Address, int]
 
 
-def sibling(connection_id: int) -> int:
-    """The id under which the side that dials with this one answers what crosses its attempt."""
+def answering_id(connection_id: int) -> int:
+    """Return the id under which a dialling side answers a CONNECT that crosses its own."""
     return connection_id ^ 1
 
 
 class ClearHandshake:
-    """The state of one side while a channel opens; its table is in ``lifecycle``.
+    """The handshake of one connection; its states are in the table of ``lifecycle``.
 
-    ``candidates`` are the addresses at which the peer is dialled, all at once; the first to answer
-    is used. ``wanted`` is the peer's id in the cluster, 0 for whoever is there. ``connect_size`` is
-    that of a CONNECT, in bytes. ``timer`` says when what this side sends goes again.
+    ``candidates`` are the addresses of the peer. All are dialled at once, and the first to answer
+    is used. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is the
+    size of a CONNECT in bytes. ``timer`` decides when this side retransmits.
     """
 
     def __init__(
@@ -294,16 +295,16 @@ class ClearHandshake:
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side wanted the channel first."""
+        """True if this side opened the channel."""
         return bool(self.candidates)
 
     @property
     def has_won(self) -> bool:
-        """True if the peer accepted this attempt, so that one of its own is not answered."""
+        """True if the peer accepted this attempt, so that a CONNECT of its own is not answered."""
         return self.origin is not None and self.granted is None
 
     def is_from(self, address: Address, connect: Connect) -> bool:
-        """True if a CONNECT comes from the very peer that is being dialled here, for the same."""
+        """True if a CONNECT comes from the peer that this side dials, with the same schema."""
         if connect.offer.schema_hash != self.schema.schema_hash:
             return False
         if self.wanted:
@@ -311,20 +312,20 @@ class ClearHandshake:
         return address in self.candidates
 
     def is_misread(self, accept: Accept) -> bool:
-        """True if an ACCEPT is meant for this attempt, by a peer whose messages are others."""
+        """True if an ACCEPT answers this attempt, but the peer has another schema."""
         is_alike = accept.offer.schema_hash == self.schema.schema_hash
         return self.is_answered_by(accept) and not is_alike
 
     def is_answered_by(self, accept: Accept) -> bool:
-        """True if an ACCEPT is meant for this attempt, and comes from the peer meant by it."""
+        """True if an ACCEPT answers this attempt and comes from the wanted peer."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def keep_only(self, address: Address) -> None:
-        """The peer has proven that it is at this address: no other one is asked any more."""
+        """Dial this address only: the peer has proven that it is there."""
         self._silent.intersection_update({address})
 
     def connects(self) -> Iterator[Datagrams]:
-        """CONNECT to every candidate."""
+        """Return a CONNECT to each candidate that has not refused."""
         digests, size = self.schema.digests, self._connect_size
         datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
         return (
@@ -334,7 +335,10 @@ class ClearHandshake:
         )
 
     def give_way(self, answered: "ClearHandshake") -> tuple[Address, TransportParameters]:
-        """Go on with the peer's attempt as it was answered; return its address and its offer."""
+        """Adopt the peer's own attempt, as it was answered.
+
+        Return the peer's address and parameters.
+        """
         assert answered.origin is not None
         assert answered.granted is not None
         self.offer = answered.offer
@@ -342,26 +346,26 @@ class ClearHandshake:
         return answered.origin[0], answered.granted.offer
 
     def accepted(self, address: Address, accept: Accept) -> None:
-        """Take note of where the peer's own attempt comes from, should it have crossed this."""
-        self.origin = (address, sibling(accept.offer.connection_id))
+        """Note the origin of the peer's own attempt, in case it crossed this one."""
+        self.origin = (address, answering_id(accept.offer.connection_id))
 
     def grant(self, address: Address, connect: Connect) -> None:
-        """Remember how to answer this CONNECT, as often as it comes."""
+        """Prepare the ACCEPT for a CONNECT, to be sent for each of its repetitions."""
         accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
         self._grant = Datagrams.of(address, accept)
         self.granted = connect
         self.origin = (address, connect.offer.connection_id)
 
     def accepts(self) -> Iterator[Datagrams]:
-        """ACCEPT to the peer whose CONNECT was granted."""
+        """Yield the ACCEPT for the CONNECT that was granted."""
         if self._grant is not None:
             yield self._grant
 
     def refusal(self, address: Address, refuse: Refuse) -> Event | None:
-        """The meaning of a REFUSE.
+        """Return the event that a REFUSE causes; None if it changes nothing yet.
 
-        It ends the attempt here when no candidate is left that may still accept. Or it declines
-        the ACCEPT that was sent, because the peer's attempt is over.
+        On the dialling side, the attempt ends when no candidate is left that may still accept. On
+        the answering side, the REFUSE declines the ACCEPT, because the peer's attempt is over.
         """
         if self.granted is not None and self.origin is not None:
             is_ours = (address, refuse.token) == (self.origin[0], self.granted.token)
@@ -384,16 +388,17 @@ def make_dial(
     schema: Schema,
     overhead: int = 0,
 ) -> ClearHandshake:
-    """The handshake with which a side with these settings begins when it dials."""
+    """Return the handshake of a side that dials with these settings."""
     return ClearHandshake(
         offer, token, candidates, wanted, schema, connect_size(settings, schema, overhead)
     )
 
 
 def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> int:
-    """The size of a CONNECT: with the digests of a schema as large as any path takes.
+    """Return the size of a CONNECT in bytes.
 
-    That is the floor and not the base: what does not arrive cannot say so.
+    With the digests of a schema it is as large as any path carries: the floor of the MTU search and
+    not its base, because nothing would report that it was lost for its size.
     """
     if not schema.lines:
         return CONNECT_SIZE
@@ -404,7 +409,7 @@ def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> in
 def make_offer(
     settings: ChannelSettings, connection_id: int, peer_id: int, schema_hash: int
 ) -> TransportParameters:
-    """The parameters of a side with these settings."""
+    """Return the transport parameters of a side with these settings."""
     return TransportParameters(
         connection_id=connection_id,
         peer_id=peer_id,

@@ -1,9 +1,9 @@
-"""The initiator of a sealed handshake: GREET to every address, and what comes of it.
+"""The initiator of a sealed handshake: it sends GREET to every address, and handles the answers.
 
-A connection that dials owns one. What it sends in the clear as CONNECT, this one sends inside the
-handshake; the answer comes back as an ACCEPT or a REFUSE that nobody else can have written. When
-both sides dial at once, each has an initiator and answers the other's GREET with its responder,
-until the endpoint keeps one of the two attempts.
+A dialling connection owns one. Its CONNECT travels inside the handshake, and so does the answer, an
+ACCEPT or a REFUSE that nobody else can have written. When both sides dial at once, each has an
+initiator, and answers the other's GREET with its responder, until the endpoint keeps one of the two
+attempts.
 """
 
 from collections.abc import Iterable
@@ -140,7 +140,7 @@ INITIATOR = Machine(
 
 @dataclass(frozen=True, slots=True)
 class SealedAnswer:
-    """An ACCEPT or a REFUSE of whoever has ``key``; ``proof`` is what a RESET from it must show."""
+    """An ACCEPT or REFUSE of the owner of ``key``; ``proof`` is what its RESETs will carry."""
 
     address: Address
     key: bytes
@@ -152,14 +152,14 @@ Actions = tuple[InitiatorAction, ...]
 
 
 class Initiator:
-    """One attempt to reach a peer: by IK where its key is known, else by XX.
+    """One attempt to reach a peer: with IK if its key is known, else with XX.
 
-    With a pre-shared key it is XXpsk0, whatever else is known. ``opener`` is the connection's id
-    and ``token`` that of its CONNECT. ``renew_after`` is how long, in seconds, the other side is
-    taken to keep a handshake that waits for a CONFIRM. Inputs return the actions of the row that
-    they took: those that send something are done, and ``take_datagrams`` has it; PROGRESS, HAND_ON
-    and OBJECT are left to the connection. ``protection`` is what the last handshake gave that came
-    so far.
+    With a pre-shared key the pattern is always XXpsk0. ``opener`` is this connection's id, and
+    ``token`` that of its CONNECT. ``renew_after`` is how long, in seconds, the other side is
+    assumed to keep a handshake that waits for a CONFIRM. Inputs return the actions of the row that
+    they took. The initiator does those that send something, and ``take_datagrams`` returns the
+    datagrams; the connection does PROGRESS, HAND_ON and OBJECT. ``protection`` has the keys of the
+    last handshake that gave any.
     """
 
     def __init__(
@@ -174,10 +174,10 @@ class Initiator:
         self._renew_after = renew_after
         self._pattern = XXPSK0 if context.psk else IK if pin.key else XX
         self._cookies: dict[Address, bytes] = {}
-        # Those whose cookie led to one more GREET since the connection asked last.
+        # The addresses whose cookie caused another GREET since the last ``handle_connect``.
         self._hurried: set[Address] = set()
         self._connect = b""
-        # The present GREET's message, the last CONFIRM, where that went, and when the first did.
+        # The Noise message of the present GREET; the last CONFIRM, its address, and its time.
         self._noise = b""
         self._confirm = b""
         self._confirmed_to: Address | None = None
@@ -188,7 +188,7 @@ class Initiator:
     # Inputs
 
     def handle_connect(self, now: float, address: Address, connect: bytes) -> Actions:
-        """Bring the connection's CONNECT on its way to an address."""
+        """Send the connection's CONNECT towards an address."""
         self._cookies.setdefault(address, NO_COOKIE)
         self._hurried.discard(address)
         self._connect = self._context.payload(self.opener, connect)
@@ -198,10 +198,10 @@ class Initiator:
         return self._step(now, address, event)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> Actions:
-        """Take a cookie, and greet again at once: this is the first of two round trips.
+        """Handle a cookie, and send a GREET with it at once: this is the first of two round trips.
 
-        It is once for each time that the connection asks: a GREET is longer than the cookie, and
-        who makes cookies up must not make this side talk.
+        That happens once for each ``handle_connect``. A GREET is longer than a cookie, so forged
+        cookies must not make this side send more than it received.
         """
         last = self._cookies.get(address)
         if last is None or len(cookie) != len(NO_COOKIE):
@@ -217,7 +217,7 @@ class Initiator:
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
     ) -> tuple[Actions, SealedAnswer | None]:
-        """Take the Noise message of a WELCOME: it asks who this side is, or has the answer."""
+        """Handle the Noise message of a WELCOME: a request for the identity, or an answer."""
         is_awaited = INITIATOR.find(self.state, InitiatorEvent.ASKED) is not None
         if not is_awaited or not self.was_asked(address):
             return (), None
@@ -235,7 +235,10 @@ class Initiator:
         return self._refuse_impostor(now, address), None
 
     def read_answer_untrusted(self, address: Address, key: bytes, payload: bytes) -> SealedAnswer:
-        """Read the answer of whoever has a key; raises ``RemoteError`` for any but to this."""
+        """Read the answer of the owner of a key.
+
+        Raises ``RemoteError`` if it is not for this attempt.
+        """
         proof, datagram = read_payload_untrusted(payload)
         kind, to = decode_front_untrusted(datagram)
         message: Accept | Refuse
@@ -245,7 +248,7 @@ class Initiator:
             message = decode_refuse_untrusted(datagram)
         else:
             raise RemoteError(f"{kind.name} is no answer to a GREET")
-        # The connection would take it for the answer to another attempt.
+        # The connection would take it for the answer to this attempt.
         if (to, message.token) != (self.opener, self.token):
             raise RemoteError("an answer to another attempt")
         return SealedAnswer(address, key, proof, message)
@@ -253,10 +256,11 @@ class Initiator:
     def handle_answer_untrusted(
         self, now: float, answer: SealedAnswer, *, is_free: bool, is_meant: bool
     ) -> Actions:
-        """Take an answer; ``is_free`` unless another peer has the connection id that it names.
+        """Handle an answer.
 
-        ``is_meant`` unless it says to be another peer than the one wanted. Raises ``RemoteError``
-        when the id is another's.
+        ``is_free`` is True unless another peer has the connection id that the answer names.
+        ``is_meant`` is True unless the answer is from another peer than the one wanted. Raises
+        ``RemoteError`` if the id is another peer's.
         """
         if isinstance(answer.message, Refuse):
             return self._step(now, answer.address, InitiatorEvent.REFUSED)
@@ -276,7 +280,7 @@ class Initiator:
     # Getters
 
     def was_asked(self, address: Address) -> bool:
-        """True if this address was greeted."""
+        """True if a GREET went to this address."""
         return address in self._cookies
 
     @property
@@ -285,14 +289,14 @@ class Initiator:
         return self._confirmed_to
 
     def take_datagrams(self) -> Iterable[Datagrams]:
-        """The datagrams to send."""
+        """Return the datagrams to send, and clear the list."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
     # Actions
 
     def _step(self, now: float, address: Address, event: InitiatorEvent) -> Actions:
-        """Take the event's row, if the state has one: what it refuses came too late to matter."""
+        """Take an event; return the actions of its row, none if the state refuses it."""
         row = INITIATOR.find(self.state, event)
         if row is None:
             return ()
@@ -309,7 +313,7 @@ class Initiator:
                 case InitiatorAction.BEGIN_ANEW:
                     self._handshake = self._begin()
                 case InitiatorAction.SEAL:
-                    # After a CONFIRM there are keys already, and the answer came under them.
+                    # After a CONFIRM there are keys already, which have sealed the answer.
                     self.protection = self.protection or self._make_protection()
                 case InitiatorAction.RENEW:
                     self._renew()
@@ -321,7 +325,7 @@ class Initiator:
     def _begin(self) -> NoiseHandshake:
         self._noise = b""
         self._confirmed_at = None
-        # A cookie is good for the GREET that it was given for.
+        # A cookie is valid only for the GREET that it answered.
         self._cookies = dict.fromkeys(self._cookies, NO_COOKIE)
         return NoiseHandshake(
             self._pattern,
@@ -340,7 +344,7 @@ class Initiator:
         self._handshake = self._begin()
 
     def _greet(self, address: Address) -> bytes:
-        """The GREET to an address; the same for all but for the cookie."""
+        """Return the GREET to an address; only the cookie differs between addresses."""
         if not self._noise:
             is_known = self._pattern is IK
             self._noise = self._handshake.write(self._connect if is_known else PADDING)
@@ -348,11 +352,11 @@ class Initiator:
         return encode_greet(Greet(self.opener, self.token, number, cookie, self._noise))
 
     def _confirm_to(self, now: float, address: Address) -> None:
-        """Say who this side is, and what it wants."""
+        """Send a CONFIRM with this side's identity and its CONNECT."""
         self._confirmed_at, self._confirmed_to = now, address
         noise = self._handshake.write(self._connect)
         self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
-        # What the peer answers is sealed; which connection of its own it means, it says there.
+        # The answer is sealed, and names the connection id of the peer.
         self.protection = self._make_protection()
         self.protection.name(self.opener, 0)
         self._send(address, self._confirm)
@@ -362,16 +366,16 @@ class Initiator:
         assert remote is not None
         return AesGcm(remote, keys, self._context.counters)
 
-    # Whom this side speaks with
+    # Authentication of the peer
 
     def _is_expected(self, remote: bytes) -> bool:
         if not self._pin.is_met_by(remote):
             return False
-        # Of those who share a secret nobody may stand for another by sending us back our own words.
+        # Nobody may pass for a peer of the shared secret by reflecting this side's messages.
         is_mirror = self._context.psk is not None and remote == self._context.identity.public
         return not is_mirror or self._pin.key == remote
 
     def _refuse_impostor(self, now: float, address: Address) -> Actions:
-        """End the attempt at this address: it is as if the peer meant had refused."""
+        """Reject an answer from a wrong peer, as if the wanted peer had refused."""
         self._context.counters.denied += 1
         return self._step(now, address, InitiatorEvent.IMPOSTOR)

@@ -1,11 +1,10 @@
-"""The life of a connection, as a table.
+"""The lifecycle of a connection, as a table.
 
-What the table cannot say: whether a side drains before it closes is the application's choice
-(``close`` drains, ``abort`` does not), and messages that arrived before the end can still be
-received after it.
+Two rules are outside the table. The application chooses whether to drain before the close:
+``close`` drains, ``abort`` does not. Messages that arrived before the end can be received after it.
 
-The idle timeout (RFC 9000, section 10.1) is the one end that needs no packet: whoever vanished
-without a CLOSE ends there.
+The idle timeout (RFC 9000, section 10.1) is the only end that needs no packet: it ends the channel
+of a peer that vanished without a CLOSE.
 """
 
 from dataclasses import dataclass
@@ -218,7 +217,7 @@ class Timer(Name):
 
 
 class CloseReason(IntEnum):
-    """The reason why a channel ended. The first ones travel in CLOSE; this side adds the others."""
+    """The reason why a channel ended. Numbers below 16 travel in CLOSE; the others do not."""
 
     DONE = 0
     ABORTED = 1
@@ -232,18 +231,18 @@ class CloseReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Both sides know each other; messages flow."""
+    """The channel is open: both sides know each other, and messages flow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The one terminal event: why, in words, and whether this side asked for it."""
+    """The last event of a channel: its reason, in words, and if the peer caused the end."""
 
     reason: CloseReason
     text: str
     by_peer: bool
     refusal: str = ""
-    """Of a channel that was refused, in a word why."""
+    """The reason of a refusal, in one word; empty for any other end."""
 
 
 ConnectionEvent = Opened | Closed

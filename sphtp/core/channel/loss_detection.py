@@ -1,23 +1,24 @@
-"""Loss detection: which packets are lost, and when to ask (RFC 9002, sections 5, 6 and 7.6).
+"""Loss detection: which packets are lost, and when to probe (RFC 9002, sections 5, 6 and 7.6).
 
 The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
 
-A packet is lost when one that left ``REORDERING`` packets after it is acked, or one that left after
-it is acked and it has waited 9/8 of a round trip.
+A packet is lost when a packet that left ``REORDERING`` packets later is acked, or when any later
+packet is acked and this one has waited for 9/8 of a round trip.
 
-When nothing is acked at all, a probe timeout asks, and what it asks with is the oldest content that
-has waited that long: each packet is repeated so at most once, in another packet, which is repeated
-in its turn. RFC 9002 doubles the wait for each probe that goes unanswered. Here it ends at the
-seed's 0.1 s, or at one probe timeout where that is longer, so that a path with long round trips is
-not flooded; how many packets a probe may send is bounded elsewhere (``path``). The wait counts
-from when content left or was acked. A ping has no content: it must not put off what does.
+When no ack arrives at all, a probe timeout sends a probe. It repeats the oldest content that has
+waited that long. Each packet is repeated at most once, in another packet, which may be repeated in
+its turn. RFC 9002 doubles the wait for each unanswered probe. Here the wait is limited to Fiedler's
+0.1 s, or to one probe timeout if that is longer, so that a path with long round trips is not
+flooded; ``path`` limits how many packets a probe may send. The wait counts from when content left
+or was acked. A ping has no content, and must not delay the probe of what has.
 
-Before there is any estimate of the round trip, probes go at the seed's pace for a second, for most
-paths have answered by then, and after twice as long for each one from there.
+Before the round trip is known, probes keep Fiedler's pace for a second, because most paths have
+answered by then. After that each wait is twice as long as the last.
 
-Congestion is persistent when all that was sent over three probe timeouts got lost (section 7.6):
-two packets lost, so far apart, with none acked between them, after the first estimate. A count of
-probes would not do: on a path of a second three of them go unanswered before any answer can come.
+Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
+lost packets so far apart, with none acked between them, after the first estimate. Counting probes
+would not do: on a path with a round trip of a second, three of them go unanswered before any answer
+can arrive.
 """
 
 from collections import deque
@@ -31,16 +32,17 @@ from sphtp.core.timers import INFINITY
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
 NO_ORDER: Final = 1 << 20
-"""A path that reorders more than that says nothing by the order in which packets come: from then on
-only time tells (as in RACK, RFC 8985)."""
+"""A path that reorders more than ``MOST_REORDERING`` packets gives no evidence by the order of
+arrival: from then on only time counts (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
 """The number of times that the wait for an answer to a probe doubles."""
 UNMEASURED: Final = 10
-"""Probes at the seed's pace, while there is no estimate, before they become fewer."""
+"""The number of probes at Fiedler's pace before they become fewer, while the round trip is unknown.
+"""
 PERSISTENT: Final = 3
-"""Probe timeouts over which everything must be lost for congestion to be persistent."""
+"""Congestion is persistent when everything is lost for this many probe timeouts."""
 
 SMOOTHING: Final = 1 / 64
 
@@ -50,12 +52,12 @@ DEVIATIONS: Final = 4
 LEAST_SPREAD: Final = 0.005
 QUEUE_SHARE: Final = 1 / 4
 QUEUE_GRAIN: Final = 0.01
-"""The seconds by which a round trip exceeds the shortest one before that means a queue. A packet
+"""A queue is assumed when the round trip exceeds the minimum by more than these seconds. A packet
 takes its time on a slow line, and programs wake late."""
 
 
 class RoundTrip:
-    """Times in seconds; ``smoothed`` is None before the first sample."""
+    """Estimates of the round trip, in seconds; ``smoothed`` is None before the first sample."""
 
     __slots__ = ("deviation", "latest", "minimum", "smoothed")
 
@@ -63,17 +65,17 @@ class RoundTrip:
         self.forget()
 
     def forget(self) -> None:
-        """Start, or start anew on another path."""
+        """Reset the estimates, as for another path."""
         self.smoothed: float | None = None
         self.deviation = 0.0
         self.latest = 0.0
         self.minimum = float("inf")
 
     def sample(self, elapsed: float, delay: float = 0.0) -> None:
-        """Take the time between a packet's departure and its ack, of which the peer kept ``delay``.
+        """Add a sample: the time from a packet's departure to its ack, less the peer's ``delay``.
 
-        A delay that would make the way shorter than it ever was, by more than the steps in which
-        delays are told, is not believed.
+        A delay that would make the round trip shorter than the minimum is ignored, unless the
+        difference is within one step of the ack delay's encoding.
         """
         self.minimum = min(self.minimum, elapsed)
         if elapsed - delay >= self.minimum - DELAY_STEP:
@@ -88,18 +90,18 @@ class RoundTrip:
 
     @property
     def shows_queue(self) -> bool:
-        """True if packets wait in the path, as far as round trips tell.
+        """True if the round trips show a queue in the path.
 
-        They are well above the shortest one then, by more than they vary.
+        They then exceed the minimum by more than their deviation.
         """
         if self.smoothed is None:
             return False
         return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
     def patience(self, ack_delay: float, fallback: float) -> float:
-        """The wait for any ack before this side asks for one (RFC 9002, section 6.2.1).
+        """Return the probe timeout: how long to wait for an ack (RFC 9002, section 6.2.1).
 
-        ``fallback``, the seed's fixed time, until there is an estimate.
+        Before the first estimate that is ``fallback``, Fiedler's fixed time.
         """
         if self.smoothed is None:
             return fallback
@@ -107,12 +109,12 @@ class RoundTrip:
 
 
 class LossDetector:
-    """Watches ack-eliciting packets until they are acked or lost.
+    """Tracks ack-eliciting packets until they are acked or lost.
 
-    A ping carries nothing, so that whoever has sent nothing else waits ``leisure`` seconds before
-    asking again: many channels that are idle would keep each other from answering in time. This
-    wait does not double. It ends with the idle timeout at the latest, and where most packets get
-    lost, it is the number of pings that decides whether the peer is taken for dead.
+    After a ping alone, the next one waits for ``leisure`` seconds: otherwise many idle channels
+    would keep each other from answering in time. This wait does not double. It ends with the idle
+    timeout at the latest, and where most packets get lost, the number of pings decides whether the
+    peer is taken for dead.
     """
 
     __slots__ = (
@@ -138,7 +140,7 @@ class LossDetector:
     def __init__(self, ack_delay: float, fallback: float, leisure: float = 0.0) -> None:
         self.round_trip = RoundTrip()
         self.bytes_in_flight = 0
-        # Smoothed share of packets that get lost.
+        # The smoothed share of packets that get lost.
         self.ratio = 0.0
         self._ack_delay = ack_delay
         self._fallback = fallback
@@ -149,21 +151,21 @@ class LossDetector:
         self.probes = 0
         self._newest_content = -1
         self._unacked: deque[SentBatch] = deque()
-        # How many at the front of them have nothing that a probe would have to repeat.
+        # The number of batches at the front of ``_unacked`` that no probe has to repeat.
         self._passed = 0
-        # Packets watched so far.
+        # The number of packets tracked so far.
         self._sent = 0
         self._largest_acked = -1
         self._reordering = REORDERING
-        # When the oldest packet counts as lost, if one that left after it is acked.
+        # When the oldest packet will count as lost, if a later one is acked.
         self._loss_time: float | None = None
-        # When the first round trip was measured.
+        # The time of the first sample of the round trip.
         self._measured_at = INFINITY
-        # When an ack came or was asked for.
+        # The time of the last ack or probe.
         self._asked_at = 0.0
 
     def sent(self, batch: SentBatch) -> None:
-        """Start to watch packets."""
+        """Track a batch of packets."""
         if not self.bytes_in_flight:
             self._asked_at = batch.sent_at
         batch.ordinal = self._sent
@@ -176,10 +178,10 @@ class LossDetector:
     def acked(
         self, now: float, subsets: Sequence[PacketSubset], delay: float | None
     ) -> list[PacketSubset]:
-        """Take packets that are acked, oldest first; return those that are lost by it.
+        """Process acked packets, oldest first; return the packets that are lost because of it.
 
-        ``delay`` is how long the peer had the last of them, or None if that is not the one that the
-        header names: only its ack says how long the way is now.
+        ``delay`` is how long the peer held back the ack of the newest of them, in seconds. It is
+        None if that is not the packet that the header names: only its ack measures the round trip.
         """
         for batch, bits in subsets:
             if late := bits & batch.lost:
@@ -202,19 +204,19 @@ class LossDetector:
         return self._lost_by_now(now)
 
     def _allow_reordering(self, late: PacketSubset) -> None:
-        """Packets that were given up came all the same: the network reorders more than thought."""
+        """Raise the reordering threshold: packets that were declared lost have arrived."""
         behind = self._largest_acked - late.oldest
         self._reordering = max(self._reordering, behind + 1)
         if behind >= MOST_REORDERING:
             self._reordering = NO_ORDER
 
     def path_changed(self) -> None:
-        """Forget the round trip: packets take another path from now on."""
+        """Reset the round trip: packets take another path from now on."""
         self.round_trip.forget()
         self.patience = self._fallback
 
     def stop(self) -> None:
-        """Watch nothing any more; what was measured stays."""
+        """Stop tracking packets; the estimates stay."""
         for batch in self._unacked:
             batch.open = 0
         self._unacked.clear()
@@ -223,11 +225,11 @@ class LossDetector:
         self.bytes_in_flight = 0
 
     def is_overtaken(self, sequence: int) -> bool:
-        """True if packets that left so much later are acked that it cannot be mere reordering."""
+        """True if the acks are so far ahead of a packet that reordering does not explain it."""
         return sequence <= self._largest_acked - self._reordering
 
     def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
-        """True if packets that were given up together, oldest first, leave no other explanation."""
+        """True if packets lost together, oldest first, prove persistent congestion."""
         if self.round_trip.smoothed is None:
             return False
         duration = PERSISTENT * self.patience
@@ -252,8 +254,8 @@ class LossDetector:
     ) -> tuple[list[PacketSubset], list[PacketSubset]]:
         """Return the packets that are lost by now and, if a probe is due, those to repeat.
 
-        Those are the oldest ``most`` whose content waited long enough; where none has content that
-        was not repeated, the oldest of all, for its ack is what is missed.
+        These are the ``most`` oldest packets whose content has waited long enough. If none has
+        content to repeat, it is the oldest of all, whose ack is missing.
         """
         lost = self._lost_by_now(now)
         if lost or not self._unacked or self._probe_timeout() > now:
@@ -265,13 +267,13 @@ class LossDetector:
         return lost, due or [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
-        """The time at which the next packet counts as lost, or a probe is due."""
+        """Return when the next packet counts as lost or a probe is due; None if never."""
         if not self._unacked:
             return None
         return self._probe_timeout() if self._loss_time is None else self._loss_time
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
-        """Give up what is lost; then the oldest packet that is watched is one that is open."""
+        """Declare lost what is lost by now; then the oldest tracked packet is an open one."""
         lost: list[PacketSubset] = []
         unacked = self._unacked
         self._loss_time = None
@@ -306,7 +308,7 @@ class LossDetector:
             return self._fallback
         threshold = max(TIME_THRESHOLD * max(trip.smoothed, trip.latest), GRANULARITY)
         if self._reordering > REORDERING:
-            # A path that reorders varies; 9/8 of the mean is too little for it.
+            # The round trip of a path that reorders varies by more than 1/8.
             threshold = max(threshold, trip.smoothed + DEVIATIONS * trip.deviation)
         return threshold
 
@@ -328,7 +330,7 @@ class LossDetector:
         return max(self._asked_at, content.sent_at) + wait
 
     def _repeat(self, now: float, most: int) -> list[PacketSubset]:
-        """Take the oldest packets whose content has waited for as long as an ack may take."""
+        """Return the oldest packets whose content waited for a probe timeout; mark them."""
         repeated: list[PacketSubset] = []
         while most > 0 and (batch := self._oldest_unrepeated()) is not None:
             if batch.sent_at + self.patience > now:

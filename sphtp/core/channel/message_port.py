@@ -1,10 +1,10 @@
-"""The application's side of a connection: messages out, messages in, and their receipts."""
+"""The application's side of a connection: it sends and receives messages, and settles tickets."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sphtp.core.channel.lifecycle import State
-from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Outcome, Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import (
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from sphtp.core.channel.send_side import SendSide
 
 OFFERED: Final = 4096
-"""Of many messages, those for which room is looked for at a time: the ones behind them are not
-looked at again and again while there is none."""
+"""The most messages of one call for which room is sought at a time, so that a long list is not
+searched again and again while the buffer is full."""
 
 
 class MessagePort:
     """The queues of a connection as an application sees them.
 
-    ``state`` is that of the connection, which sets it: messages can be sent while it is open. What
-    arrived before the end can still be received after it.
+    The connection sets ``state``. Messages can be sent while that is OPEN. Messages that arrived
+    before the end can be received after it.
     """
 
     __slots__ = ("_counters", "_observer", "receive_side", "send_side", "state")
@@ -45,7 +45,7 @@ class MessagePort:
 
     @property
     def readable(self) -> bool:
-        """True if ``receive_many`` has a message to give."""
+        """True if ``receive_many`` has a message to return."""
         if self.receive_side is None:
             return False
         queue = self.receive_side.receive_queue
@@ -53,7 +53,7 @@ class MessagePort:
 
     @property
     def is_credit_due(self) -> bool:
-        """True if reading has made so much room that the peer should get more credit."""
+        """True if the application has read so much that the peer should get more credit."""
         return self.receive_side is not None and self.receive_side.receive_queue.credit.is_due
 
     @property
@@ -62,19 +62,19 @@ class MessagePort:
         return self.send_side is not None and self.send_side.send_queue.wants_to_send
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """The number of these messages, given by their sizes, that ``queue`` takes by now.
+        """Return how many messages of these sizes ``queue`` takes now.
 
-        Raises ``MessageTooLargeError`` when one of them never can be sent, ``StateError`` when
-        nothing can.
+        Raises ``MessageTooLargeError`` if one of them can never be sent, and ``StateError`` if the
+        channel is not open.
         """
         return self._sending().send_queue.room_for(sizes, lane)
 
     def has_room(self, size: int, lane: int = 0) -> bool:
-        """True if there is room for one message of a size; raises as ``room_for``."""
+        """True if there is room for one message of ``size`` bytes; raises as ``room_for``."""
         return self.room_for((size,), lane) > 0
 
     def queue(self, payloads: Sequence[bytes], lane: int = 0) -> int:
-        """Queue reliable messages, the first ones, as far as there is room; return how many.
+        """Queue as many reliable messages as there is room for; return how many.
 
         Raises as ``room_for``.
         """
@@ -148,20 +148,20 @@ class MessagePort:
         self._counters.messages_received += len(payloads)
         return payloads
 
-    def arriving(self) -> list[Arriving]:
-        """The large messages of which a part has arrived."""
+    def arriving(self) -> list[MessageProgress]:
+        """Return the progress of each large message of which only a part has arrived."""
         return self.receive_side.receive_queue.arriving() if self.receive_side else []
 
     def count_undecodable(self, count: int) -> None:
-        """Note that messages taken were none after all."""
+        """Count received messages that could not be decoded."""
         self._counters.undecodable += count
 
     def poll_settled(self) -> Ticket | None:
-        """The next ticket of which it is known what became of its message."""
+        """Return the next settled ticket; None if there is none."""
         return self.send_side.receipts.poll_settled() if self.send_side else None
 
     def statistics(self) -> ChannelStatistics:
-        """A snapshot of counters and estimates."""
+        """Return a snapshot of counters and estimates."""
         return snapshot(self._counters, self._estimates())
 
     def _estimates(self) -> Estimates:

@@ -43,20 +43,21 @@ COOKIE_SIZE: Final = 16
 NO_COOKIE: Final = bytes(COOKIE_SIZE)
 
 OPENER_SIZE: Final = 4 + 8
-"""Bytes that name an opener and its attempt."""
+"""Bytes that identify an opener and its attempt."""
 
 SMALLEST_GREET: Final = 192
-"""The amplification limit is one: it is larger than whatever answers it, so that a forged source
-address gains nothing by it."""
+"""The smallest GREET. It is larger than any answer (the amplification limit is one), so that an
+attacker gains nothing by a forged source address."""
 
 GREET_OVERHEAD: Final = (
     FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
 )
-"""Bytes that a GREET adds to the CONNECT in it, at most: by IK there are two keys and two tags."""
+"""The most bytes that a GREET adds to the CONNECT in it: with IK there are two keys and two tags.
+"""
 
 
 class Greet(NamedTuple):
-    """The first message of an opener; ``pattern`` says by which handshake."""
+    """The first message of an opener; ``pattern`` is the number of the handshake pattern."""
 
     opener: int
     token: int
@@ -66,7 +67,7 @@ class Greet(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """The third message, of handshakes that have one."""
+    """The third message of the patterns that have one."""
 
     opener: int
     token: int
@@ -74,21 +75,21 @@ class Confirm(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A WELCOME or, with the cookie in place of the noise, a COOKIE."""
+    """A WELCOME, or a COOKIE with the cookie in place of the Noise message."""
 
     token: int
     content: bytes
 
 
 def encode_greet(greet: Greet) -> bytes:
-    """Encode a GREET; it is addressed to connection id 0, for the other's is not yet known."""
+    """Encode a GREET to connection id 0, because the peer's id is not known yet."""
     writer = Writer().raw(encode_front(Kind.GREET, 0)).u32(greet.opener).u64(greet.token)
     return writer.u8(greet.pattern).raw(greet.cookie).raw(greet.noise).finish()
 
 
 @untrusted
 def decode_greet_untrusted(datagram: bytes) -> Greet:
-    """Decode a GREET; a short one is refused, for its answer could be the longer."""
+    """Decode a GREET. Refuse a short one, because its answer could be longer."""
     if len(datagram) < SMALLEST_GREET:
         raise RemoteError(f"a GREET of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -100,7 +101,7 @@ def decode_greet_untrusted(datagram: bytes) -> Greet:
 
 @untrusted
 def decode_stranger_untrusted(datagram: bytes) -> tuple[int, int] | None:
-    """Of a GREET in another version, the opener's id and its token; None of anything else."""
+    """Return opener and token of a GREET in another version; None for any other datagram."""
     if len(datagram) < SMALLEST_GREET or datagram[0] & 0x0F != Kind.GREET:
         return None
     if datagram[0] >> 4 == VERSION:
@@ -110,7 +111,7 @@ def decode_stranger_untrusted(datagram: bytes) -> tuple[int, int] | None:
 
 
 def encode_confirm(confirm: Confirm) -> bytes:
-    """Encode a CONFIRM; it is addressed as a GREET is."""
+    """Encode a CONFIRM to connection id 0, as a GREET."""
     writer = Writer().raw(encode_front(Kind.CONFIRM, 0)).u32(confirm.opener).u64(confirm.token)
     return writer.raw(confirm.noise).finish()
 
@@ -134,18 +135,18 @@ def decode_answer_untrusted(datagram: bytes) -> Answer:
     return Answer(reader.u64(), reader.rest())
 
 
-# What a message without content is filled up with, so that no answer is longer.
+# The payload of a GREET without content, so that no answer is longer.
 PADDING: Final = bytes(SMALLEST_GREET)
 
 
 def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
-    """The bytes that both sides have seen in the clear, which the handshake proves to be alike."""
+    """Return the bytes of a GREET in the clear that the handshake authenticates."""
     return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """The identity of a node in its handshakes, its secrets, and the peers that it lets in."""
+    """The security of a node in its handshakes: identity, secrets, and authenticator of peers."""
 
     identity: Identity
     secrets: Secrets
@@ -155,12 +156,12 @@ class SecurityContext:
     counters: HandshakeCounters
 
     def payload(self, connection_id: int, datagram: bytes) -> bytes:
-        """The payload of a Noise message: our proof for a connection's RESET, and a datagram."""
+        """Return the payload of a Noise message: the proof for RESETs, then a datagram."""
         return reset_proof(self.reset_key, connection_id) + datagram
 
 
 def read_payload_untrusted(payload: bytes) -> tuple[bytes, bytes]:
-    """Take apart what ``SecurityContext.payload`` put together: the proof, and the datagram."""
+    """Split the payload of ``SecurityContext.payload`` into the proof and the datagram."""
     if len(payload) <= PROOF_SIZE:
         raise RemoteError(f"a payload of {len(payload)} bytes says nothing")
     return payload[:PROOF_SIZE], payload[PROOF_SIZE:]

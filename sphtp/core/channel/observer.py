@@ -1,7 +1,7 @@
-"""A channel's observer: its methods are called in line, where the thing happens.
+"""A channel's observer. The channel calls its methods at the place where each event happens.
 
-A channel that nobody observes has no observer, and asks for it in some twenty-five places. One that
-is observed goes the same way: what an ``Instrument`` is told changes nothing of what it is told of.
+A channel without an instrument has no observer, and checks for one in some twenty-five places. An
+observed channel takes the same path: an ``Instrument`` cannot change what it observes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ChannelObserver:
-    """The instrument of one channel, and the values that it was given last."""
+    """The instrument of one channel, and the values last reported to it."""
 
     __slots__ = ("_congestion", "_obstacle", "_queued", "_trip", "channel",
                  "instrument", "path_mtu")  # fmt: skip
@@ -43,29 +43,29 @@ class ChannelObserver:
     def __init__(self, instrument: Instrument, channel: WatchedChannel) -> None:
         self.instrument = instrument
         self.channel = channel
-        # Messages and bytes not told of yet, for nothing says when they were queued.
+        # Messages and bytes that are not reported yet: queueing takes no time as an argument.
         self._queued: dict[tuple[int, Delivery], tuple[int, int]] = {}
         self._trip: RoundTripInfo | None = None
         self._congestion: CongestionInfo | None = None
-        # The size of datagrams that a channel begins with is no change.
+        # The initial size, set by the channel, is not reported as a change.
         self.path_mtu = 0
         self._obstacle: Obstacle | None = None
 
     def messages_queued(self, lane: int, delivery: Delivery, sizes: Iterable[int]) -> None:
-        """Messages wait to leave; it is told when something looks for what may leave."""
+        """Count queued messages. ``tell_queued`` reports them at the next poll."""
         messages, size = self._queued.get((lane, delivery), (0, 0))
         for one in sizes:
             messages, size = messages + 1, size + one
         self._queued[lane, delivery] = messages, size
 
     def tell_queued(self, now: float) -> None:
-        """Tell of the messages that wait."""
+        """Report the messages that were queued since the last report."""
         queued, self._queued = self._queued, {}
         for (lane, delivery), (messages, size) in queued.items():
             self.instrument.messages_queued(now, self.channel, lane, delivery, messages, size)
 
     def message_settled(self, now: float, ticket: Ticket) -> None:
-        """It is known what became of a message that somebody follows."""
+        """Report the outcome of a message with a ticket."""
         assert ticket.outcome is not None
         message = SettledInfo(ticket.lane, ticket.size, ticket.outcome, now - ticket.sent_at)
         self.instrument.message_settled(now, self.channel, message)
@@ -73,48 +73,51 @@ class ChannelObserver:
     def packets_sent(
         self, batch: SentBatch, extra: Sequence[Frame], newest_received: int, ack_bits: int
     ) -> None:
-        """Packets left, with frames before what they carry of the lanes, and their acks."""
+        """Report a batch of packets that left.
+
+        ``extra`` frames precede the lanes' frames in each packet.
+        """
         acked = acked_ranges(newest_received, ack_bits)
         for packet in _describe_batch(batch, extra, acked):
             self.instrument.packet_sent(batch.sent_at, self.channel, packet)
 
     def packet_received(self, now: float, sequence: int, packet: Packet, newest: int) -> None:
-        """A packet was accepted, or a batch of them; ``newest`` is what its header acks."""
+        """Report an accepted packet or batch; ``newest`` is the newest packet that it acks."""
         for info in describe_received(sequence, packet, acked_ranges(newest, packet.ack_bits)):
             self.instrument.packet_received(now, self.channel, info)
 
     def datagram_dropped(self, now: float, size: int, why: Drop) -> None:
-        """A datagram of the peer was thrown away."""
+        """Report a datagram from the peer that was dropped."""
         if (address := self.channel.peer_address) is not None:
             self.instrument.datagram_dropped(now, self.channel, address, size, why)
 
     def credit_received(self, now: float, frame: Credit) -> None:
-        """The peer told what it wants to have been sent in all."""
+        """Report the credit that the peer has granted."""
         self.instrument.credit_received(now, self.channel, frame.messages, frame.size)
 
     def packets_acked(self, now: float, subset: PacketSubset) -> None:
-        """Packets were acked, some of them perhaps that had been given up."""
+        """Report acked packets. Some of them may have been declared lost before."""
         for sequence in subset.sequences:
             if subset.batch.was_lost(sequence):
                 self.instrument.loss_was_spurious(now, self.channel, sequence)
             self.instrument.packet_acked(now, self.channel, sequence)
 
     def packets_lost(self, now: float, subset: PacketSubset, recovery: "LossDetector") -> None:
-        """Packets were given up."""
+        """Report packets that were declared lost."""
         for sequence in subset.sequences:
             by = LostBy.PACKETS if recovery.is_overtaken(sequence) else LostBy.TIME
             self.instrument.packet_lost(now, self.channel, sequence, by)
 
     def probe_sent(self, now: float, unanswered: int) -> None:
-        """Nothing was acked for long enough to ask."""
+        """Report a probe timeout. ``unanswered`` counts the probes since the last ack."""
         self.instrument.probe_sent(now, self.channel, unanswered)
 
     def credit_sent(self, now: float, messages: int, size: int) -> None:
-        """A packet told the peer what it may have sent in all."""
+        """Report the credit that a packet carried to the peer."""
         self.instrument.credit_sent(now, self.channel, messages, size)
 
     def estimates_changed(self, now: float, recovery: "LossDetector", path: "Path") -> None:
-        """Acks, losses or time may have changed what is known and allowed; tell what did change."""
+        """Report round trip, congestion state and path MTU, each only if it changed."""
         measured = recovery.round_trip
         if measured.smoothed is not None:
             trip = RoundTripInfo(
@@ -133,8 +136,8 @@ class ChannelObserver:
             self.path_mtu = path.mtu.size
             self.instrument.path_mtu_changed(now, self.channel, self.path_mtu)
 
-    def nothing_leaves(self, now: float, side: "SendSide") -> None:
-        """No packet leaves any more: tell what keeps messages from leaving, if that is new."""
+    def sending_blocked(self, now: float, side: "SendSide") -> None:
+        """Report the obstacle that keeps messages from leaving, if it changed."""
         obstacle = _find_obstacle(side)
         if obstacle is self._obstacle or not side.is_sending:
             return

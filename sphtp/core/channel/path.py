@@ -1,20 +1,19 @@
-"""One path: congestion control, pacing and MTU, which bound the time and size of packets.
+"""One path: congestion control, pacing and MTU bound the time and the size of packets.
 
-There is one thing that congestion control never holds back: the seed's pace, for a flow that is
-small.
+Congestion control never holds back a small flow that keeps Fiedler's pace.
 
-Fiedler sends every message again that is not acked within 0.1 s. RFC 9002 finds out earlier what is
-lost, but then waits: for a window that random losses have closed to two packets, for a pacer, for
-a probe timeout that doubles. At 90 % loss both ways that is hours instead of seconds. So a few
-packets each 0.1 s may always leave, those to be sent again first. Who sends as many anyway gains
-nothing by it: what leaves within the window counts as well.
+Fiedler resends every message that is not acked within 0.1 s. RFC 9002 detects losses earlier, but
+then waits: for a window that random losses have closed to two packets, for a pacer, for a probe
+timeout that doubles. At 90 % loss both ways that takes hours instead of seconds. So a few packets
+may leave in every 0.1 s, whatever the window, with retransmissions first. A sender within its
+window gains nothing by this rule, because its packets count as well.
 
-How many is a matter of evidence. Two (as many as a probe timeout sends, RFC 9002, section 6.2.4)
-where nothing is known. Twenty-four (two initial windows, RFC 9002, section 7.2) where packets get
-lost, acks come all the same, and no queue shows in the round trips: then it is not we who are too
-many, for a bottleneck drops nothing before its queue is full. Where a queue does show, one: with
-two, ten flows over 1 Mbit/s lost half of what they sent. On a path where an ack takes longer than
-0.1 s, so long is the period.
+The number of packets depends on the evidence. It is two (as many as a probe timeout sends, RFC
+9002, section 6.2.4) while nothing is known. It is 24 (two initial windows, RFC 9002, section 7.2)
+when packets get lost, acks still arrive, and the round trips show no queue: then this flow is not
+the cause, for a bottleneck drops nothing before its queue is full. It is one when the round trips
+show a queue: with two, ten flows over 1 Mbit/s lost half of what they sent. On a path where an ack
+takes longer than 0.1 s, the period is as long as that.
 """
 
 from collections.abc import Sequence
@@ -36,39 +35,38 @@ FEWEST_IN_WINDOW: Final = 8
 PROBE_PACKETS: Final = 2
 LOSSY_PACKETS: Final = 24
 LOSSY_BYTES: Final = LOSSY_PACKETS * 1472
-"""Larger datagrams are fewer."""
+"""The most bytes per period; larger datagrams are fewer."""
 
 MOST_SPREAD: Final = 4 * LOSSY_PACKETS
-"""Frames from the oldest unacked one on, after which nothing new is allowed. What is new must not
-take the line from what goes again for ever: where one of two packets passes, it may be the wrong
-one each time, and a lane in order would stand still."""
+"""The number of frames, counted from the oldest unacked one, after which no new frame is allowed.
+New frames must not delay retransmissions for ever: if every second packet passes, the wrong one may
+pass each time, and an ordered lane would stand still."""
 
 LOSSY_SHARE: Final = 0.05
-"""The share of packets that get lost from which on it is not just a full queue now and then."""
+"""The share of lost packets above which the cause is more than an occasional full queue."""
 
 SILENCE: Final = 1.0
-"""Seconds without any ack after which a path may be dead, and is not flooded."""
+"""Seconds without any ack after which a path may be dead. It is not flooded then."""
 
 
 class ResendAllowance:
-    """A token bucket of packets. Times in seconds; ``resend_time`` is the seed's 0.1 s."""
+    """A token bucket of packets. Times in seconds; ``resend_time`` is Fiedler's 0.1 s."""
 
     __slots__ = ("_at", "_left", "_resend_time", "acked_at", "used")
 
     def __init__(self, resend_time: float) -> None:
-        # When anything was acked last.
+        # The time of the last ack.
         self.acked_at = -INFINITY
         self._resend_time = resend_time
         self._left = float(PROBE_PACKETS)
         self._at = 0.0
-        # Packets with messages that left since the bucket was looked at, whoever allowed them.
+        # Packets with messages that left since the last refill, within the window or not.
         self.used = 0
 
     def number(self, now: float, trip: RoundTrip, loss: float, size: int) -> int:
-        """The number of packets of ``size`` bytes that are allowed per period.
+        """Return the number of packets of ``size`` bytes that are allowed per period.
 
-        ``trip`` and ``loss`` are what is known of the path: round trips, and the share of packets
-        that get lost.
+        ``trip`` is the round trip of the path, and ``loss`` the share of packets that get lost.
         """
         if trip.shows_queue:
             return 1
@@ -77,7 +75,7 @@ class ResendAllowance:
         return max(PROBE_PACKETS, min(LOSSY_PACKETS, LOSSY_BYTES // size))
 
     def ready_at(self, now: float, number: int, patience: float) -> float:
-        """The time of the next packet; ``patience`` is the longest wait for an ack."""
+        """Return the time of the next packet; ``patience`` is the longest wait for an ack."""
         rate = number / max(self._resend_time, patience)
         earned = max(now - self._at, 0.0) * rate
         self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
@@ -86,14 +84,15 @@ class ResendAllowance:
         return now if self._left > 0.999 else now + (1 - self._left) / rate
 
     def probe(self, number: int) -> None:
-        """A probe timeout has come: what a probe may send leaves at once."""
+        """Let a probe leave at once: the probe timeout has expired."""
         self._left, self.used = max(self._left, float(min(number, PROBE_PACKETS))), 0
 
 
 class Path:
-    """Asked before each packet, and told of each packet and of what became of it.
+    """Decides when packets may leave, and adapts to the fate of each.
 
-    ``largest`` is the largest datagram that both sides take.
+    It is called before each packet, with each packet sent, and with each ack and loss. ``largest``
+    is the size of the largest datagram that both sides accept.
     """
 
     def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:
@@ -105,80 +104,83 @@ class Path:
         self._pacer = Pacer(BURST * base)
         self._allowance = ResendAllowance(settings.resend_time)
         self._delivery = DeliveryRate()
-        # What packets are filled to, until ``resize``.
+        # The size to which packets are filled. Only ``resize`` changes it.
         self.datagram_size = base
         self.bandwidth = MaxBandwidth()
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second at which packets leave, at most."""
+        """The highest rate at which packets leave, in bytes/s; None while there is no limit."""
         return self._controller.pacing_rate
 
     @property
     def suspects_size(self) -> bool:
-        """True if large packets vanish of late, so that only a small one may get an answer."""
+        """True if large packets seem to vanish, so that only a small one may draw an ack."""
         return self.mtu.tail_size < self.mtu.size
 
     @property
     def window(self) -> int:
-        """Bytes that may be in flight."""
+        """The congestion window, in bytes."""
         return self._controller.window
 
     @property
     def state(self) -> str:
-        """The phase of congestion control, by name."""
+        """The name of the congestion controller's phase."""
         return self._controller.phase
 
     @property
     def has_window(self) -> bool:
-        """True if the window takes another packet."""
+        """True if the window has room for another packet."""
         return self._recovery.bytes_in_flight < self._controller.window
 
     def ready_at(self, now: float) -> float:
-        """The time at which the pace lets the next packet leave; never while the window is full."""
+        """Return when pacing lets the next packet leave; infinity while the window is full."""
         if self._recovery.bytes_in_flight >= self._controller.window:
             return INFINITY
         return self._pacer.ready_at(now, self.datagram_size, self._controller.pacing_rate)
 
     def allowance(self, now: float) -> int:
-        """The number of packets per period that may leave whatever the window says."""
+        """Return the number of packets per period that may leave whatever the window."""
         return self._allowance.number(
             now, self._recovery.round_trip, self._recovery.ratio, self.datagram_size
         )
 
-    def resend_at(self, now: float, *, is_repeat: bool) -> float | None:
-        """The time at which the next packet may leave, window or not; or None.
+    def resend_at(self, now: float, *, is_retransmission: bool) -> float | None:
+        """Return when the next packet may leave whatever the window; None if it may not.
 
-        One with nothing that is sent again has no claim unless the path loses much.
+        A packet without retransmissions may leave only if the path loses much.
         """
         number = self.allowance(now)
-        if not is_repeat and number <= PROBE_PACKETS:
+        if not is_retransmission and number <= PROBE_PACKETS:
             return None
         return self._allowance.ready_at(now, number, self._recovery.patience)
 
     def budget(self, now: float, most: int, largest: int) -> int:
-        """The full packets that may leave at once, at most ``most`` and ``largest`` bytes."""
+        """Return how many full packets may leave at once: up to ``most``, and ``largest`` bytes."""
         left = self._controller.window - self._recovery.bytes_in_flight
         left = min(left, self._pacer.budget(now, self.rate))
         return min(most, min(left, largest) // self.datagram_size)
 
     def sent(self, now: float, batch: SentBatch) -> None:
-        """Count packets that ask for an ack, before recovery does."""
+        """Count ack-eliciting packets. Call it before the loss detector counts them."""
         batch.stamp = self._delivery.stamp(now, self._recovery.bytes_in_flight)
         if not batch.has_content:
-            # A ping in a pause says nothing of what the path carries.
+            # A ping in a pause does not measure the bandwidth of the path.
             batch.stamp = batch.stamp._replace(app_limited=True)
         self._pacer.sent(now, batch.number * batch.size, self._controller.pacing_rate)
-        # Those sent once count, too: they wait in the same line, and are let out by the same claim.
+        # Unreliable messages count, too: the same allowance lets them leave.
         if batch.has_messages:
             self._allowance.used += batch.number
 
     def set_app_limited(self) -> None:
-        """There was room to send, and nothing to send."""
+        """Mark the flow as app-limited: there is room to send, and nothing to send."""
         self._delivery.set_app_limited(self._recovery.bytes_in_flight)
 
     def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
-        """Take newly acked packets, after recovery has; ``sample`` is the round trip, if any."""
+        """Process newly acked packets, after the loss detector.
+
+        ``sample`` is their round trip in seconds, None if they gave none.
+        """
         newest: SentBatch | None = None
         sizes: list[int] = []
         acked = late = 0
@@ -218,7 +220,7 @@ class Path:
         )
 
     def lost(self, now: float, subsets: Sequence[PacketSubset]) -> None:
-        """Take packets that recovery has given up."""
+        """Process packets that the loss detector has declared lost."""
         data = [subset for subset in subsets if not subset.batch.probe]
         for subset in subsets:
             if subset.batch.probe:
@@ -233,24 +235,24 @@ class Path:
             self.mtu.packets_lost(now, sizes, data[-1].batch.sent_at)
 
     def poll_probe(self, now: float) -> int | None:
-        """The size of a datagram to send as a probe of the path; or None.
+        """Return the size of an MTU probe to send now; None if none is due.
 
-        A window of a few large datagrams would get acks in jerks, and lose too much with each.
+        A window of a few large datagrams would get acks in jerks, and lose too much with each loss.
         """
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
     def path_changed(self, now: float) -> None:
-        """Start anew: nothing is known of the path that packets take from now on."""
+        """Start anew: packets take another path from now on, of which nothing is known."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
         self._recovery.path_changed()
 
     def probe(self, now: float) -> None:
-        """The messages that probes repeat, as long as they wait and have to leave."""
+        """Let the packets of a probe leave at once."""
         self._allowance.probe(self.allowance(now))
 
     def resize(self) -> int:
-        """Take the size that the search for it has come to; return it."""
+        """Adopt the datagram size that the MTU search has found; return it."""
         self.datagram_size = self.mtu.size
         self._controller.resize(self.datagram_size)
         # Ten large datagrams at once would be most of a second for a slow sender.

@@ -37,7 +37,7 @@ RAISE_AFTER = 600.0
 RETRY_AFTER = 60.0
 
 
-class Search(Name):
+class MtuSearchState(Name):
     """The states of the search."""
 
     READY = "the next probe may leave"
@@ -74,9 +74,9 @@ class MtuAction(Name):
     FORGET = "take no size for too large any more"
 
 
-P, S, D = Search, MtuEvent, MtuAction
+P, S, D = MtuSearchState, MtuEvent, MtuAction
 
-ROWS: tuple[Row[Search, MtuEvent, MtuAction], ...] = (
+ROWS: tuple[Row[MtuSearchState, MtuEvent, MtuAction], ...] = (
     Row(P.READY, S.PROBE, P.PROBING, (), "one at a time"),
     Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "as large as the path takes"),
     Row(P.READY, S.LATE, P.READY, (D.GROW,), "it got through after all"),
@@ -173,7 +173,7 @@ class PathMtu:
 
     def poll_timeout(self) -> float | None:
         """The time at which ``poll_probe`` has something; None while a probe is on its way."""
-        return None if self.state is Search.PROBING else self._due
+        return None if self.state is MtuSearchState.PROBING else self._due
 
     def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:
         """The size of a datagram to send as a probe, which is then on its way; or None.
@@ -181,9 +181,9 @@ class PathMtu:
         None as well as long as the next size to try is over ``largest``.
         Its loss must not be told to congestion control: it says nothing about the queue.
         """
-        if self.state is Search.RESTING and now >= self._due:
+        if self.state is MtuSearchState.RESTING and now >= self._due:
             self._step(now, MtuEvent.RAISE)
-        if self.state is not Search.READY:
+        if self.state is not MtuSearchState.READY:
             return None
         size = self._next_size()
         if size is None:
@@ -197,7 +197,7 @@ class PathMtu:
 
     def probe_acked(self, now: float, size: int) -> None:
         """A probe arrived, be it one given up for lost."""
-        if size == self._probe and self.state is Search.PROBING:
+        if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.ACKED)
         elif self.size < size <= self._ceiling:
             outstanding, self._probe = self._probe, size
@@ -211,7 +211,7 @@ class PathMtu:
 
     def refused(self, now: float, size: int) -> None:
         """The socket refused a datagram (EMSGSIZE), be it a probe or not."""
-        if size == self._probe and self.state is Search.PROBING:
+        if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.REFUSED)
         elif self._small < size <= self.size:
             self._vanishing = size
@@ -332,7 +332,7 @@ class PathMtu:
         self._tries = 0
 
     @classmethod
-    def runner(cls) -> Runner[Search, MtuEvent, MtuAction]:
+    def runner(cls) -> Runner[MtuSearchState, MtuEvent, MtuAction]:
         return Runner(
             PATH_MTU,
             {

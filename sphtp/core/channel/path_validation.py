@@ -1,9 +1,10 @@
-"""Path validation (RFC 9000, section 8.2): a peer that moves is followed when it answers there.
+"""Path validation (RFC 9000, section 8.2): follow a peer whose address has changed.
 
-Only a peer with keys can move. When something newer than all before comes from another address, a
-CHALLENGE with a nonce goes there; the RESPONSE that echoes it, from there, proves that the peer is
-there. A datagram that somebody copied and sent from elsewhere proves nothing: only who has the keys
-can echo a nonce, and only who is there can have read it. So nobody is sent what it never asked for.
+Only a peer with keys can move. When a datagram with the highest counter so far comes from a new
+address, this side sends a CHALLENGE with a nonce there. A RESPONSE from that address with the same
+nonce proves that the peer is there. A datagram that an attacker copied and sent from elsewhere
+proves nothing: only the owner of the keys can return the nonce, and only from there can it have
+been read. So no third party is flooded with data.
 """
 
 from typing import Final
@@ -14,7 +15,7 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import untrusted
 
 RETRY: Final = 0.2
-"""Seconds between two challenges of one connection, wherever its datagrams come from."""
+"""Seconds between two challenges of one connection, to whatever addresses."""
 
 
 def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
@@ -32,7 +33,7 @@ def decode_path_untrusted(datagram: bytes) -> int:
 
 
 class PathValidation:
-    """The one address of a connection that is being tried."""
+    """The one new address of a peer that is being validated."""
 
     __slots__ = ("_address", "_nonce", "_sent_at")
 
@@ -42,14 +43,17 @@ class PathValidation:
         self._sent_at = float("-inf")
 
     def challenge(self, now: float, secrets: Secrets, address: Address, peer: int) -> bytes | None:
-        """The CHALLENGE for a new address, to the peer's connection id; None if it is too early."""
+        """Return a CHALLENGE to send to a new address; None if the last one was too recent.
+
+        ``peer`` is the peer's connection id.
+        """
         if now < self._sent_at + RETRY:
             return None
         self._address, self._nonce, self._sent_at = address, secrets.getrandbits(64), now
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
     def is_proven(self, address: Address, nonce: int) -> bool:
-        """True if a RESPONSE proves that the peer is there; each challenge serves once."""
+        """True if a RESPONSE matches the last challenge. Each challenge can be answered once."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

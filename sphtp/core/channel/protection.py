@@ -1,8 +1,8 @@
-"""Packet protection: what every packet of a connection passes before it leaves.
+"""Packet protection, which every packet of a connection passes before it leaves.
 
-A connection has one of two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with
-the keys that a Noise handshake gave; ``sphtp.core.secure.seal`` has the cipher, the counter that is
-the nonce, and the key update. Either takes one packet or many of one size, and returns as many.
+There are two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with the keys of a
+Noise handshake; ``sphtp.core.secure.seal`` has the cipher, the counter that is the nonce, and the
+key update. Either takes one packet or many of one size, and returns as many.
 """
 
 from typing import Final
@@ -11,24 +11,24 @@ from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.handshake import Origin
 from sphtp.core.channel.security import HandshakeCounters
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
-from sphtp.core.secure.seal import Opener, Sealer
+from sphtp.core.secure.seal import Sealer, Unsealer
 
 SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
 """Bytes that sealing adds to a datagram: front, counter and tag."""
 
 
 class _Unsealed:
-    """Stands for a ``Sealer`` where nothing is sealed."""
+    """The ``Sealer`` of a channel in the clear: it changes nothing."""
 
     __slots__ = ()
 
     def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
-        """Let datagrams of ``size`` bytes leave as they are."""
+        """Return datagrams of ``size`` bytes as they are."""
         return data, size
 
 
 class Plain:
-    """No protection, for nodes in the clear."""
+    """The packet protection of nodes in the clear: none."""
 
     __slots__ = ("sealer",)
 
@@ -46,13 +46,13 @@ PLAIN: Final = Plain()
 class AesGcm:
     """The keys of one connection, in both directions.
 
-    ``key`` is the public key of the peer, ``own`` and ``peer`` are the connection ids of both
-    sides, 0 as long as they are not known; ``proof`` is what a RESET from the peer must show.
-    ``is_used`` once the peer has sealed anything; before that its handshake may still be repeated.
+    ``key`` is the public key of the peer. ``own`` and ``peer`` are the connection ids of both
+    sides, 0 while unknown. ``proof`` is what a RESET from the peer must carry. ``is_used`` becomes
+    true when the peer has sealed a datagram; until then its handshake may be repeated.
     """
 
-    __slots__ = ("_keys", "data_front", "is_used", "key", "opener", "own", "peer", "proof",
-                 "sealer")  # fmt: skip
+    __slots__ = ("_keys", "data_front", "is_used", "key", "own", "peer", "proof",
+                 "sealer", "unsealer")  # fmt: skip
 
     def __init__(
         self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
@@ -62,24 +62,24 @@ class AesGcm:
         self.own = self.peer = 0
         self.proof = proof
         self.is_used = False
-        # What every packet to this connection begins with, once it is opened.
+        # The first bytes of every unsealed DATA packet to this connection.
         self.data_front = b""
-        self.opener = Opener(receiving, FRONT.size, counters)
+        self.unsealer = Unsealer(receiving, FRONT.size, counters)
         self._keys = sending
         self.sealer: Sealer | None = None
 
     def name(self, own: int, peer: int) -> None:
-        """Take note of the connection ids of both sides; sealing needs the peer's."""
+        """Set the connection ids of both sides; sealing needs the peer's."""
         self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
-        # There is one sealer for ever: a second one would count from zero with the same key.
+        # Only one sealer is made: a second one would count from zero with the same key.
         if peer and self.sealer is None:
             self.peer = peer
             self.sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
-            # It goes from key to key, and the first one is forgotten like those after it.
+            # The sealer has the key now, and forgets it at the first key update.
             self._keys = b""
 
     def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
-        """Seal datagrams of ``size`` bytes to the peer, at an address."""
+        """Seal datagrams of ``size`` bytes for the peer at an address."""
         assert self.sealer is not None
         return Datagrams(address, *self.sealer.seal(data, size))
 
@@ -87,11 +87,11 @@ class AesGcm:
 PacketProtection = Plain | AesGcm
 
 Peers = dict[Origin, AesGcm]
-"""The keys of connections by where their peers are: an address, and the peer's connection id."""
+"""The keys of connections by address and connection id of their peers."""
 
 
 def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
-    """True if nobody with another key is there.
+    """True if no peer with another key is known at this address and connection id.
 
     Connection ids are not secret, and a peer chooses its own: it could take another's.
     """

@@ -1,8 +1,8 @@
 """Messages that wait in a lane until packets have taken all of them.
 
-A ``FragmentedMessage`` hands out what a packet carries as ``SentFrame``, as the runs of small
-messages in ``send_lane`` do. Messages that are sent once wait in an ``UnreliableQueue``. What has
-left, but does not fit packets any more because these became smaller, ``cut_frame`` cuts anew.
+A ``FragmentedMessage`` gives each packet a ``SentFrame``, as the runs of small messages in
+``send_lane`` do. Unreliable messages wait in an ``UnreliableQueue``. ``cut_frame`` cuts frames that
+have left anew when packets become smaller.
 """
 
 from collections import OrderedDict
@@ -27,21 +27,21 @@ from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
 
 FEWEST_PACKETS: Final = 2
-"""Packets that are worth to be filled as one batch."""
+"""The fewest packets that are worth a batch."""
 
 LEAST_FRAGMENT: Final = 128
-"""A fragment smaller than this waits for the next packet, unless it is the message's end; the
-smallest packet has room for more."""
+"""The smallest fragment, unless it ends its message. If less fits, the fragment waits for the next
+packet; the smallest packet has room for more."""
 
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that a message costs which is alone in its frame."""
+"""Bytes that a message costs that is alone in its frame."""
 
 ONCE_OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
-"""The same, for a message that is sent once."""
+"""Bytes that an unreliable message costs that is alone in its frame."""
 
 
 class FragmentedMessage:
-    """One message that is sent in fragments, each as large as its packet takes."""
+    """A message too large for one datagram; each fragment but the last fills one."""
 
     __slots__ = ("_offset", "_payload", "is_withdrawn", "tickets")
 
@@ -53,12 +53,12 @@ class FragmentedMessage:
 
     @property
     def is_empty(self) -> bool:
-        """True if all of it has been taken."""
+        """True if the whole message has been taken."""
         return self._offset == len(self._payload)
 
     @property
     def is_begun(self) -> bool:
-        """True if a part of it has left, and with it all of it was paid for."""
+        """True if a part has left, so that the message is counted against the credit."""
         return self._offset > 0
 
     @property
@@ -72,18 +72,18 @@ class FragmentedMessage:
         return len(self._payload)
 
     def withdraw(self) -> None:
-        """Let go of the message, of which nothing has left: it is not to leave."""
+        """Drop the payload: nothing of the message has left, and nothing will."""
         self.is_withdrawn = True
         self._payload = b""
 
     def cut_off(self, lane: int, message_id: int) -> SentFrame:
-        """Take word that the rest of the message does not come, in place of that rest."""
+        """Take a SKIP in place of the rest of the message."""
         start, total = self._offset, len(self._payload)
         self._offset = total
         return SentFrame(Skip(lane, message_id & MASK, total), message_id, 0, SKIP_OVERHEAD, start)
 
     def take(self, lane: int, message_id: int, room: int, _limit: int) -> SentFrame | None:
-        """Take the next fragment; None when it does not fit."""
+        """Take the next fragment; return None if it does not fit."""
         start, total = self._offset, len(self._payload)
         size = min(room - FRAGMENT_OVERHEAD, total - start)
         if size < min(LEAST_FRAGMENT, total - start):
@@ -95,9 +95,9 @@ class FragmentedMessage:
         return frame
 
     def take_run(self, lane: int, message_id: int, room: int, packets: int) -> FragmentRun | None:
-        """Take fragments that fill up to ``packets``; None unless they fill some.
+        """Take fragments that fill up to ``packets`` packets; None if they fill fewer than two.
 
-        The message's last fragment is left for ``take``: other messages may ride along with it.
+        The last fragment is left for ``take``, so that other messages can share its packet.
         """
         length = room - FRAGMENT_OVERHEAD
         number = min(packets, (self.left - 1) // length)
@@ -116,24 +116,24 @@ class FragmentedMessage:
 
 
 class UnreliableQueue:
-    """Messages of one lane that are sent once, waiting for the next packet.
+    """The unreliable messages of one lane that wait for a packet.
 
-    When too many wait, the oldest, which is the stalest, goes.
+    When too many wait, the oldest one is dropped, because it is the most outdated.
     """
 
     __slots__ = ("_limit", "_next_ids", "dropped", "waiting")
 
     def __init__(self, limit: int) -> None:
         self.dropped = 0
-        # The oldest first; found by their tickets when they expire.
+        # The oldest first, by ticket, to find those that expire.
         self.waiting: OrderedDict[Ticket, tuple[int, bytes]] = OrderedDict()
         self._limit = limit
         self._next_ids: dict[int, int] = {}
 
     def push(self, lane: int, payload: bytes, ticket: Ticket) -> Ticket | None:
-        """Queue a message; ``lane`` carries ``FLAG`` if overtaken ones are to be dropped.
+        """Queue a message; ``lane`` carries ``FLAG`` if the receiver drops overtaken messages.
 
-        Return the ticket of the one that had to go for it, if any.
+        Return the ticket of the message that was dropped for it, if any.
         """
         gone = None
         if len(self.waiting) >= self._limit:
@@ -143,11 +143,11 @@ class UnreliableQueue:
         return gone
 
     def give_up(self, ticket: Ticket) -> bool:
-        """Let go of a message; false when it does not wait here."""
+        """Drop a message; return False if it is not in this queue."""
         return self.waiting.pop(ticket, None) is not None
 
     def drop_over(self, size: int) -> list[Ticket]:
-        """Let go of messages over ``size``, and return their tickets."""
+        """Drop the messages of more than ``size`` bytes; return their tickets."""
         gone = [ticket for ticket, (_, payload) in self.waiting.items() if len(payload) > size]
         for ticket in gone:
             del self.waiting[ticket]
@@ -155,7 +155,7 @@ class UnreliableQueue:
         return gone
 
     def fill(self, room: int, frames: list[SentFrame]) -> int:
-        """Add what fits into ``room``, and return the room that is left."""
+        """Add the messages that fit into ``room``; return the room that is left."""
         while self.waiting:
             lane, payload = self._next()
             if ONCE_OVERHEAD + len(payload) > room:
@@ -171,7 +171,7 @@ class UnreliableQueue:
                 tickets.append(self.waiting.popitem(last=False)[0])
                 room -= LENGTH_OVERHEAD + len(payload)
                 payloads.append(payload)
-            # Numbers are for those that leave: what was dropped before must not use them up.
+            # A message gets its number when it leaves, so that a dropped one uses up none.
             first = self._next_ids.get(lane, 0)
             self._next_ids[lane] = first + len(payloads)
             frame = Unreliable(lane, first & MASK, payloads)
@@ -186,10 +186,10 @@ class UnreliableQueue:
 
 
 def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
-    """Return the frame itself if it fits ``room``, or smaller ones that carry the same.
+    """Return the frame itself if it fits ``room``, else smaller frames with the same content.
 
-    The frame then counts as acked: packets on their way still name it. Whoever follows a message in
-    it is told when all the smaller ones are acked.
+    The old frame then counts as acked, because packets in flight still refer to it. Its tickets are
+    settled when all the smaller frames are acked.
     """
     if frame.acked or frame.cost <= room:
         return [frame]

@@ -1,4 +1,4 @@
-"""Messages larger than a packet, put together again."""
+"""Reassembly of messages that are larger than one packet."""
 
 from bisect import bisect_right
 from typing import Final, NamedTuple
@@ -8,31 +8,31 @@ from sphtp.errors import RemoteError
 
 
 class OversizeError(RemoteError):
-    """A message is larger than ``max_message``."""
+    """A message that is larger than ``max_message``."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a message of {size} bytes is over the limit of {limit}")
 
 
-class Arriving(NamedTuple):
-    """A large message of which a part has arrived."""
+class MessageProgress(NamedTuple):
+    """The progress of a large message of which some fragments have arrived."""
 
     lane: int
     received: int
-    """Bytes of it that are here."""
+    """Bytes that have arrived so far."""
     total: int
-    """Bytes that it will have, as packed."""
+    """Bytes of the whole message, as packed."""
 
 
 class Reassembly:
-    """The fragments of one message that have arrived. Nothing is allocated before it is here.
+    """The fragments of one message. Memory is allocated only for bytes that have arrived.
 
-    Fragments are told by their offset and may overlap: a sender cuts anew when the path takes only
-    smaller packets than before. They are kept as they came, in the order of their offsets, and
-    copied once, when all are here. Where they are small, neighbours are joined now and then, so
-    that there are no more pieces than a few for each gap, and one for each ``JOINED`` bytes: memory
-    is a little more than the bytes, and a fragment costs about as much in any order, a byte each or
-    not.
+    Fragments are identified by their offset and may overlap: a sender cuts a message anew when the
+    path suddenly takes only smaller packets. Each fragment is kept as it came, in order of offset,
+    and copied once, when all are present. Small neighbours are joined now and then, so that the
+    number of pieces stays below a few for each gap and one for each ``JOINED`` bytes. So memory is
+    little more than the bytes received, and each fragment costs about the same in any order, even
+    at one byte each.
     """
 
     __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
@@ -43,34 +43,34 @@ class Reassembly:
     def __init__(self, total: int) -> None:
         self.total = total
         self.size = 0
-        # Parts without a gap in them.
+        # The number of contiguous parts.
         self.islands = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
-        # Pieces from which on neighbours are joined. A join copies all bytes, and there is one for
-        # as many further pieces as there are ``JOINED`` bytes.
+        # Neighbours are joined when there are more pieces than this. A join copies all bytes, and
+        # allows one more piece for each ``JOINED`` bytes.
         self._most = self.FEW
 
     @property
     def gaps(self) -> int:
-        """Holes between the parts that are here."""
+        """The number of gaps between the parts that have arrived."""
         return max(self.islands - 1, 0)
 
     def check(self, frame: Fragment) -> None:
-        """Refuse a fragment that contradicts the earlier ones."""
+        """Raise ``RemoteError`` for a fragment that contradicts the earlier ones."""
         if frame.total != self.total:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
 
     def is_apart(self, frame: Fragment) -> bool:
-        """True if a fragment touches nothing that is here, and so makes another gap."""
+        """True if a fragment touches no part that has arrived, so that it adds a gap."""
         start, end = frame.offset, frame.offset + len(frame.payload)
         place = bisect_right(self._starts, end)
         return not place or self._end(place - 1) < start
 
     def add(self, offset: int, payload: Buffer) -> int:
-        """Take in what is new of a fragment; what lies beyond the end is a liar's.
+        """Store the new bytes of a fragment; ignore any beyond the end of the message.
 
-        Return how many gaps more there are.
+        Return by how much the number of gaps grew.
         """
         starts, end, more = self._starts, offset + len(payload), 0
         is_without_gap = not starts or (self.islands == 1 and not starts[0])
@@ -89,7 +89,7 @@ class Reassembly:
         return more
 
     def finish(self) -> bytes | None:
-        """The whole message, or None while something is missing."""
+        """Return the whole message, or None while a part is missing."""
         return b"".join(self._chunks) if self.size == self.total else None
 
     def _fill_in(self, offset: int, end: int, payload: Buffer) -> None:
@@ -110,7 +110,7 @@ class Reassembly:
             start = stop
 
     def _join(self) -> None:
-        """Make one piece of those that touch."""
+        """Join the pieces that touch each other."""
         starts: list[int] = []
         islands: list[list[Buffer]] = []
         end = -1

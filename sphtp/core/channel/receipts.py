@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver
 
 SLACK: Final = 64
-"""Deadlines of settled messages that are not worth a rebuild."""
+"""A heap is not rebuilt for fewer deadlines of settled messages than this."""
 
 
 class Outcome(Enum):
@@ -20,23 +20,24 @@ class Outcome(Enum):
     DELIVERED = auto()
     """Sent reliably, and the peer's channel has it, whether or not its application has read it."""
     ARRIVED = auto()
-    """Sent once, and its packet came. The peer's channel drops it all the same if a later message
-    of a ``SEQUENCED`` lane was there before it, or if too many came before its application read."""
+    """Sent once, and its packet arrived. The peer's channel still drops it if a later message of a
+    ``SEQUENCED`` lane arrived before it, or if too many others came before its application read it.
+    """
     LOST = auto()
-    """Sent once, and its packet was lost, or it had to go for later ones before it left; or sent
+    """Sent once, and its packet was lost, or later messages displaced it before it left. Or sent
     reliably, and the peer vanished."""
     EXPIRED = auto()
-    """Its deadline came before its ack. It may have arrived all the same."""
+    """Its deadline passed before its ack. It may still have arrived."""
     CLOSED = auto()
     """The channel was closed or aborted before its ack."""
 
 
 class Ticket:
-    """Follows one message of ``size`` bytes. Times are in seconds of the connection's clock.
+    """Tracks one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
-    ``copies`` is with how many further packets it goes again without waiting for a loss; ``parts``
-    how many pieces of it are not acked yet, and ``acked`` how many bytes of it are, of a message in
-    several pieces that is not settled.
+    ``copies`` is the number of further packets that repeat the message without waiting for a loss.
+    ``parts`` counts the pieces that are not acked yet. ``acked`` counts the acked bytes of a
+    fragmented message that is not settled.
     """
 
     __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
@@ -62,12 +63,12 @@ class Ticket:
 
     @property
     def is_special(self) -> bool:
-        """True if the message expires, or has copies."""
+        """True if the message has a deadline or copies."""
         return self.deadline is not None or self.copies > 0
 
 
 class Receipts:
-    """The tickets of a connection: those open, when they expire, and those to be reported."""
+    """The tickets of a connection: the open ones, their deadlines, and those to be reported."""
 
     __slots__ = (
         "_expiring",
@@ -81,18 +82,18 @@ class Receipts:
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
-        # When the next message expires.
+        # The time at which the next message expires.
         self.deadline: float | None = None
         self._open: dict[Ticket, None] = {}
-        # A heap; those that are settled stay until they come up, or are the most.
+        # A heap. Settled tickets stay in it until they reach the top, or are the majority.
         self._expiring: list[tuple[float, int, Ticket]] = []
-        # How many open ones have a deadline.
+        # The number of open tickets with a deadline.
         self._perishable = 0
         self._order = count()
         self.settled: deque[Ticket] = deque()
 
     def add(self, ticket: Ticket) -> None:
-        """Follow a message from now on."""
+        """Track a message from now on."""
         self._open[ticket] = None
         if ticket.deadline is not None:
             self._perishable += 1
@@ -100,7 +101,7 @@ class Receipts:
             self.deadline = self._expiring[0][0]
 
     def settle(self, now: float, tickets: Iterable[Ticket], outcome: Outcome) -> None:
-        """Note what became of messages; what is settled already stays so."""
+        """Settle tickets with an outcome. A settled ticket keeps its first outcome."""
         for ticket in tickets:
             if ticket in self._open:
                 del self._open[ticket]
@@ -113,7 +114,7 @@ class Receipts:
                     self._forget_deadlines()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
-        """Note that one more piece of each message was acked, with ``size`` bytes of theirs."""
+        """Count one more acked piece of each message, with ``size`` bytes in all."""
         for ticket in tickets:
             ticket.parts -= 1
             if not ticket.parts:
@@ -121,24 +122,24 @@ class Receipts:
         self.acked_partly(now, tickets, size)
 
     def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
-        """Note that ``size`` bytes of a message were acked; pieces count when whole."""
-        # Of several in one piece, cut anew, nobody knows which of them it was.
+        """Add ``size`` acked bytes to a message of which no whole piece was acked."""
+        # A piece with several messages that was cut anew does not tell whose bytes these are.
         if len(tickets) == 1 and tickets[0].outcome is None:
             tickets[0].acked += size
 
     def expire(self, now: float) -> Iterator[Ticket]:
-        """Settle, and yield, those whose deadline has come."""
+        """Settle and yield the tickets whose deadline has passed."""
         while self.deadline is not None and self.deadline <= now:
             _, _, ticket = self._expiring[0]
             self.settle(now, (ticket,), Outcome.EXPIRED)
             yield ticket
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """Settle all that are open: the connection has ended."""
+        """Settle all open tickets: the connection has ended."""
         self.settle(now, tuple(self._open), outcome)
 
     def _forget_deadlines(self) -> None:
-        """Forget the deadlines of what is settled: when they come up, or are the most."""
+        """Drop the deadlines of settled tickets: at the top of the heap, or all if too many."""
         expiring = self._expiring
         while expiring and expiring[0][2].outcome is not None:
             heappop(expiring)
@@ -148,5 +149,5 @@ class Receipts:
         self.deadline = expiring[0][0] if expiring else None
 
     def poll_settled(self) -> Ticket | None:
-        """The next ticket to report."""
+        """Return the next settled ticket to report; None if there is none."""
         return self.settled.popleft() if self.settled else None

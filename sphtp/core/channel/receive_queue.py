@@ -1,14 +1,14 @@
-"""The receive queue of a channel: each reliable message once, each lane's in order, and bounded.
+"""The receive queue of a channel: it delivers each reliable message once, and bounds memory.
 
-This is the seed's message algorithm, on receive. A lane delivers the message with the next id and
-those behind it that wait already. What waits ahead is kept by its id, and which of the ids ahead
-are done, delivered or given up, in one integer: bit n stands for the id n after the next one, as
-bits stand for packets in acks. So memory follows what came, and not the distance between two ids,
-which the peer picks. Messages that were delivered before are ignored; their packet is acked all the
-same, for else it would come for ever.
+This is the receive step of Fiedler's messages. An ordered lane delivers the message with the next
+id, and then the messages behind it that have already arrived. Messages ahead of the next id are
+kept by id. One integer records which ids ahead are done, that is delivered or given up: bit n
+stands for the id n after the next one, as bits stand for packets in acks. So memory depends on what
+has arrived, and not on the distance between two ids, which the peer chooses. Messages that were
+delivered before are ignored. Their packet is acked nevertheless, or it would be sent for ever.
 
-A packet is taken in whole or not at all, and only what was taken in is acked. First each id is
-restored and each frame checked against the limits, then all are taken in.
+A packet is accepted as a whole or not at all, and only accepted packets are acked. First all ids
+are restored and all frames are checked against the limits, then all messages are inserted.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from typing import Final
 
 from sphtp.core.channel.flow_control import COST, NodeMemory, ReceiveCredit
 from sphtp.core.channel.frames import FLAG, Content, Fragment, Messages, Skip, Unreliable
-from sphtp.core.channel.reassembly import Arriving, OversizeError, Reassembly
+from sphtp.core.channel.reassembly import MessageProgress, OversizeError, Reassembly
 from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
 from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.packing import READ_BYTES
@@ -26,21 +26,21 @@ from sphtp.errors import RemoteError
 
 BATCH: Final = 1024
 BATCH_BYTES: Final = 128 * 1024
-"""Messages, and bytes in them, that are handed on in one list."""
+"""The most messages, and bytes in them, that are delivered in one list."""
 
 MOST_GAPS: Final = 16_384
-"""Gaps in the messages of a channel that have begun to arrive. Each is a packet on its way, and no
-more packets are between the newest one and the oldest that is not acked."""
+"""The most gaps in the partial messages of a channel. Each gap is a packet in flight, and there are
+no more packets between the newest one and the oldest that is not acked."""
 
 UNBOUNDED: Final = 1 << 62
-"""The limit of a node that has none."""
+"""The limit of a node without a limit."""
 
 
-class Blocked:
+class UnreadableMessages:
     """Reliable messages of all lanes that cannot be read yet.
 
-    They wait for one with a lower id, which is head-of-line blocking, or for a part of their own.
-    ``size`` counts the bytes that they will have, and ``gaps`` the holes in them.
+    They wait for a message with a lower id, which is head-of-line blocking, or for a part of their
+    own. ``size`` counts their bytes in full, and ``gaps`` their missing parts.
     """
 
     __slots__ = ("gaps", "messages", "size")
@@ -51,31 +51,31 @@ class Blocked:
         self.gaps = 0
 
     def add(self, size: int) -> None:
-        """Count a message."""
+        """Count a message of ``size`` bytes."""
         self.messages += 1
         self.size += size
 
     def remove(self, size: int) -> None:
-        """Count a message no more."""
+        """Stop counting a message of ``size`` bytes."""
         self.messages -= 1
         self.size -= size
 
 
 class UnorderedLane:
-    """Delivers messages as they come; of the ids ahead of the next one it remembers which did."""
+    """Delivers messages as they arrive; remembers which ids ahead of the next one are done."""
 
     __slots__ = ("_blocked", "_done", "_waiting", "next_id")
 
-    def __init__(self, first_id: int, blocked: Blocked) -> None:
+    def __init__(self, first_id: int, blocked: UnreadableMessages) -> None:
         self.next_id = first_id
         self._done = 0
         self._waiting: dict[int, bytes | Reassembly] = {}
         self._blocked = blocked
 
     def admits(self, message_id: int, frame: Fragment, limit: int) -> bool:
-        """True if a fragment can be kept.
+        """True if a fragment can be stored without too many gaps.
 
-        Raises ``RemoteError`` when its message is over the limit or contradicts what is here.
+        Raises ``RemoteError`` if its message is over the limit, or contradicts earlier fragments.
         """
         known = self._waiting.get(message_id)
         if isinstance(known, Reassembly):
@@ -86,7 +86,7 @@ class UnorderedLane:
         return True
 
     def new_sizes(self, message_id: int, frame: Messages | Fragment | Skip) -> list[int]:
-        """The sizes of the messages that a frame begins, or brings whole."""
+        """Return the sizes of the messages that a frame begins or completes at once."""
         if isinstance(frame, Messages):
             rows = enumerate(frame.payloads, message_id)
             return [len(payload) for at, payload in rows if not self._is_known(at)]
@@ -95,7 +95,7 @@ class UnorderedLane:
         return [frame.total]
 
     def insert_messages(self, message_id: int, payloads: Sequence[bytes]) -> Sequence[bytes]:
-        """Take in messages with ids from ``message_id`` on; return those to deliver now."""
+        """Insert messages with ids from ``message_id`` on; return the messages to deliver now."""
         if message_id == self.next_id and not self._waiting and not self._done:
             # The path without loss and reordering: the frame's own list goes on as it is.
             self.next_id += len(payloads)
@@ -108,7 +108,7 @@ class UnorderedLane:
         return released
 
     def insert_fragment(self, message_id: int, frame: Fragment) -> Sequence[bytes]:
-        """Take a fragment in; return the messages to deliver now."""
+        """Insert a fragment; return the messages to deliver now."""
         entry = self._waiting.get(message_id)
         if entry is None:
             if self._is_known(message_id):
@@ -125,7 +125,7 @@ class UnorderedLane:
         return self.insert_messages(message_id, (whole,))
 
     def insert_skip(self, message_id: int) -> Sequence[bytes] | None:
-        """Wait no more for a message; return those to deliver now, or None if it was done."""
+        """Skip a message; return the messages to deliver now, or None if it was done before."""
         entry = self._waiting.get(message_id)
         if isinstance(entry, Reassembly):
             self._forget(message_id, entry)
@@ -137,7 +137,7 @@ class UnorderedLane:
         return released
 
     def incomplete(self) -> list[Reassembly]:
-        """The messages of which a part has arrived, oldest first."""
+        """Return the messages of which only a part has arrived, oldest first."""
         waiting = sorted(self._waiting)
         return [it for at in waiting if isinstance(it := self._waiting[at], Reassembly)]
 
@@ -155,7 +155,7 @@ class UnorderedLane:
         self._done |= 1 << message_id - self.next_id
 
     def _release(self, _released: list[bytes]) -> None:
-        """Go on to the next id that is not done."""
+        """Advance ``next_id`` past the ids that are done."""
         if self._done & 1:
             number = (~self._done & self._done + 1).bit_length() - 1
             self._done >>= number
@@ -163,7 +163,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """Holds back what came before its turn; of the ids ahead, those are done that were given up."""
+    """Delivers messages in order of id. Of the ids ahead, those given up are marked as done."""
 
     __slots__ = ()
 
@@ -185,16 +185,16 @@ class OrderedLane(UnorderedLane):
 
 
 Restored = tuple[UnorderedLane, int, Messages | Fragment | Skip]
-"""A reliable frame, its lane, and the first message id in it, in full."""
+"""The lane of a reliable frame, the full id of its first message, and the frame."""
 
 
 class ReceiveQueue:
-    """Delivers each reliable message once, each lane's in the order of ids; others as they come.
+    """Delivers each reliable message once: in order of id in an ordered lane, else on arrival.
 
-    Bounded in messages and bytes over all lanes, as credit is. A peer that keeps to its credit
-    always finds room; what another sends beyond it is not accepted, and its packet is not acked.
-    ``node`` counts what all channels of a node hold; a packet that finds it full is not accepted
-    either, and comes again.
+    It bounds messages and bytes over all lanes, as credit does. A peer that keeps to its credit
+    always finds room. A packet beyond the credit is not accepted, and so not acked. ``node`` counts
+    the memory of all channels of a node. A packet that finds the node full is not accepted either,
+    and is retransmitted.
     """
 
     def __init__(
@@ -211,19 +211,19 @@ class ReceiveQueue:
         self._first_id = first_id
         self._window = settings.receive_buffer
         self._max_message = settings.max_message
-        # Credit may be overdrawn by a packet or a message.
+        # One packet or one message may overdraw the credit.
         overdrawn = max(settings.max_message, settings.max_datagram)
         self._limit = settings.receive_buffer_bytes + overdrawn
-        # Where every packet is smaller than the limit of a message, nothing whole is over it.
+        # If packets are smaller than ``max_message``, only fragmented messages can exceed that.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, UnorderedLane] = {}
-        self._blocked = Blocked()
-        # In the lists in which they came, and how much of the first one was read.
+        self._blocked = UnreadableMessages()
+        # Lists of messages as they were delivered, and the reading position in the first list.
         self._ready: deque[Sequence[bytes]] = deque()
         self._read = 0
         self.ready_count = 0
         self._ready_bytes = 0
-        # What the node counts of it, until the channel has ended.
+        # The bytes of this channel that the node counts, until the channel has ended.
         self._node = NodeMemory(UNBOUNDED) if node is None else node
         self._node.channels += 1
         self._counted = 0
@@ -233,25 +233,26 @@ class ReceiveQueue:
 
     @property
     def held(self) -> int:
-        """Memory to account for, in bytes; messages in fragments count whole."""
+        """Bytes of memory to account for; partial messages count in full."""
         messages = self.ready_count + self._blocked.messages
         reliable = self._ready_bytes + self._blocked.size + COST * messages
         return reliable + self.unreliable.held
 
     @property
     def gaps(self) -> int:
-        """Holes in the messages of which parts are here."""
+        """The number of gaps in all partial messages."""
         return self._blocked.gaps
 
     def insert(self, frames: Sequence[Content], sequence: int, batch_bytes: int = 0) -> bool:
-        """Take in the messages of the packet ``sequence``, all of them or none; true if all.
+        """Insert the messages of packet ``sequence``, all or none; return True if all.
 
-        ``batch_bytes`` is the size of a batch of packets that ``frames`` stand for, 0 for a single
-        packet. A single packet may overdraw credit, and what a full node refuses of it may be taken
-        in part; a batch that does not fit has to be handed in packet by packet.
+        ``batch_bytes`` is the size of the batch that ``frames`` were decoded from, 0 for a single
+        packet. A single packet may overdraw credit, and a full node may insert some of its messages
+        although it refuses the packet. A batch that does not fit has to be inserted packet by
+        packet.
 
-        Raises ``RemoteError`` when a message is over the limit, in a lane that cannot be, or
-        fragments contradict one another; nothing is taken in then.
+        Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if fragments
+        contradict one another; nothing is inserted then.
         """
         if not frames:
             return True
@@ -278,9 +279,9 @@ class ReceiveQueue:
         return why is None
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages; unreliable ones, which grow stale, come first.
+        """Return up to ``limit`` messages; unreliable ones first, because they become outdated.
 
-        It ends where they exceed ``READ_BYTES``.
+        It returns fewer when they exceed ``READ_BYTES``.
         """
         if not self._ready and not self.unreliable.unread:
             return []
@@ -302,16 +303,16 @@ class ReceiveQueue:
         self._account()
         return once + taken if once else taken
 
-    def arriving(self) -> list[Arriving]:
-        """The large messages of which a part is here, by lane, oldest first."""
+    def arriving(self) -> list[MessageProgress]:
+        """Return the progress of each partial message, by lane, oldest first."""
         return [
-            Arriving(number & ~FLAG, message.size, message.total)
+            MessageProgress(number & ~FLAG, message.size, message.total)
             for number, lane in sorted(self._lanes.items())
             for message in lane.incomplete()
         ]
 
     def leave_node(self) -> None:
-        """The channel has ended: what is left to be read is its reader's."""
+        """Stop counting this channel in the node: only its reader holds its messages now."""
         self._node.held -= self._counted
         self._node.channels -= 1
         self._node, self._counted = NodeMemory(UNBOUNDED), 0
@@ -322,9 +323,9 @@ class ReceiveQueue:
     def _restore(self, frames: Sequence[Content]) -> tuple[list[Restored], int, int, bool]:
         """Restore the ids of the reliable frames.
 
-        Return them, how many messages in them may be new, how many bytes have those in fragments,
-        and whether any is too far ahead for its id to be told apart or for its gap to be kept.
-        Raises as ``insert``.
+        Return the frames, how many of their messages may be new, the bytes of those in fragments,
+        and whether a message is too far ahead to tell its id or to store its gap. Raises as
+        ``insert``.
         """
         restored: list[Restored] = []
         messages = size = 0
@@ -337,7 +338,7 @@ class ReceiveQueue:
                 continue
             lane = self._lanes.get(frame.lane) or self._open_lane(frame.lane)
             if isinstance(frame, Messages):
-                # As ``unwrap``, which one call less makes: this runs for each packet.
+                # ``unwrap`` inlined, to save a call for each packet.
                 ahead = ((frame.first_id - lane.next_id + HALF) & MASK) - HALF
                 message_id, count = lane.next_id + ahead, len(frame.payloads)
                 messages += count
@@ -353,16 +354,16 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """True if there is room for so many messages, and for fragments of so many bytes in all.
+        """True if there is room for ``messages`` more; fragmented ones have ``size`` bytes in all.
 
-        Bytes may be overdrawn by the whole messages of one packet.
+        The whole messages of one packet may overdraw the bytes.
         """
         blocked = self._blocked
         has_room = self.ready_count + blocked.messages + messages <= self._window
         return has_room and self._ready_bytes + blocked.size + size <= self._limit
 
     def _exceeded(self, restored: Sequence[Restored]) -> str | None:
-        """The limit that keeps frames out, of which not all messages may be new; None if none."""
+        """Return the limit that frames exceed, counting only new messages; None if they fit."""
         sizes = self._new_sizes(restored)
         if not self._fits(len(sizes), sum(sizes)):
             unread = self.ready_count + self._blocked.messages
@@ -373,7 +374,7 @@ class ReceiveQueue:
         return None
 
     def _new_sizes(self, restored: Sequence[Restored]) -> list[int]:
-        """The sizes of the messages that a packet begins, or brings whole."""
+        """Return the sizes of the messages that a packet begins or completes at once."""
         begun: dict[tuple[int, int], int] = {}
         sizes: list[int] = []
         for lane, message_id, frame in restored:
@@ -386,10 +387,11 @@ class ReceiveQueue:
         return sizes + list(begun.values())
 
     def _may_go_on(self, restored: Sequence[Restored]) -> bool:
-        """True if a packet may be taken in although the node is full.
+        """True if a packet may be accepted although the node is full.
 
-        So it is for who has less than a share, and for what can lead to a message that is read:
-        parts of messages that have begun, and, where nothing can be read, what a lane waits for.
+        That holds for a channel below its share. It also holds for frames that lead to a readable
+        message: parts of messages that have begun and, if nothing can be read, the next message of
+        a lane.
         """
         return self.held <= self._node.share or all(map(self._is_wanted, restored))
 
@@ -400,10 +402,10 @@ class ReceiveQueue:
         return not sizes or (is_first and self._fits(len(sizes), sum(sizes)))
 
     def _insert_wanted(self, restored: Sequence[Restored]) -> None:
-        """Of a packet that a full node has refused, take in what can lead to a message to read.
+        """Insert those frames of a refused packet that lead to a readable message.
 
-        It comes again, for its packet is not acked; but it may come with others in its packet for
-        ever, and were it not taken in, nothing would ever be read that makes room.
+        The packet is not acked and is retransmitted, but perhaps always together with others that
+        do not fit. If these frames were not inserted, nothing could ever be read to make room.
         """
         for lane, message_id, frame in restored:
             count = len(frame.payloads) if isinstance(frame, Messages) else 1
@@ -438,12 +440,12 @@ class ReceiveQueue:
             elif isinstance(frame, Fragment):
                 payloads = lane.insert_fragment(message_id, frame)
             elif (payloads := lane.insert_skip(message_id)) is not None:
-                # Its sender paid for it, and nobody will read it.
+                # The sender used credit for this message, and nobody will read it.
                 self.credit.read(1, frame.size)
             if not payloads:
                 continue
             number, size = len(payloads), sum(map(len, payloads))
-            # A list lives until it is read to its end: it must not hold much that was read.
+            # A list stays in memory until it is read to its end, so that large lists are split.
             most = BATCH if size <= BATCH_BYTES else 1
             if number <= most:
                 self._ready.append(payloads)
@@ -455,9 +457,9 @@ class ReceiveQueue:
         self._account()
 
     def _insert_unreliable(self, frames: Sequence[Content], sequence: int) -> None:
-        """Take messages in; in a full node the oldest of a channel go that has its share.
+        """Insert unreliable messages. In a full node, a channel above its share drops its oldest.
 
-        Their packet is acked all the same, for they are sent once.
+        The packet is acked nevertheless, because its messages are sent only once.
         """
         for frame in frames:
             if isinstance(frame, Unreliable) and (
@@ -475,21 +477,21 @@ class ReceiveQueue:
 
     def _account(self) -> None:
         blocked = self._blocked
-        # As ``held``, which one call less makes: this runs for each packet and each reading.
+        # ``held`` inlined, to save a call for each packet and each reading.
         held = self._ready_bytes + blocked.size + self.unreliable.held
         held += COST * (self.ready_count + blocked.messages)
         self._node.held += held - self._counted
         self._counted = held
 
 
-# Messages that were sent once: sorted out, and kept until they are read.
+# Unreliable messages: outdated ones are dropped, the others kept until they are read.
 #
-# Each lane has a buffer of its own for them, so that a flood in one takes no place of another's.
-# When too many wait, the oldest of the lane, which is the stalest, goes.
+# Each lane has a buffer of its own, so that a flood in one lane does not displace the messages
+# of another. When too many wait, the oldest message of the lane is dropped.
 
 
 class _Unread:
-    """Messages of one lane that were not read, each with its place in the order of arrival."""
+    """The unread messages of one lane, each with its place in the order of arrival."""
 
     __slots__ = ("held", "messages")
 
@@ -508,11 +510,11 @@ class _Unread:
 
 
 class UnreliableReceiveQueue:
-    """Keeps messages until they are read: of each lane ``limit``, of all of them ``size`` bytes.
+    """Keeps unreliable messages until they are read: ``limit`` per lane, ``size`` bytes in all.
 
-    A ``SEQUENCED`` message is dated by the packet that it came in, whose sequence is known whole:
-    each message is in one packet, and they leave in their order, so that of two the one in the
-    later packet is the later one. The 16 bits of its own id could not tell one that comes after
+    The age of a ``SEQUENCED`` message is that of its packet, whose full sequence is known. Each
+    message is in one packet, and packets leave in order, so that of two messages the one in the
+    later packet is the later one. The 16 bits of its own id could not tell a new message after
     32,768 losses in a row from an old one.
     """
 
@@ -523,21 +525,18 @@ class UnreliableReceiveQueue:
         self.dropped = 0
         self.overtaken = 0
         self.held = 0
-        # How many messages wait to be read.
+        # The number of unread messages.
         self.unread = 0
         self._limit = limit
         self._size = size
         self._arrived = 0
-        # By lane: the packet that the latest message of those with ``FLAG`` came in.
+        # By lane: the sequence of the packet with the latest message that has ``FLAG``.
         self._newest: dict[int, int] = {}
-        # By lane; those of which nothing is unread are not in it.
+        # By lane; a lane without unread messages is not in it.
         self._lanes: dict[int, _Unread] = {}
 
     def insert(self, frame: Unreliable, sequence: int) -> int:
-        """Take in the messages of a frame of the packet ``sequence``.
-
-        Return how many had to go for them.
-        """
+        """Insert the messages of a frame of packet ``sequence``; return how many were dropped."""
         lane = frame.lane & ~FLAG
         if frame.lane & FLAG:
             if sequence < self._newest.get(lane, sequence):
@@ -560,7 +559,7 @@ class UnreliableReceiveQueue:
         return gone + self.shrink(self._size)
 
     def shrink(self, size: int) -> int:
-        """Hold no more than ``size`` bytes; return how many messages had to go for that."""
+        """Drop the oldest messages until ``size`` bytes are held; return how many."""
         gone = 0
         while self.held > size:
             self._drop_one()
@@ -569,7 +568,7 @@ class UnreliableReceiveQueue:
         return gone
 
     def take(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages, in the order in which they came."""
+        """Return up to ``limit`` messages, in the order of arrival."""
         taken: list[bytes] = []
         while self._lanes and len(taken) < limit:
             lane = next(iter(self._lanes))
@@ -582,7 +581,7 @@ class UnreliableReceiveQueue:
         return self._lanes[lane].messages[0][0]
 
     def _drop_one(self) -> None:
-        """Let go of the oldest message of the lane that holds the most."""
+        """Drop the oldest message of the lane that holds the most bytes."""
         self._pop(max(self._lanes, key=lambda lane: self._lanes[lane].held))
 
     def _pop(self, lane: int) -> bytes:

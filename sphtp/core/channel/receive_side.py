@@ -1,13 +1,13 @@
-"""The receive side of an open connection: packets in, and what they mean for either side of it.
+"""The receive side of an open connection: it handles arriving packets.
 
-This is the seed's ack algorithm, on receive, in the order of the wire format, "Receiving a packet".
+This is the receive step of Fiedler's acks, in the order of the wire format's "Receiving a packet".
 ``receive_queue`` has the message algorithm, ``received_packets`` the ack bits and the ack timer,
-``flow_control`` how much may come.
+and ``flow_control`` the credit that this side grants.
 
-Datagrams come in batches of one or more, and packets that follow one another closely enough are
-decoded and taken in as one (``frames``). Whether they may be is for the connection to know: they
-must come behind all others, ack nothing that was never sent, and have room. Where they do not, the
-same bytes are taken packet by packet, which shows which of them is to blame.
+Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded
+and handled as one (``frames``). Only the connection can tell whether that is allowed: they must be
+newer than all others, ack nothing that was never sent, and have room. If not, the same bytes are
+handled packet by packet, which shows which of them is to blame.
 """
 
 from collections.abc import Sequence
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 class ForgedAckError(RemoteError):
-    """A packet acks another that was never sent."""
+    """A packet acks a packet that was never sent."""
 
 
 class ReceiveSide:
-    """Takes in the packets of one connection.
+    """Handles the packets that one connection receives.
 
-    ``received`` and ``ack_timer`` are what ``send_side`` takes the acks from that packets carry; it
-    is given those that come, and the peer's credit. ``observer`` is told what is received and what
-    is dropped; it changes nothing.
+    ``received`` and ``ack_timer`` record the packets for which ``send_side`` sends acks.
+    ``send_side`` also gets the acks and the credit that arrive. ``observer`` reports received and
+    dropped packets.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class ReceiveSide:
         self._send_side = send_side
         self._counters = counters
         self._observer = observer
-        # What the header acked that was looked at last: packet after packet says the same.
+        # The acks of the last header, because most packets repeat them.
         self._acks: tuple[int, int] | None = None
         self._newest_acked = 0
 
     def handle_datagrams_untrusted(
         self, now: float, data: bytes | Sequence[bytes], size: int
     ) -> tuple[bool, Close | None]:
-        """Take DATA datagrams in, of ``size`` bytes each, of which the last may be shorter.
+        """Handle DATA datagrams of ``size`` bytes each; the last one may be shorter.
 
-        They stand one behind the other, or each for itself, and are then of any size. Return
-        whether there was a sign of life, and the CLOSE that came, if one did. What is malformed,
-        forges acks or contradicts what is known is counted, and changes nothing.
+        ``data`` has them one behind the other, or as a list, and then of any sizes. Return whether
+        there was a sign of life, and the CLOSE if one came. Packets that are malformed, forge acks
+        or contradict earlier ones are counted, and change nothing.
         """
         is_alive, close = False, None
         at = split = 0
@@ -90,7 +90,7 @@ class ReceiveSide:
         else:
             end = len(data)
             if max(map(len, data)) > self._largest:
-                split = end  # which of them it is shows one by one
+                split = end  # handled singly, to find the one that is too large
         while True:
             number = 1
             try:
@@ -122,12 +122,12 @@ class ReceiveSide:
                 return is_alive, close
 
     def _handle_packet(self, now: float, packet: Packet) -> tuple[bool, Close | None]:
-        """Take a packet in, or a batch of packets that mean what one would.
+        """Handle a packet, or a batch that was decoded as one.
 
         Return whether it is a sign of life, and the CLOSE in it. Raises ``RemoteError`` when it is
-        malformed, or a batch has to be taken packet by packet; it has changed nothing then.
+        malformed, or if a batch must be handled packet by packet; nothing has changed then.
         """
-        # The steps are those of the wire format. 1: the datagram's size.
+        # The numbers are the steps of the wire format. 1: the datagram's size.
         short, ack, ack_bits, delay, content, control, size, number = packet
         if size > number * self._largest:
             raise RemoteError(f"a datagram of {size // number} bytes is over the limit")
@@ -138,18 +138,18 @@ class ReceiveSide:
             if number > 1:
                 raise RemoteError("a batch of which some may have come before")
             if (arrival := self._received.arrival(sequence)) is not Arrival.FRESH:
-                # The acks of a packet that old may mean packets of another round of the 16 bits.
+                # The acks of so old a packet may refer to another round of the 16 bits.
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
         # 4: acks of what was never sent.
         says_new = (ack, ack_bits) != self._acks
         newest_acked = self._named(ack) if says_new else self._newest_acked
-        # 3 and 6: messages that cannot be, and those without room. All are taken in, or none.
+        # 3 and 6: invalid messages, and messages without room. All are accepted, or none.
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
-        # 5: what the header acks counts although there was no room.
+        # 5: the acks of the header count although there was no room.
         if says_new:
             self._acks, self._newest_acked = (ack, ack_bits), newest_acked
             self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
@@ -164,7 +164,7 @@ class ReceiveSide:
         return True, self._handle_control(now, control) if control else None
 
     def _named(self, ack: int) -> int:
-        """The packet that a header acks; raises ``ForgedAckError`` where it was never sent."""
+        """Return the sequence that a header acks; raise ``ForgedAckError`` if it was never sent."""
         try:
             return self._send_side.sent_packets.named(ack)
         except RemoteError as error:
@@ -176,7 +176,7 @@ class ReceiveSide:
             if isinstance(frame, Credit):
                 self._send_side.handle_credit(now, frame)
             elif isinstance(frame, Ping):
-                # Whoever asks has nothing else to go by, and an answer may be all there is to say.
+                # The sender of a PING has no other way to learn whether its packets arrive.
                 self._ack_timer.owe_again(now)
             elif isinstance(frame, Close):
                 close = frame
@@ -190,7 +190,7 @@ class ReceiveSide:
             return
         self._counters.duplicates += 1
         self._dropped(now, size, Drop.DUPLICATE)
-        # Our ack may have been what got lost. An ack is never acked, or two sides would never stop.
+        # The ack of the first one may be lost. Pure acks are never acked, or it would never end.
         if is_eliciting:
             self._ack_timer.owe_again(now)
 
@@ -199,10 +199,10 @@ class ReceiveSide:
             self._observer.datagram_dropped(now, size, why)
 
     def _record(self, now: float, sequence: int, number: int, is_eliciting: bool) -> None:
-        """Note which packets came, and which acks they make due.
+        """Record packets, and make their acks due.
 
-        An ack names 32 packets. So of packets that are handled many at a time, an ack is made
-        every 16; and a packet that fills a gap further back gets an ack of its own.
+        An ack names 32 packets. So if many packets are handled at a time, an ack is encoded after
+        every 16 of them; and a packet that fills a gap further back gets an ack of its own.
         """
         received, timer = self._received, self._ack_timer
         if sequence > received.highest:

@@ -1,12 +1,11 @@
-"""The packets that arrived, and the time of their ack (Fiedler; RFC 9000, section 13.2).
+"""The packets that arrived, and when their ack is due (Fiedler; RFC 9000, section 13.2).
 
-Of a received packet nothing has to be known but that it came, so the sequence buffer is one
-integer: bit n stands for the packet n before the newest. Its low 32 bits are the ack bits that each
-header carries.
+All that is recorded of a received packet is that it arrived, so the sequence buffer is one integer:
+bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of each header.
 
-In the seed each side sends many packets a second, so that each ack travels in 32 of them. Here a
-side that only listens sends nothing but its acks, and where most packets get lost most acks do. So
-an ack is repeated while many are missing of the packets that it covers: once for each
+In Fiedler's article each side sends many packets a second, so that each ack travels in 32 of them.
+Here a side that only receives sends nothing but acks, and if most packets get lost, most acks do.
+So an ack is repeated while many of the packets that it covers are missing: once for each
 ``MISSING_PER_REPEAT`` of them, 10 ms apart, in packets of a few bytes. At 90 % loss both ways the
 sender needs 1,200 packets for 100 messages instead of 3,300.
 """
@@ -22,23 +21,25 @@ from sphtp.core.timers import INFINITY
 FULL_WINDOW = (1 << BUFFER) - 1
 
 MOST_UNACKED: Final = 16
-"""Packets after which an ack is made while others wait to be handled: half of what it covers."""
+"""The number of packets after which an ack is encoded while further packets wait to be handled:
+half of what an ack covers."""
 
 MISSING_PER_REPEAT: Final = 4
-"""At 12 % loss an ack leaves twice, at 90 % eight times; a loss now and then changes nothing."""
+"""Missing packets for each repetition of an ack. At 12 % loss an ack leaves twice, at 90 % eight
+times; an occasional loss changes nothing."""
 
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
 
 SHORTEST_DELAY: Final = 0.0005
-"""Seconds that a packet may have been here before the delay of its ack is worth a frame."""
+"""The shortest delay of an ack, in seconds, that is worth a frame."""
 
 NEVER: Final = 1 << 80
-"""Higher than any sequence."""
+"""A number higher than any sequence."""
 
 
 class Arrival(Enum):
-    """The comparison of a sequence with those received before."""
+    """How a sequence compares with those received before."""
 
     FRESH = "fresh"
     DUPLICATE = "duplicate"
@@ -46,7 +47,7 @@ class Arrival(Enum):
 
 
 class ReceivedPackets:
-    """The packets that came, and the ack bits that say so."""
+    """The packets that arrived, and their ack bits."""
 
     __slots__ = ("_first", "_window", "highest", "missing")
 
@@ -55,15 +56,15 @@ class ReceivedPackets:
         # The newest packet received.
         self.highest = first - 1
         self._window = 0
-        # How many did not come of the packets that the next header acks.
+        # The number of missing packets among those that the next header covers.
         self.missing = 0
 
     def ack(self) -> tuple[int, int]:
-        """The ack and the ack bits of the next header: all that can be acked by now."""
+        """Return ack and ack bits of the next header."""
         return self.highest & MASK, self._window & ALL_BITS
 
     def late_ack(self, sequence: int) -> tuple[int, int]:
-        """The same for a packet that came so late that no other header names it any more."""
+        """Return ack and ack bits for a packet that is too old for any other header."""
         return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
@@ -71,12 +72,12 @@ class ReceivedPackets:
         return self.highest - sequence >= ACK_BITS
 
     def restore(self, short: int) -> int:
-        """Return the full sequence of a received header's 16 bits."""
-        # As ``SerialNumber.unwrap``: this runs for each packet.
+        """Return the full sequence for the 16 bits of a received header."""
+        # ``SerialNumber.unwrap`` inlined, to save a call for each packet.
         return self.highest + ((short - self.highest + HALF) & MASK) - HALF
 
     def arrival(self, sequence: int) -> Arrival:
-        """Compare a sequence with those received, changing nothing."""
+        """Compare a sequence with those received; this records nothing."""
         behind = self.highest - sequence
         if behind < 0:
             return Arrival.FRESH
@@ -85,9 +86,9 @@ class ReceivedPackets:
         return Arrival.DUPLICATE if self._window >> behind & 1 else Arrival.FRESH
 
     def received(self, sequence: int, count: int = 1) -> bool:
-        """Record packets whose content was accepted; true when they leave or fill a gap.
+        """Record accepted packets; return True if they leave or fill a gap.
 
-        More than one come in a row, behind all that came before.
+        If there are several, they are consecutive and newer than all before.
         """
         ahead = sequence - self.highest
         if ahead > 0:
@@ -102,10 +103,10 @@ class ReceivedPackets:
 
 
 class AckTimer:
-    """Counts the packets received for which no ack has left, and says when one has to.
+    """Counts the received packets for which no ack has left, and decides when one is due.
 
-    An ack is owed at once after ``every`` packets and when a packet leaves or fills a gap, else
-    ``delay`` seconds after the first. None of it depends on what the application sends.
+    An ack is due at once after ``every`` packets, and when a packet leaves or fills a gap;
+    otherwise ``delay`` seconds after the first packet. What the application sends has no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_repeats", "_waiting", "due",
@@ -113,49 +114,49 @@ class AckTimer:
 
     def __init__(self, every: int, delay: float) -> None:
         self.due: float | None = None
-        # When the newest packet came, if it asks for an ack.
+        # The arrival time of the newest packet, if that is ack-eliciting.
         self.newest_at = INFINITY
-        # The packet that must not be recorded before an ack is made for those that wait, or the
-        # first of them would fall off the ack bits.
+        # Before this sequence is recorded, an ack has to be encoded, or the oldest waiting packet
+        # would fall off the ack bits.
         self.overdue_from = NEVER
         self._every = every
         self._delay = delay
         self._waiting = 0
-        # How often the ack that leaves next is repeated.
+        # How often the next ack is repeated.
         self._repeats = 0
         self._delay_sent_at = -INFINITY
 
     def owe(
         self, now: float, sequence: int, count: int = 1, *, at_once: bool, missing: int = 0
     ) -> None:
-        """A packet asks for an ack, or several do that came in a row.
+        """Make an ack due for a packet, or for several consecutive ones.
 
-        ``missing`` are the packets that the ack covers and that did not come.
+        ``missing`` is the number of missing packets that the ack covers.
         """
         self._repeats = missing // MISSING_PER_REPEAT
         self.overdue_from = min(self.overdue_from, sequence + MOST_UNACKED)
         self._waiting += count
         at = now if at_once or self._waiting >= self._every else now + self._delay
-        # An ack that is repeated may be due later than that.
+        # The repetition of an ack may be due later than this one.
         self.due = at if self.due is None else min(at, self.due)
 
     def owe_again(self, now: float) -> None:
-        """A duplicate came: the ack may have been what got lost."""
+        """Make an ack due at once: the last one may be lost, or the peer asks for one."""
         self.due = now if self.due is None else min(now, self.due)
 
     def sent(self, now: float) -> None:
-        """An ack left, as every packet carries one."""
+        """Note that an ack left; every packet carries one."""
         self.due, self.overdue_from, self._waiting = None, NEVER, 0
         if self._repeats:
             self._repeats -= 1
             self.due = now + REPEAT_AFTER
 
     def is_late(self, now: float) -> bool:
-        """True if the delay of an ack is worth a frame; once is enough for what leaves now."""
+        """True if an ack sent now is late enough to carry its delay, and none left at this time."""
         return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:
-        """The frame with the delay of an ack, if it is worth one."""
+        """Return the frame with the delay of an ack; empty if it is not worth one."""
         delay = now - self.newest_at
         if delay <= SHORTEST_DELAY or now == self._delay_sent_at:
             return ()

@@ -1,13 +1,13 @@
-"""The responder of sealed handshakes: no memory before a cookie, no channel before a name.
+"""The responder of sealed handshakes: no memory before a cookie, no channel before an identity.
 
-An endpoint owns one, for there is no connection yet when a GREET comes. What an opener wants to
-connect to is handed out when it is known who it is; the endpoint answers with the connection's
-ACCEPT or with a REFUSE, which travel inside the handshake. It is kept until the opener has used the
-keys, for until then its messages may come again.
+An endpoint owns one, because no connection exists yet when a GREET arrives. When the opener has
+proven its identity, the responder gives the opener's CONNECT to the endpoint. The endpoint answers
+with the connection's ACCEPT or with a REFUSE, which travel inside the handshake. The handshake is
+kept until the opener has used the keys, because its messages may be repeated until then.
 
-Computing a Noise message costs some 0.3 ms, and a half-open handshake memory, so both are limited.
-Those who show that they know this node's key, or share its secret, have a budget of their own: no
-number of strangers takes their time or their places.
+A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
+limited. Openers that prove to know this node's key, or its shared secret, have a budget of their
+own: no number of strangers can take their time or their places.
 """
 
 from collections import Counter, deque
@@ -113,8 +113,9 @@ RESPONDER = Machine(
 class ResponderHandshake:
     """One handshake of an opener whose address is proven.
 
-    ``greet`` is the noise of its GREET, to know it again; ``connect`` the CONNECT in it, once it is
-    known who asks; ``protection`` has the keys, once there are any.
+    ``greet`` is the Noise message of its GREET, by which a repetition is recognised. ``connect`` is
+    the CONNECT in it, after the opener has proven its identity. ``protection`` has the keys, after
+    there are any.
     """
 
     __slots__ = ("_context", "answer", "came", "confirm", "connect", "due", "greet", "handshake",
@@ -135,13 +136,13 @@ class ResponderHandshake:
         self.origin = origin
         self.token = token
         self.greet = greet
-        # Whether it has shown nothing of what only those know who were introduced.
+        # True if the opener has not proven that it was introduced.
         self.is_stranger = is_stranger
         self.handshake = handshake
         self.came = self.due = came
         self.connect = b""
-        # The CONFIRM by which it said who it is, what its RESETs will show, and what it was last
-        # told in the handshake.
+        # The CONFIRM with its identity, the proof that its RESETs will carry, and the last answer
+        # that it was sent.
         self.confirm = b""
         self.proof = b""
         self.answer: Datagrams | None = None
@@ -156,7 +157,7 @@ class ResponderHandshake:
         return remote
 
     def take(self, event: ResponderEvent) -> tuple[ResponderAction, ...]:
-        """Go where the event leads; return what to do, nothing if the state refuses it."""
+        """Take an event; return the actions of its row, none if the state refuses it."""
         row = RESPONDER.find(self.state, event)
         if row is None:
             return ()
@@ -164,7 +165,7 @@ class ResponderHandshake:
         return row.do
 
     def accept(self, accept: bytes) -> Datagrams | None:
-        """Carry a connection's ACCEPT to the opener; None if it came too late to matter.
+        """Return the datagram with a connection's ACCEPT; None if the state refuses it.
 
         From then on ``protection`` is the connection's.
         """
@@ -172,7 +173,7 @@ class ResponderHandshake:
         return self.carry(accept) if is_taken else None
 
     def carry(self, datagram: bytes) -> Datagrams:
-        """An ACCEPT or a REFUSE on its way: in a WELCOME, which is sealed if there are keys."""
+        """Return the WELCOME with an ACCEPT or a REFUSE, sealed if there are keys."""
         if self.answer is not None:
             return self.answer
         kind, opener = decode_front_untrusted(datagram)
@@ -187,24 +188,24 @@ class ResponderHandshake:
         return self.protection.seal(self.origin[0], welcome, len(welcome))
 
     def welcome(self, payload: bytes) -> Datagrams:
-        """The next message of the handshake, in a WELCOME."""
+        """Return a WELCOME with the next Noise message."""
         address, opener = self.origin
         answer = Answer(self.token, self.handshake.write(payload))
         return Datagrams.of(address, encode_answer(Kind.WELCOME, opener, answer))
 
     def make_protection(self) -> AesGcm:
-        """Make the keys that the finished handshake gives."""
+        """Make the packet protection from the keys of the finished handshake."""
         keys = self.handshake.split()
         self.protection = AesGcm(self.key, keys, self._context.counters, self.proof)
         return self.protection
 
 
 MOST_KEPT: Final = 4
-"""The longest stay of a handshake, in times of ``timeout``, however often it comes again."""
+"""The longest life of a handshake, as a multiple of ``timeout``, however often it is repeated."""
 
 
 class HalfOpenTable:
-    """At most ``limit`` of them at a time, each until it was silent for ``timeout`` seconds."""
+    """The half-open handshakes: ``limit`` at most, each until ``timeout`` seconds of silence."""
 
     def __init__(self, limit: int, timeout: float) -> None:
         self._limit = limit
@@ -216,18 +217,19 @@ class HalfOpenTable:
 
     @property
     def is_full(self) -> bool:
-        """True if one more would be too many."""
+        """True if no place is free."""
         return len(self._handshakes) >= self._limit
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
-        """The handshake of an opener."""
+        """Return the handshake of an opener, or None."""
         return self._handshakes.get(origin)
 
     def make_room(self, host: str, is_stranger: bool) -> bool:
-        """True if one more, from this host, is not too many; a stranger may have to go for it.
+        """Return True if there is room for an opener from this host; make room if necessary.
 
-        That is the newest one of the host that has most. For another stranger one goes only where
-        that host has two more than its own: an address is proven, so nobody has many.
+        If the table is full, a stranger is dropped: the newest handshake of the host with the most.
+        For another stranger that is done only if that host has at least two more than the
+        stranger's: addresses are proven, so nobody has many.
         """
         if not self.is_full:
             return True
@@ -248,13 +250,13 @@ class HalfOpenTable:
         return True
 
     def add(self, now: float, handshake: ResponderHandshake) -> None:
-        """Keep a handshake for the length of the timeout."""
+        """Add a handshake, for the length of the timeout."""
         handshake.due = now + self._timeout
         self._handshakes.pop(handshake.origin, None)
         self._handshakes[handshake.origin] = handshake
 
     def keep(self, now: float, handshake: ResponderHandshake) -> bool:
-        """Give somebody who goes on as much time again; false if it has had enough."""
+        """Restart the timeout of a handshake; return False if it has lived too long."""
         if now > handshake.came + (MOST_KEPT - 1) * self._timeout:
             return False
         handshake.due = now + self._timeout
@@ -263,18 +265,18 @@ class HalfOpenTable:
         return True
 
     def forget(self, origin: Origin) -> None:
-        """Keep nothing of somebody."""
+        """Remove a handshake."""
         self._handshakes.pop(origin, None)
 
     def forget_late(self, now: float) -> None:
-        """Keep nothing of those whose time is over."""
+        """Remove the handshakes that have timed out."""
         while (due := self.next_due()) is not None and due <= now:
-            # Who is given time goes to the end, so they are in the order of their time.
+            # A handshake whose timeout is restarted moves to the end, so that they are in order.
             handshake = self._handshakes.pop(next(iter(self._handshakes)))
             handshake.take(ResponderEvent.LATE)
 
     def next_due(self) -> float | None:
-        """The time at which the next one's time is over."""
+        """Return when the next handshake times out; None if there is none."""
         return next(iter(self._handshakes.values())).due if self._handshakes else None
 
 
@@ -282,12 +284,11 @@ FEWEST_SWEPT: Final = 64
 
 
 class HandshakeReplayFilter:
-    """The origins of GREETs that say by themselves who sends them, as long as they have a place.
+    """Remembers the origin of each IK GREET, as long as its handshake or connection lives.
 
-    Such a one can be sent again by anybody, word by word, and nothing in it tells when it was made.
-    Its first bytes, a key drawn for it alone, tell it from every other. One GREET has one place:
-    what was recorded on its way and is sent again from elsewhere gets none, as long as the
-    handshake or the connection lives.
+    Anybody can repeat such a GREET, byte by byte, and nothing in it tells when it was made. Its
+    first bytes, a key drawn for it alone, tell it from every other. Each GREET has one origin: a
+    recording of it that comes from elsewhere is rejected.
     """
 
     def __init__(self, half_open: HalfOpenTable, peers: Peers) -> None:
@@ -300,12 +301,12 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """True if a GREET has a place already, with another origin than this one."""
+        """True if a GREET is known with another origin than this one."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 
     def note(self, noise: bytes, origin: Origin) -> None:
-        """Take note of a GREET that gets a place."""
+        """Remember the origin of a GREET."""
         if len(self._places) >= self._sweep_at:
             kept = {key: place for key, place in self._places.items() if self._is_kept(place)}
             self._places, self._sweep_at = kept, max(FEWEST_SWEPT, 2 * len(kept))
@@ -319,7 +320,7 @@ MOST_SUSPECTS: Final = 256
 
 
 class Suspects:
-    """Hosts from which something came that was made up, for ``timeout`` seconds; 256 at most."""
+    """Hosts that sent an invalid GREET within the last ``timeout`` seconds; 256 at most."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -330,7 +331,7 @@ class Suspects:
         return self._until.get(host, now) > now
 
     def note(self, now: float, host: str) -> None:
-        """Take note of one; the one that was noted longest ago may go for it."""
+        """Add a host; the oldest one is dropped for it if there are too many."""
         self._until.pop(host, None)
         if len(self._until) >= MOST_SUSPECTS:
             del self._until[next(iter(self._until))]
@@ -338,16 +339,16 @@ class Suspects:
 
 
 class HandshakeProgress(NamedTuple):
-    """The opener of one of our connections is still at it."""
+    """A sign that the opener of the connection with this id goes on with the handshake."""
 
     connection_id: int
 
 
 class Responder:
-    """Handshakes that others began, from their first GREET to the first thing that they seal.
+    """Handshakes that peers began, from their first GREET to the first datagram that they seal.
 
     Inputs return a handshake whose ``connect`` is for the endpoint, or ``HandshakeProgress``.
-    Datagrams to be sent go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
+    Datagrams to send go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
     """
 
     def __init__(
@@ -372,15 +373,15 @@ class Responder:
         return len(self._half_open)
 
     def poll_timeout(self) -> float | None:
-        """The time at which the next handshake's time is over."""
+        """Return when the next handshake times out; None if there is none."""
         return self._half_open.next_due()
 
     def handle_timeout(self, now: float) -> None:
-        """Forget those that took too long."""
+        """Remove the handshakes that have timed out."""
         self._half_open.forget_late(now)
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
-        """The handshake from there, as long as something of it is needed."""
+        """Return the handshake with this origin, or None."""
         return self._half_open.find(origin)
 
     # From the network
@@ -388,9 +389,9 @@ class Responder:
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Take a GREET: give it a cookie, or take in who brings one."""
+        """Handle a GREET: answer it with a cookie, or begin a handshake if it has one."""
         greet = decode_greet_untrusted(datagram)
-        # It covers the noise, too: what was altered on its way is found out before it costs much.
+        # The cookie covers the noise, too, so that an altered GREET costs little.
         what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
         if not self._cookies.is_good(now, greet.cookie, *what):
             self._counters.cookies_sent += 1
@@ -403,7 +404,7 @@ class Responder:
         if handshake is not None and handshake.greet == greet.noise:
             return self._step(now, handshake, ResponderEvent.GREETED_AGAIN)
         if handshake is not None and handshake.state is not ResponderState.ASKED:
-            # Nobody says anything else in its own name: this is somebody else in its place.
+            # No opener sends two GREETs from one origin: this is somebody else's.
             self._counters.denied += 1
             return None
         if self._replays.has_place(greet.noise, origin):
@@ -418,7 +419,7 @@ class Responder:
     def handle_confirm_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Take a CONFIRM: now the opener has a name."""
+        """Handle a CONFIRM, which proves the identity of the opener."""
         confirm = decode_confirm_untrusted(datagram)
         handshake = self._half_open.find((address, confirm.opener))
         if handshake is None or handshake.token != confirm.token:
@@ -432,12 +433,12 @@ class Responder:
             handshake.answer, handshake.confirm = None, confirm.noise
         if confirm.noise == handshake.confirm:
             return self._step(now, handshake, ResponderEvent.CONFIRMED)
-        # Short enough, it would draw an answer that is longer.
+        # A short CONFIRM that is not the known one must not draw a longer answer.
         self._counters.forged += 1
         return None
 
     def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
-        """Take it that the opener there has used the keys, too."""
+        """Handle that the opener has used the keys as well."""
         handshake = self._half_open.find(origin)
         if handshake is not None and handshake.protection is protection:
             self._step(now, handshake, ResponderEvent.KEYS_USED)
@@ -445,7 +446,7 @@ class Responder:
     # From the endpoint
 
     def refuse(self, handshake: ResponderHandshake, refuse: bytes) -> None:
-        """Carry a REFUSE to the opener, and end its handshake."""
+        """Send a REFUSE to the opener, and end its handshake."""
         if handshake.take(ResponderEvent.REFUSED):
             self._outgoing.append(handshake.carry(refuse))
             self._half_open.forget(handshake.origin)
@@ -455,12 +456,12 @@ class Responder:
     def _step(
         self, now: float, handshake: ResponderHandshake, event: ResponderEvent
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Take an event; return what the endpoint is to do."""
+        """Take an event; return what the endpoint has to handle."""
         output: ResponderHandshake | HandshakeProgress | None = None
         for action in handshake.take(event):
             match action:
                 case ResponderAction.KEEP:
-                    # It would not ask if it had heard the answer: its silence counts from now on.
+                    # The opener repeats because it lacks the answer: restart its timeout.
                     is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
                     if is_kept and keys is not None and keys.own:
                         output = HandshakeProgress(keys.own)
@@ -474,7 +475,7 @@ class Responder:
         return output
 
     def _present(self, now: float, handshake: ResponderHandshake) -> ResponderHandshake | None:
-        """Let those in that the authenticator knows; the endpoint answers them."""
+        """Return the handshake if the authenticator accepts its opener, else None."""
         connect = decode_connect_untrusted(handshake.connect)
         verdict = self._context.authenticator.judge(handshake.key, connect.offer.peer_id)
         if not is_free(self._peers, handshake.key, handshake.origin):
@@ -486,19 +487,19 @@ class Responder:
             refuse = Refuse(handshake.token, Refusal.DENIED)
             self.refuse(handshake, encode_refuse(handshake.origin[1], refuse))
         else:
-            # Introductions travel by way of the servers, and may come a moment after this.
+            # The introduction comes from the servers, and may arrive a moment after this.
             self._counters.strangers += 1
             self._half_open.forget(handshake.origin)
         return None
 
-    # Taking somebody in
+    # Limits, and new handshakes
 
     def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """True if a GREET shows nothing of what only those know who were introduced.
+        """True if a GREET does not prove that its opener was introduced.
 
-        Who knows this side's key, or has the secret, was; unless such a GREET from the same host
-        was found to be made up of late. Each kind has a budget of its own, so that strangers take
-        neither the time nor the places of members.
+        Knowledge of this side's key or of the shared secret proves it, unless an invalid GREET came
+        from the same host recently. Strangers have a budget of their own, so that they take neither
+        the time nor the places of members.
         """
         pattern = PATTERNS.get(greet.pattern)
         is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
@@ -507,18 +508,18 @@ class Responder:
     def _has_room(self, now: float, origin: Origin, *, is_stranger: bool) -> bool:
         there = self._peers.get(origin)
         if there is not None and there.is_used:
-            # An old GREET that somebody sends again must not shake a channel.
+            # A recorded GREET must not disturb an open channel.
             return False
         if not self._has_time(now, is_stranger=is_stranger):
             return False
         if not self._half_open.is_full or self._half_open.find(origin) is not None:
             return True
-        # Somebody goes without an answer: this one, or a stranger for it.
+        # Either this opener is refused, or a stranger is dropped for it.
         self._counters.handshakes_over_limit += 1
         return self._half_open.make_room(origin[0][0], is_stranger)
 
     def _has_time(self, now: float, *, is_stranger: bool) -> bool:
-        """True if one more message may be computed, be it true or not."""
+        """True if the rate limit allows to compute one more Noise message."""
         if self._rates[is_stranger].take(now):
             return True
         self._counters.handshakes_over_rate += 1
@@ -542,7 +543,7 @@ class Responder:
         try:
             payload = self._read(noise, greet.noise)
         except RemoteError:
-            # Meant for another key, or made with another secret, or garbage.
+            # The GREET is for another key or made with another secret, or it is garbage.
             self._suspects.note(now, origin[0][0])
             self._hint(origin, greet, Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER)
             return None
@@ -560,14 +561,14 @@ class Responder:
         return None
 
     def _identify(self, handshake: ResponderHandshake, payload: bytes) -> None:
-        """Take note of what an opener wants; what contradicts its GREET is refused."""
+        """Read the opener's CONNECT; refuse one that contradicts its GREET."""
         try:
             handshake.proof, handshake.connect = read_payload_untrusted(payload)
             kind, _ = decode_front_untrusted(handshake.connect)
             connect = decode_connect_untrusted(handshake.connect)
             says = kind, connect.offer.connection_id, connect.token
             if says != (Kind.CONNECT, handshake.origin[1], handshake.token):
-                # The endpoint would take it for something that came from somebody else.
+                # The endpoint would take it for the CONNECT of another opener.
                 raise RemoteError("no CONNECT, or that of somebody else")
         except RemoteError:
             self._half_open.forget(handshake.origin)

@@ -1,4 +1,4 @@
-"""The security of a node: its identity, the peers that it lets in, and limits for strangers."""
+"""The security of a node: its identity, the peers that it admits, and limits for strangers."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -13,24 +13,28 @@ from sphtp.errors import LocalError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeLimits:
-    """The limits of what strangers may ask of a node; times in seconds.
+    """Limits of the work that strangers can cause in a node; times in seconds.
 
     Raises ``SettingsError``, naming the setting, when one is out of range.
     """
 
     handshakes_per_second: float = 500.0
-    """Messages of others' handshakes that are computed, each some 0.3 ms; others come again.
+    """Noise messages of peers that are computed per second, each some 0.3 ms; others are ignored,
+    and their senders repeat them.
 
-    Those who know this node's key or its secret, and strangers, have this much each."""
+    Peers that know this node's key or its secret have this budget, and strangers another of the
+    same size.
+    """
     half_open: int = 256
-    """Handshakes of others under way at a time; for one who was introduced a stranger goes."""
+    """Handshakes of peers under way at a time. An introduced peer displaces a stranger."""
     handshake_timeout: float = 5.0
-    """After how much silence one of them is forgotten; after four times that in any case."""
+    """Seconds of silence after which a handshake is forgotten; it lives four times as long at most.
+    """
     resets_per_second: float = 100.0
-    """Peers told that their channel is not known here; a quarter of them at one address, and half
-    at one host."""
+    """Stateless resets sent per second; at most a quarter of them to one address, and half to one
+    host."""
     cookie_lifetime: float = 30.0
-    """The seconds for which an address counts as proven, at least."""
+    """The least number of seconds for which an address counts as proven."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -51,15 +55,14 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(slots=True)
 class HandshakeCounters:
-    """Datagrams and handshakes of a sealed node; none of those dropped has changed anything.
+    """Datagrams and handshakes of a sealed node. Those dropped have changed nothing.
 
-    ``in_the_clear`` were not sealed; ``forged`` were sealed by nobody who has the key, or altered
-    on their way; ``replayed`` had come before, or come from elsewhere. ``handshakes`` were begun by
-    others and are counted after their cookie; ``handshakes_over_rate`` and
-    ``handshakes_over_limit`` are those not answered because of ``handshakes_per_second`` and
-    ``half_open``. ``strangers`` claimed an id that nobody introduced yet, ``denied`` were told that
-    they are not wanted. A reset says that a peer has forgotten a channel; a path is what has
-    changed when a peer's address has.
+    ``in_the_clear`` were not sealed. ``forged`` were not sealed with the key, or were altered.
+    ``replayed`` had arrived before, or came from a wrong address. ``handshakes`` counts those that
+    peers began, after their cookie. ``handshakes_over_rate`` and ``handshakes_over_limit`` were
+    ignored because of ``handshakes_per_second`` and ``half_open``. ``strangers`` claimed an id that
+    nobody has introduced yet, and ``denied`` were refused. A reset tells that a peer has forgotten
+    a channel. A path changes when the address of a peer does.
     """
 
     in_the_clear: int = 0
@@ -80,7 +83,7 @@ class HandshakeCounters:
 
 
 class Verdict(Enum):
-    """The decision about a peer that has proven an identity and claims an id in the cluster."""
+    """The decision about a peer that has proven a key and claims an id in the cluster."""
 
     ACCEPT = "is who it says"
     REJECT = "is not, or is not wanted"
@@ -97,40 +100,40 @@ class AllowKeys:
         self._keys = keys
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """None: nobody is introduced here."""
+        """Return None: no peer is introduced without a cluster."""
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept a key in the set. An id means nothing where there is no cluster."""
+        """Accept a key in the set. Ids mean nothing without a cluster."""
         is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
-class HasKey(Protocol):
-    """A peer that was introduced, with the key that was told; empty when none was."""
+class IntroducedPeer(Protocol):
+    """A peer that the servers have introduced, with its key; empty if they gave none."""
 
     @property
     def key(self) -> bytes:
-        """A public key, 32 bytes."""
+        """The public key, 32 bytes."""
         ...
 
 
 class RosterAuthenticator:
-    """Accepts the peers that the servers have introduced, under the keys that they told.
+    """Accepts the peers that the servers have introduced, with the keys that the servers gave.
 
-    ``peers`` are those by id, as they are at the moment: the mapping is kept, not copied.
+    ``peers`` maps ids to present peers: the mapping is kept, not copied.
     """
 
-    def __init__(self, peers: Mapping[int, HasKey]) -> None:
+    def __init__(self, peers: Mapping[int, IntroducedPeer]) -> None:
         self._peers = peers
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """The key that the servers told of the peer with this id; None if they told none."""
+        """Return the key that the servers gave for a peer id; None if they gave none."""
         peer = self._peers.get(peer_id)
         return peer.key or None if peer is not None else None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept the peer whose key goes with its id, and nobody without an id."""
+        """Accept a peer whose key matches its id; reject a peer without an id."""
         peer = self._peers.get(peer_id)
         if peer is not None:
             return Verdict.ACCEPT if peer.key == key else Verdict.REJECT
@@ -142,9 +145,9 @@ PeerAuthenticator = AllowKeys | RosterAuthenticator
 
 @dataclass(frozen=True, slots=True)
 class PeerPin:
-    """The key that a dialled peer must have, 32 bytes; any will do when it is None.
+    """The key that a dialled peer must have, 32 bytes; None accepts any key.
 
-    Raises ``SettingsError`` for a ``key`` that is none.
+    Raises ``SettingsError`` for an invalid ``key``.
     """
 
     key: bytes | None = None
@@ -160,7 +163,7 @@ class PeerPin:
             raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
-        """True if the peer that answered is the one expected."""
+        """True if the key of the peer that answered is acceptable."""
         return self.key is None or key == self.key
 
 
@@ -172,17 +175,19 @@ class Security:
     """
 
     identity: Identity | None = None
-    """Its key pair, by which its peers know it; drawn anew by default."""
+    """The node's key pair, by which peers identify it; a new one by default."""
     allow: AbstractSet[bytes] | None = None
-    """The public keys of the peers with which it opens channels; all by default.
+    """The public keys of the peers with which the node opens channels; None for all.
 
-    The set is kept, not copied: what a program adds or removes counts for the next handshake."""
+    The set is kept, not copied: a change counts from the next handshake on.
+    """
     psk: bytes | None = field(default=None, repr=False)
-    """A secret of 32 bytes that both sides need; nobody else gets further than a cookie."""
+    """A secret of 32 bytes that both sides need; a peer without it gets no further than a cookie.
+    """
     limits: HandshakeLimits = field(default_factory=HandshakeLimits)
-    """The limits of what strangers may ask of it."""
+    """Limits of the work that strangers can cause."""
     roster: RosterAuthenticator | None = None
-    """The members of its cluster, which take the place of ``allow``."""
+    """The members of the node's cluster; they replace ``allow``."""
 
     def __post_init__(self) -> None:
         if self.psk is not None and len(self.psk) != KEY_SIZE:
@@ -192,9 +197,9 @@ class Security:
 
     @property
     def authenticator(self) -> PeerAuthenticator:
-        """The decision about keys and ids: by the members of the cluster, or by ``allow``."""
+        """The authenticator: the members of the cluster if there is one, else ``allow``."""
         return self.roster or AllowKeys(self.allow)
 
 
 SEALED: Final = Security()
-"""The security that a node has by default: sealed, with a new identity, open to everybody."""
+"""The default security of a node: sealed, with a new identity, open to every peer."""

@@ -1,14 +1,14 @@
-"""The send side of a lane: messages wait here, in order, until packets that hold them are acked.
+"""The send side of a lane: messages wait here, in order, until the packets with them are acked.
 
-What waits to leave is a line of ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage``. A
-packet takes ``SentFrame`` from its head, or n packets a ``FragmentRun``; what left stays known, in
-order of departure, until its packets are acked. To retransmit is to send content again, not
-packets (RFC 9000, section 13.3): what is lost, or repeated by a probe, waits apart for its
-retransmission, in a heap with the oldest on top, and goes before what never left. Messages that are
-sent once wait beside all that, only until they leave.
+Unsent messages are ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage`` objects. A
+packet takes a ``SentFrame`` from the first of them, or n packets take a ``FragmentRun``. These
+records are kept in order of departure until their packets are acked. To retransmit means to send
+the content again, not the packet (RFC 9000, section 13.3). Frames that were lost, or that a probe
+repeats, wait in a heap with the oldest on top, and leave before any unsent message. Unreliable
+messages wait in a queue of their own until they leave.
 
-Where the path turns out to take smaller packets only, what does not fit them any more is cut anew,
-be it waiting or on its way.
+When the path turns out to take only smaller packets, every frame or message that no longer fits is
+cut anew, whether it waits or is in flight.
 """
 
 from bisect import bisect_right
@@ -40,33 +40,34 @@ from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
 
 MOST: Final = 16_384
-"""Messages between the oldest unacked and the newest one: a quarter of what 16 bits tell apart."""
+"""The most messages between the oldest unacked and the newest one: a quarter of the 16-bit span."""
 
 LONGEST_RUN: Final = 4096
-"""Messages in a run that grows one by one, after which a new one starts: to let go of the old."""
+"""The most messages in a run that grows one by one. A run is freed as a whole, so that a longer one
+would keep too many payloads."""
 
 ANY_NUMBER: Final = 1 << 62
-"""For a buffer that was found to have room."""
+"""The limits of a buffer that was already found to have room."""
 
 
 class MessageRun:
     """n >= 1 whole messages that wait to be sent, in order.
 
-    One of which something is asked, by its ticket, is alone in its run.
+    A message with a deadline or copies is alone in its run.
     """
 
     __slots__ = ("_cost", "_costs", "_payloads", "_taken", "_tickets", "is_alone", "is_empty",
                  "is_withdrawn")  # fmt: skip
 
     is_begun = False
-    """Whether the message next to leave has been paid for."""
+    """True if the message next to leave is already counted against the credit."""
 
     def __init__(
         self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
     ) -> None:
         self._payloads = payloads
-        # What the first n messages cost in a frame, so that how many fit is found by bisection;
-        # and what each costs, where they are of one size, which is mostly so.
+        # The cost of the first n messages in a frame, to find by bisection how many fit;
+        # and the cost of each if all have one size, which is the usual case.
         cost = sizes[0] + LENGTH_OVERHEAD
         number = len(sizes)
         if number == 1 or sizes.count(sizes[0]) == number:
@@ -76,28 +77,28 @@ class MessageRun:
             self._cost = 0
             self._costs = list(accumulate(map(LENGTH_OVERHEAD.__add__, sizes), initial=0))
         self._taken = 0
-        # Whether every message has been taken.
+        # True if every message has been taken.
         self.is_empty = False
-        # By place, for those that somebody follows.
+        # The tickets by place in the run.
         self._tickets: dict[int, Ticket] = {} if ticket is None else {0: ticket}
         self.is_alone = ticket is not None and ticket.is_special
-        # Whether nobody wants it any more.
+        # True if the run was given up before it left.
         self.is_withdrawn = False
 
     @property
     def takes_more(self) -> bool:
-        """Whether further messages may be added."""
+        """True if further messages may be added."""
         return not self.is_alone and len(self._payloads) < LONGEST_RUN
 
     @property
     def left(self) -> int:
-        """Bytes of messages that have not been taken."""
+        """Bytes of the messages that have not been taken."""
         number = len(self._payloads) - self._taken
         return self._costs[-1] - self._costs[self._taken] - LENGTH_OVERHEAD * number
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """Those to be told of messages in it."""
+        """The tickets of its messages."""
         return tuple(self._tickets.values())
 
     def append(self, payload: bytes, size: int, ticket: Ticket | None) -> None:
@@ -111,7 +112,7 @@ class MessageRun:
         self._costs.append(self._costs[-1] + cost)
 
     def extend(self, payloads: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Add messages at the end that nobody follows."""
+        """Add messages without tickets at the end."""
         cost, last, number = sizes[0] + LENGTH_OVERHEAD, self._costs[-1], len(sizes)
         self._payloads.extend(payloads)
         if cost == self._cost and sizes.count(sizes[0]) == number:
@@ -123,12 +124,12 @@ class MessageRun:
         self._costs.extend(costs)
 
     def withdraw(self) -> None:
-        """Let go of the messages: they are not to leave."""
+        """Drop the payloads: these messages will not be sent."""
         self.is_withdrawn = True
         self._payloads = [b""] * len(self._payloads)
 
     def take(self, lane: int, first_id: int, room: int, limit: int) -> SentFrame | None:
-        """Take as many messages as fit, at most ``limit``; None when not even one does."""
+        """Take as many messages as fit, at most ``limit``; return None if none fits."""
         costs, taken = self._costs, self._taken
         start = costs[taken]
         end = bisect_right(costs, start + room - MESSAGES_OVERHEAD, taken) - 1
@@ -158,9 +159,9 @@ class MessageRun:
         )
 
     def per_packet(self, room: int) -> tuple[int, int, int]:
-        """How many messages fill a packet, their bytes, and how many packets they can fill so.
+        """Return the messages per full packet, their bytes, and the number of packets they fill.
 
-        Nothing where messages differ in size, or have none.
+        All three are 0 if the messages differ in size or are empty.
         """
         if self._cost <= LENGTH_OVERHEAD:
             return 0, 0, 0
@@ -171,7 +172,7 @@ class MessageRun:
         return number, size, (len(self._payloads) - self._taken) // number
 
     def cut_anew(self, whole: int) -> "Iterator[MessageRun | FragmentedMessage]":
-        """Yield what is left, with messages over ``whole`` bytes as such for fragments."""
+        """Yield the messages that are left; those over ``whole`` bytes as fragmented messages."""
         run: MessageRun | None = None
         for at in range(self._taken, len(self._payloads)):
             payload, ticket = self._payloads[at], self._tickets.get(at)
@@ -189,12 +190,12 @@ class MessageRun:
 
 
 class SendLane:
-    """A lane of messages to send: those that are sent once, and reliable ones until they are acked.
+    """The messages of a lane: unreliable ones until they leave, reliable ones until they are acked.
 
-    Of the reliable ones these are the messages between the oldest unacked id and the next to be
-    given. An id is given when a message first leaves: one that is given up before uses up none,
-    and leaves no trace. One that is given up later has an id for which the receiver waits, so that
-    word of it goes, as reliably as the message would have; but it takes no more room here.
+    The reliable ones have the ids from the oldest unacked one up to the next to be given. A message
+    gets its id when it first leaves, so that one that expires before uses up no id. For a message
+    that expires later the receiver waits, so that a SKIP frame is sent as reliably as the message
+    would have been; it takes no more room here.
     """
 
     __slots__ = (
@@ -211,8 +212,8 @@ class SendLane:
         "_withdrawn",
         "held",
         "options",
-        "retransmit",
         "served",
+        "to_retransmit",
         "unreliable",
         "unsent",
     )
@@ -221,76 +222,76 @@ class SendLane:
         self, number: int, options: Lane, first_id: int, window: int = MOST, unreliable: int = MOST
     ) -> None:
         self.options = options
-        # Those that are sent once, and how many of them may wait.
+        # Unreliable messages, with a limit on how many may wait.
         self.unreliable = UnreliableQueue(unreliable)
-        # Bytes of reliable messages that are not acked.
+        # Bytes of the reliable messages that are not acked.
         self.held = 0
-        # Bytes sent, by weight: of equal priority, the lane that had least comes next.
+        # Bytes sent, divided by weight: of equal priority, the lane with the least is next.
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
-        # Ids that the receiver tells apart, counted from the oldest that it lacks.
+        # The number of ids that the receiver can tell apart, from the oldest one that it lacks.
         self._window = min(window, MOST)
         self._oldest_unacked = first_id
         self._next_id = first_id
         self._unsent_id = first_id
-        # What never left, in order; what is to leave again, in a heap.
+        # Unsent messages, in order; and a heap of the frames to retransmit.
         self.unsent: deque[MessageRun | FragmentedMessage] = deque()
-        self.retransmit: list[SentFrame] = []
+        self.to_retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
-        # Where those with a deadline are, so that giving one up does not look at the others; and
-        # the ids of those that have one, in order, until the oldest unacked id has passed them.
+        # The parts of each message with a deadline, so that giving one up does not search the
+        # others; and the ids of those that have left, in order, until they are all acked.
         self._perishable: dict[
             Ticket, list[MessageRun | FragmentedMessage | SentFrame | FragmentRun]
         ] = {}
         self._perishable_ids: deque[tuple[int, Ticket]] = deque()
-        # How many of those ids were given up; how many messages behind the first in line were.
+        # The number of those ids that were given up, and of withdrawn messages in ``unsent``.
         self._given_up = 0
         self._withdrawn = 0
-        # Bytes by which reliable messages are ahead of those sent once, since both waited.
+        # Bytes by which reliable messages are ahead of unreliable ones, since both waited.
         self._lead = 0
 
     @property
     def waiting(self) -> int:
-        """Messages not yet acked; those behind a message still unacked count too.
+        """The number of messages not yet acked, including those behind an unacked one.
 
-        Those that were given up do not.
+        Messages that were given up do not count.
         """
         return self._next_id - self._oldest_unacked - self._given_up
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits to be sent or acked, nor word of what was given up."""
+        """True if nothing waits to be sent or acked."""
         return self._next_id == self._oldest_unacked and not self.unreliable.waiting
 
     @property
     def wants_to_send(self) -> bool:
-        """True if ``fill`` may have something to give."""
-        return bool(self.unsent or self.retransmit or self.unreliable.waiting)
+        """True if ``fill`` may have something to add."""
+        return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
-        """True if ``fill`` has something to give, room for it or not."""
+        """True if ``fill`` would add something to an empty packet."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
-        if self.retransmit or not self.unsent:
-            return bool(self.retransmit)
+        if self.to_retransmit or not self.unsent:
+            return bool(self.to_retransmit)
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
-        """True if what is first in line takes more than a packet with ``room``."""
+        """True if the first unsent message takes more than a packet with ``room``."""
         return bool(self.unsent) and self.unsent[0].left > room
 
     @property
     def spread(self) -> int:
-        """Frames from the oldest unacked one to the newest that left."""
+        """The number of frames from the oldest unacked one to the newest that left."""
         return len(self._unacked)
 
     # Queueing
 
     def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
-        """The messages, given by sizes, that a buffer for ``messages`` and ``size`` bytes takes.
+        """Return how many messages of these sizes fit a buffer of ``messages`` and ``size`` bytes.
 
-        A message larger than the buffer goes when it is alone.
+        A message larger than the whole buffer fits when the buffer is empty.
         """
         free = max(0, messages - self.waiting)
         if self.held + sum(sizes) <= size:
@@ -308,9 +309,10 @@ class SendLane:
         most: int,
         ticket: Ticket | None = None,
     ) -> int:
-        """Queue a message, if a buffer for so many ``messages`` and ``most`` bytes takes it.
+        """Queue a message, if a buffer of ``messages`` messages and ``most`` bytes has room for it.
 
-        Return how many were queued. It is cut into fragments when it does not fit ``room`` whole.
+        Return how many were queued, 0 or 1. The message is cut into fragments if it does not fit
+        ``room`` whole.
         """
         held = self.held
         if self._next_id - self._oldest_unacked - self._given_up >= messages or (
@@ -339,7 +341,7 @@ class SendLane:
         return 1
 
     def push_many(self, payloads: Sequence[bytes], sizes: Sequence[int], room: int) -> None:
-        """Queue messages that nobody follows; the same as one by one, but faster."""
+        """Queue messages without tickets. This equals many calls of ``push``, but is faster."""
         if len(sizes) == 1 or max(sizes) > room - WHOLE_OVERHEAD:
             for payload, size in zip(payloads, sizes, strict=True):
                 self.push(payload, size, room, ANY_NUMBER, ANY_NUMBER)
@@ -355,12 +357,12 @@ class SendLane:
     # Packets
 
     def fill(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
-        """Add what fits into a packet's room; return the room that is left.
+        """Add the frames that fit into a packet's room; return the room that is left.
 
-        Where reliable messages and those sent once both wait, they share the lane byte by byte,
-        counted from when they began to: the kind that had less goes first, and the other takes
-        what is left. So neither holds the other up for longer than a packet, and what comes now
-        and then goes before what fills the line.
+        If reliable and unreliable messages both wait, they share the lane byte by byte, counted
+        from when both began to wait. The kind that had fewer bytes goes first, and the other takes
+        the rest. So neither delays the other by more than a packet, and an occasional message
+        overtakes bulk.
         """
         before = room
         if not self.unreliable.waiting:
@@ -384,12 +386,12 @@ class SendLane:
         return room
 
     def take_batch(self, room: int, packets: int, credit: SendCredit) -> Contents | None:
-        """Take what fills several packets alike, up to ``packets``; None where ``fill`` is due.
+        """Take the content of several equal packets; None if ``fill`` is to be used.
 
-        Those are the fragments of one message, or messages of one size; nothing else may wait to
-        go before them.
+        There are at most ``packets`` of them. They hold the fragments of one message, or messages
+        of one size. Nothing else may wait that goes first.
         """
-        if not self.unsent or self.retransmit or self.unreliable.waiting:
+        if not self.unsent or self.to_retransmit or self.unreliable.waiting:
             return None
         self._lead = 0
         source = self.unsent[0]
@@ -435,13 +437,13 @@ class SendLane:
         return run
 
     def _fill_reliable(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
-        """Add lost frames first, the oldest before all, then what never left."""
-        if self.retransmit:
-            room = self._fill_again(room, frames)
+        """Add frames to retransmit, the oldest first, then unsent messages."""
+        if self.to_retransmit:
+            room = self._retransmit_into(room, frames)
         unsent = self.unsent
-        while unsent and not self.retransmit:
+        while unsent and not self.to_retransmit:
             source = unsent[0]
-            # What never left before is paid for with credit; what is begun was paid for.
+            # A message uses up credit when it begins to leave.
             begins = not source.is_begun
             allowed = self._allowed(credit) if begins else 1
             taken = source.take(self._byte, self._unsent_id, room, allowed) if allowed > 0 else None
@@ -463,11 +465,11 @@ class SendLane:
             room -= taken.cost
         return room
 
-    def _fill_again(self, room: int, frames: list[SentFrame]) -> int:
-        resend = self.retransmit
-        # A late ack may have settled what was given up.
-        while resend and (resend[0].acked or resend[0].cost <= room):
-            frame = heappop(resend)
+    def _retransmit_into(self, room: int, frames: list[SentFrame]) -> int:
+        waiting = self.to_retransmit
+        # A late ack may have settled a frame that was taken for lost.
+        while waiting and (waiting[0].acked or waiting[0].cost <= room):
+            frame = heappop(waiting)
             if not frame.acked:
                 frame.queued = False
                 frames.append(frame)
@@ -475,10 +477,10 @@ class SendLane:
         return room
 
     def _allowed(self, credit: SendCredit) -> int:
-        """The number of messages that may leave and have not begun to."""
+        """Return how many further messages may begin to leave."""
         return min(credit.left, self._oldest_unacked + self._window - self._unsent_id)
 
-    # What became of them
+    # Acks and losses
 
     def acked(self, frame: SentFrame) -> None:
         """Forget a frame whose packet was acked."""
@@ -503,18 +505,18 @@ class SendLane:
             if self._perishable.pop(ids.popleft()[1], None) is None:
                 self._given_up -= 1
 
-    def again(self, frame: SentFrame) -> None:
-        """Put a frame in line again, once."""
+    def retransmit(self, frame: SentFrame) -> None:
+        """Queue a frame for retransmission, unless it is queued already."""
         if not frame.queued:
             frame.queued = True
-            heappush(self.retransmit, frame)
+            heappush(self.to_retransmit, frame)
 
     # Expiry
 
     def give_up(self, ticket: Ticket) -> None:
-        """Send no more of a message, but word that nothing comes under its id if it has one.
+        """Give up a message. If it has an id, send a SKIP in its place.
 
-        The cost is that of the message, however many wait.
+        The cost depends on the size of the message, not on the number of messages that wait.
         """
         if self.unreliable.give_up(ticket):
             return
@@ -538,25 +540,25 @@ class SendLane:
         self._given_up += 1
 
     def _skip(self, frame: SentFrame) -> None:
-        """Let go of what a frame carries, and send it again as word of that."""
+        """Drop the content of a frame, and retransmit it as a SKIP."""
         if not frame.acked:
             frame.skip()
             self.held -= frame.size
             frame.size = 0
-            self.again(frame)
+            self.retransmit(frame)
 
     def _cut_off(self, message: FragmentedMessage) -> None:
-        """Let go of the rest of the message next in line, of which a part has left."""
+        """Drop the rest of the first unsent message, of which a part has left."""
         self.held -= message.left
         frame = message.cut_off(self._byte, self._unsent_id)
         self.unsent.popleft()
         self._clear_front()
         self._unsent_id += 1
         self._unacked.append(frame)
-        self.again(frame)
+        self.retransmit(frame)
 
     def _withdraw(self, message: MessageRun | FragmentedMessage) -> None:
-        """Let go of a message of which nothing has left."""
+        """Drop a message of which nothing has left."""
         self.held -= message.left
         self._next_id -= 1
         self._withdrawn += 1
@@ -567,13 +569,13 @@ class SendLane:
             self._withdrawn = 0
 
     def _clear_front(self) -> None:
-        """Let what is next in line be something that leaves."""
+        """Drop withdrawn messages from the front of ``unsent``."""
         while self.unsent and self.unsent[0].is_withdrawn:
             self.unsent.popleft()
             self._withdrawn -= 1
 
     def _note_place(self, part: SentFrame | FragmentRun, *, begins: bool) -> None:
-        """Note where a message with a deadline is that has just left, or gone on."""
+        """Note that a part of a message with a deadline has left."""
         for ticket in part.tickets:
             if (places := self._perishable.get(ticket)) is not None:
                 places.append(part)
@@ -583,18 +585,18 @@ class SendLane:
     # Smaller packets
 
     def cut_anew(self, room: int) -> None:
-        """Cut what is too large for packets that have become smaller.
+        """Cut frames and messages to fit packets that have become smaller.
 
-        Packets on their way still name the frames that were; those count as settled.
+        Packets in flight still refer to the old frames, which count as settled.
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in cut_frame(frame, room)]
-        self.retransmit = [frame for frame in self.retransmit if not frame.acked]
+        self.to_retransmit = [frame for frame in self.to_retransmit if not frame.acked]
         for frame in unacked:
             if frame not in known:
                 frame.queued = True
-                self.retransmit.append(frame)
-        heapify(self.retransmit)
+                self.to_retransmit.append(frame)
+        heapify(self.to_retransmit)
         self._unacked = deque(unacked)
         whole = room - WHOLE_OVERHEAD
         kept = [source for source in self.unsent if not source.is_withdrawn]
@@ -603,13 +605,13 @@ class SendLane:
             if isinstance(source, MessageRun):
                 self.unsent.extend(source.cut_anew(whole))
             else:
-                # It is cut for each packet when that leaves.
+                # A fragmented message is cut when each packet leaves.
                 self.unsent.append(source)
         self._withdrawn = 0
         self._find_perishable()
 
     def _unacked_frames(self) -> Iterator[SentFrame]:
-        """The messages that are on their way; runs by their frames."""
+        """Yield the frames in flight; runs of fragments as single frames."""
         for part in self._unacked:
             if isinstance(part, SentFrame):
                 yield part
@@ -618,7 +620,7 @@ class SendLane:
                 yield from part.frames()
 
     def _find_perishable(self) -> None:
-        """Look for the messages with a deadline where they are by now."""
+        """Find the parts of the messages with a deadline anew."""
         self._perishable = {ticket: [] for ticket in self._perishable}
         for part in (*self.unsent, *self._unacked):
             for ticket in part.tickets:

@@ -1,12 +1,13 @@
-"""The send queue of a channel: its lanes, what may leave next, and what goes redundantly.
+"""The send queue of a channel: its lanes, the scheduler over them, and redundant copies.
 
-It is the packet scheduler: what a packet carries is decided when it may leave, in ``take``. Lanes
-order everything that is in them. Of lanes that have something to send, those of the highest
-priority go first; those of equal priority share by weight, by start-time fair queueing (Goyal, Vin
-and Cheng 1996): each lane has a tag, the bytes that it was served by its weight, the lowest goes
-first, and the tag of who goes first is the virtual time of its priority. A lane that joins in has
-the virtual time as its tag at least, so that who was silent, or held up, has saved nothing up. Each
-priority has a time of its own, which stands still while a higher one has the line to itself.
+The packet scheduler decides late: ``take`` chooses the content of a packet when that may leave.
+Each lane keeps its own order. Among the lanes with something to send, those of the highest priority
+go first. Lanes of equal priority share by weight, by start-time fair queueing (Goyal, Vin and Cheng
+1996). Each lane has a tag, its bytes served divided by its weight, and the lowest tag goes first.
+The tag of the lane that goes first is the virtual time of its priority. A lane that becomes active
+starts with at least the virtual time as its tag, so that it saves nothing up while it is idle or
+blocked. Each priority has a virtual time of its own, which stands still while higher priorities use
+all of the bandwidth.
 """
 
 from collections import deque
@@ -25,28 +26,28 @@ from sphtp.errors import LocalError, MessageTooLargeError
 
 
 class Redundancy:
-    """Frames that go again before anybody knows whether they are lost.
+    """Frames that are repeated before they can be known to be lost.
 
-    Each that asked for copies gets one with every packet that carries something new: in that packet
-    if there is room, else in one right behind it.
+    A frame with copies is repeated with every packet that carries new content: in that packet if
+    there is room, else in one right behind it.
     """
 
     __slots__ = ("due", "resting")
 
     def __init__(self) -> None:
         self.due: deque[SentFrame] = deque()
-        # Those that have had their copy with the latest packet.
+        # Frames that were repeated with the latest packet.
         self.resting: deque[SentFrame] = deque()
 
     @property
     def is_under_way(self) -> bool:
-        """True if the packets to come have copies to carry."""
+        """True if copies remain to be sent."""
         return bool(self.due or self.resting)
 
-    def accompany(self, frames: list[SentFrame], room: int) -> int:
-        """Add copies to a packet that carries something new; return the room that is left.
+    def add_copies(self, frames: list[SentFrame], room: int) -> int:
+        """Add copies to a packet that carries new content; return the room that is left.
 
-        The packet's own ``frames`` get theirs with the packets after it.
+        The packet's own ``frames`` are repeated with the packets after it.
         """
         new = [frame for frame in frames if frame.copies and not frame.awaits_copy]
         if self.resting:
@@ -60,7 +61,7 @@ class Redundancy:
         return room
 
     def fill(self, frames: list[SentFrame], room: int) -> int:
-        """Add the copies that are due, as far as they fit; return the room that is left."""
+        """Add the copies that are due and fit; return the room that is left."""
         due = self.due
         while due and (due[0].acked or due[0].cost <= room):
             frame = due.popleft()
@@ -75,11 +76,11 @@ class Redundancy:
 
 
 class SendQueue:
-    """Messages by lane, reliable ones and those that are sent once.
+    """The messages of all lanes, reliable and unreliable.
 
-    A packet takes the frames to be resent first, oldest first, then those never sent. It never
-    takes a message that the receiver has no room for: its packet would not be acked. ``room`` is
-    what a packet has for frames.
+    A packet takes the frames to retransmit first, oldest first, then unsent messages. It never
+    takes a message that the receiver has no room for, because the receiver would not ack the
+    packet. ``room`` is the room for frames in a packet.
     """
 
     def __init__(
@@ -104,15 +105,15 @@ class SendQueue:
             )
             for number, options in enumerate(settings.lanes)
         ]
-        # By priority: the lowest tag of the lanes that could send.
+        # The lowest tag of the lanes that could send, by priority.
         self._virtual_times: dict[int, float] = {}
         self._redundancy = Redundancy()
 
     @property
     def waiting(self) -> int:
-        """Reliable messages not yet acked; those behind a message still unacked count too.
+        """The number of reliable messages not yet acked, including those behind an unacked one.
 
-        Those that were given up do not.
+        Messages that were given up do not count.
         """
         lanes = self._lanes
         return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])
@@ -124,53 +125,53 @@ class SendQueue:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be sent or acked."""
+        """True if nothing waits to be sent or acked."""
         return all(lane.is_idle for lane in self._lanes)
 
     @property
     def unreliable_dropped(self) -> int:
-        """Messages sent once that had to go before they left."""
+        """The number of unreliable messages that were dropped before they left."""
         return sum([lane.unreliable.dropped for lane in self._lanes])
 
     @property
     def wants_to_send(self) -> bool:
-        """True if ``take`` may have something to give."""
+        """True if ``take`` may return something."""
         for lane in self._lanes:
-            # As ``SendLane.wants_to_send``, which one call less makes: each poll asks.
-            if lane.unsent or lane.retransmit or lane.unreliable.waiting:
+            # ``SendLane.wants_to_send`` inlined, to save a call in each poll.
+            if lane.unsent or lane.to_retransmit or lane.unreliable.waiting:
                 return True
         return bool(self._redundancy.due)
 
     @property
     def fills_packets(self) -> bool:
-        """True if there may be enough of one kind to fill more than one packet."""
+        """True if one kind of content may fill more than one packet."""
         lanes, room = self._lanes, self.room
         if len(lanes) == 1:
             return lanes[0].held > room and lanes[0].fills_packets(room)
         return any(lane.fills_packets(room) for lane in lanes)
 
     @property
-    def sends_again(self) -> bool:
-        """True if something waits that has left before."""
-        return any(lane.retransmit for lane in self._lanes)
+    def has_retransmissions(self) -> bool:
+        """True if frames wait for retransmission."""
+        return any(lane.to_retransmit for lane in self._lanes)
 
     @property
     def spread(self) -> int:
-        """Frames from the oldest unacked one of each lane to the newest that left."""
+        """The number of frames from each lane's oldest unacked one to its newest, in all lanes."""
         return sum([lane.spread for lane in self._lanes])
 
     @property
     def wanting(self) -> tuple[int, ...]:
-        """The numbers of the lanes in which something waits to be sent."""
+        """The numbers of the lanes with something to send."""
         return tuple(number for number, lane in enumerate(self._lanes) if lane.wants_to_send)
 
     # Queueing
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """The number of these messages, given by their sizes, that can be queued in a lane by now.
+        """Return how many messages of these sizes a lane can queue now.
 
-        Each lane has a buffer of its own, so that one that is full holds up no other. Raises
-        ``MessageTooLargeError`` when one of them never can.
+        Each lane has a buffer of its own, so that a full one does not block the others. Raises
+        ``MessageTooLargeError`` if one of the messages can never be queued.
         """
         self._check(max(sizes, default=0))
         settings = self._settings
@@ -183,9 +184,9 @@ class SendQueue:
         lane: int = 0,
         ticket: Ticket | None = None,
     ) -> int:
-        """Queue reliable messages as far as there is room; return how many that were.
+        """Queue as many reliable messages as there is room for; return how many.
 
-        ``ticket`` follows the one that there then is. Raises as ``room_for``.
+        ``ticket`` tracks the message; there is only one then. Raises as ``room_for``.
         """
         if len(sizes) > 1:
             number = self.room_for(sizes, lane)
@@ -196,7 +197,7 @@ class SendQueue:
             return 0
         size = sizes[0]
         if size > self._limit or not 0 <= lane < len(self._lanes):
-            # One that never can be queued.
+            # It raises the error for a message that can never be queued.
             return self.room_for(sizes, lane)
         settings = self._settings
         return self._lanes[lane].push(
@@ -204,9 +205,9 @@ class SendQueue:
         )
 
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
-        """Queue a message that is sent once, as soon as it is its lane's turn.
+        """Queue an unreliable message, to leave when it is its lane's turn.
 
-        When too many of its lane wait, the oldest is dropped, and its ticket returned.
+        If too many wait in the lane, the oldest is dropped, and its ticket returned.
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
@@ -222,13 +223,14 @@ class SendQueue:
         return gone
 
     def give_up(self, ticket: Ticket) -> None:
-        """Send no more of the message that a ticket with a deadline follows."""
+        """Give up the message of a ticket whose deadline has passed."""
         self._lanes[ticket.lane].give_up(ticket)
 
     def resize(self, room: int) -> Sequence[Ticket]:
-        """Packets have another room for frames from now on.
+        """Change the room for frames in a packet.
 
-        Return the tickets of those sent once that no packet takes any more.
+        Return the tickets of the unreliable messages that no packet can take any more; they are
+        dropped.
         """
         shrinks, self.room = room < self.room, room
         if not shrinks:
@@ -242,13 +244,14 @@ class SendQueue:
     # Packets
 
     def take(self, reserved: int, packets: int) -> Contents:
-        """Take what goes into the next packets, up to so many; nothing where nothing may leave.
+        """Take the content of the next packets, up to ``packets``; nothing if nothing may leave.
 
-        ``reserved`` bytes of each are spoken for. More than one packet are filled alike, so that
-        they are of one size: what cannot be is taken for one packet, which is a batch of one.
+        ``reserved`` bytes of each packet are used for other frames. Several packets are filled
+        alike, so that they have one size. Content that does not fill several packets is taken for
+        one.
         """
         room = self.room - reserved
-        # In turn, so that who is silent meanwhile saves nothing up.
+        # The scheduler runs for each packet, so that an idle lane saves nothing up.
         lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
         if packets > 1 and not self._redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
@@ -266,17 +269,17 @@ class SendQueue:
             for frame in frames:
                 redundant |= frame.copies > 0
             if redundant:
-                self._redundancy.accompany(frames, room)
+                self._redundancy.add_copies(frames, room)
         for frame in frames:
             frame.packets += 1
         return (frames,)
 
     def note_shortage(self) -> None:
-        """Count it, once, if what waits may not leave before the peer has read."""
+        """Count it once if credit blocks messages until the peer has read."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
             self._bounds.count(f"held_by_{setting}")
 
-    # What became of them
+    # Acks and losses
 
     def acked(self, frames: Sequence[SentFrame]) -> None:
         """Forget the frames of an acked packet."""
@@ -290,11 +293,11 @@ class SendQueue:
         """Forget the fragments of acked packets; return their bytes."""
         return self._lanes[run.lane].run_acked(run, bits)
 
-    def lost(self, frames: Sequence[SentFrame]) -> int:
-        """Put the frames of a lost packet in line again; return how many messages they hold.
+    def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
+        """Queue the frames of a lost packet for retransmission; return how many messages they hold.
 
-        A frame that is on its way in another packet as well waits for the verdict on that. One that
-        is sent once only is let go of.
+        A frame that is still in flight in another packet is not queued. An unreliable one is
+        dropped.
         """
         wanted = []
         for frame in frames:
@@ -303,14 +306,17 @@ class SendQueue:
                 frame.settle()
             elif frame.packets <= 0:
                 wanted.append(frame)
-        return self.again(wanted)
+        return self.retransmit(wanted)
 
-    def again(self, frames: Sequence[SentFrame]) -> int:
-        """Put frames in line again whatever becomes of their packets; return as ``lost``."""
+    def retransmit(self, frames: Sequence[SentFrame]) -> int:
+        """Queue frames for retransmission, whether or not their packets are lost.
+
+        Return how many messages they hold.
+        """
         number = 0
         for frame in frames:
             if frame.is_reliable and not frame.acked and not frame.queued:
-                self._lanes[frame.frame.lane & ~FLAG].again(frame)
+                self._lanes[frame.frame.lane & ~FLAG].retransmit(frame)
                 number += max(1, frame.count)
         return number
 

@@ -1,19 +1,19 @@
-"""The send side of an open connection: what leaves next, and what became of what left.
+"""The send side of an open connection: it decides what leaves next, and handles acks and losses.
 
-On send this is the seed's algorithm, step by step (Fiedler, "Reliable Ordered Messages"): include
-what waits, what is to be sent again first and the oldest before all; remember what each packet
-held; put the header with the acks in front. One packet is a batch of one: ``poll`` asks once how
-many packets window, pace and the caller allow, takes what fills them, encodes them together, and
-notes them in one record, after which nothing is left to do before they leave.
+``poll`` is the send step of Fiedler's "Reliable Ordered Messages": include the waiting messages,
+retransmissions first and the oldest before all; remember the content of each packet; put the header
+with the acks in front. One packet is a batch of one. ``poll`` determines how many packets the
+window, the pacer and the caller allow, takes content that fills them, encodes them together, and
+records them. Nothing is left to do then before they leave.
 
-An ack is processed when it comes: the packets that it names are taken out of the record, the round
-trip is measured, what was overtaken is lost and waits in line again, congestion control hears of
-both, and whoever follows a message is told. The same goes for what time brings about, in
-``handle_timeout``: packets lost, probes due, messages expired.
+An ack is processed when it arrives. The packets that it names are taken out of the record, and the
+round trip is measured. Packets that were overtaken are lost, and their frames are queued for
+retransmission. Congestion control learns of both, and tickets are settled. ``handle_timeout`` does
+the same for what time brings about: lost packets, probes, and messages that expire.
 
-Two things leave without being asked for here. Acks that the receive side cannot wait with, and
-control frames of the connection, are put together at once, and kept in order until the next
-``poll``: packets that leave out of their order would look lost.
+Two kinds of packet are encoded outside ``poll``: acks that the receive side cannot delay, and
+control frames of the connection. They are encoded at once, and kept in order until the next
+``poll``, because packets that leave out of order would look lost.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.loss_detection import LossDetector
 from sphtp.core.channel.path import MOST_SPREAD, Path
-from sphtp.core.channel.path_mtu import Search
+from sphtp.core.channel.path_mtu import MtuSearchState
 from sphtp.core.channel.receipts import Outcome, Receipts
 from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.send_queue import SendQueue
@@ -72,15 +72,16 @@ from sphtp.core.channel.sent_packets import SentFrame
 NOTHING: Final = (b"", 0)
 
 PINGS: Final = 32
-"""The pings that fit into the idle timeout, where none is answered: by default one each 0.3 s. Of
-those that follow a keepalive one of 24 has to come through, each way."""
+"""The number of pings that fit into the idle timeout if none is answered: by default one every 0.3
+s. Of the 24 that follow a keepalive, one has to arrive each way."""
 
 
 class SendSide:
-    """Messages and packets from when they are queued until they are acked.
+    """Sends messages, from when they are queued until they are acked.
 
-    ``received`` and ``ack_timer`` say what acks each packet carries, and when one has to leave for
-    their sake; ``credit`` is what this side allows the peer, which packets tell.
+    ``received`` and ``ack_timer`` are the receive side's: they give the acks that each packet
+    carries, and when an ack has to leave. ``credit`` is what this side grants the peer; packets
+    carry it.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class SendSide:
         self.path = Path(settings, self.recovery, largest)
         self.send_queue = SendQueue(settings, self.path.mtu.size - OVERHEAD, peer, counters.bounds)
         self.receipts = Receipts(observer)
-        # Whether packets were acked that held messages, since that was last looked at.
+        # True if a packet with messages was acked since the last ``poll_progress``.
         self._has_progress = False
         self._peer_id = peer.connection_id
         self.sent_packets = SentPackets(settings.first_sequence)
@@ -112,18 +113,18 @@ class SendSide:
         if observer is not None:
             observer.path_mtu = self.path.mtu.size
         self.is_sending = True
-        # When window, pace or the allowance of the seed's pace lets the next packet leave.
+        # When the pacer or Fiedler's pace lets the next packet leave; None if neither delays it.
         self.resume_at: float | None = None
-        # Packets put together that wait to leave, and their size: equal ones as one.
+        # Encoded packets that wait to leave, and their size. Packets of one size are joined.
         self._ready: deque[tuple[bytes, int]] = deque()
-        # Whether packets left so full that it is worth knowing if larger ones would pass.
+        # True if packets left so full that an MTU probe is worth while.
         self._is_filling_packets = False
-        # What acks and losses meant for the life of the connection, until ``poll_events``.
+        # Lifecycle events that acks and losses have caused, until ``poll_events``.
         self.events: list[Event] = []
 
     @property
     def is_ambiguous(self) -> bool:
-        """True if more packets are on their way than 16 bits tell apart with any ease."""
+        """True if so many packets are in flight that 16 bits will soon not tell them apart."""
         return self.sent_packets.ambiguous
 
     # Outputs
@@ -131,10 +132,11 @@ class SendSide:
     def poll(
         self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
     ) -> tuple[bytes, int]:
-        """The next packets, one behind the other, and their size; nothing when all is said.
+        """Return the next packets, one behind the other, and their size.
 
-        ``control`` are the frames that the connection itself has to send; they go by themselves.
-        Up to ``most`` bytes leave before anything else can come up, but one packet always may.
+        ``control`` are frames of the connection itself, which get a packet of their own. Up to
+        ``most`` bytes leave at once, but always at least one packet. If no packet may leave, return
+        ``NOTHING``.
         """
         if self._observer is not None:
             self._observer.tell_queued(now)
@@ -143,7 +145,7 @@ class SendSide:
         if self._ready:
             return self._ready.popleft()
         if self._is_filling_packets:
-            # A packet that tries out a size goes right behind those that it may make larger.
+            # An MTU probe leaves right behind the packets that it may make larger.
             self._is_filling_packets = False
             if (probe := self.path.poll_probe(now)) is not None:
                 return self._transmit(now, NO_CONTENTS, (Padding(1),), probe=probe)
@@ -154,7 +156,7 @@ class SendSide:
                 extra = (Credit(*self._credit.tell()),)
             if self.send_queue.wants_to_send and (packets := self._packets_allowed(now, most)):
                 if packets > 1 and (extra or self._ack_timer.is_late(now)):
-                    # What a packet has to say beside its messages is said in one.
+                    # Only a single packet carries other frames beside its messages.
                     packets = 1
                 contents = self.send_queue.take(CREDIT_OVERHEAD if extra else 0, packets)
                 if contents:
@@ -166,11 +168,11 @@ class SendSide:
         if extra or (ack_due is not None and ack_due <= now):
             return self._transmit(now, NO_CONTENTS, extra)
         if self._observer is not None:
-            self._observer.nothing_leaves(now, self)
+            self._observer.sending_blocked(now, self)
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """True if anything may leave by now beside what just did."""
+        """True if ``poll`` may return more now, right after it returned packets."""
         if self.events or self._ready or self._is_filling_packets:
             return True
         if self._ack_timer.due is not None:
@@ -178,13 +180,12 @@ class SendSide:
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
         if self._observer is not None:
-            self._observer.nothing_leaves(now, self)
+            self._observer.sending_blocked(now, self)
         return False
 
     def poll_timeout(self) -> float | None:
-        """The earliest time at which an ack or a packet may leave, a packet counts as lost, a probe
-        is due, or a message expires."""
-        # As ``earliest``, which one call less makes: this runs for each packet, or nearly so.
+        """Return when ``poll`` or ``handle_timeout`` is next due; None if never."""
+        # ``earliest`` inlined, to save a call for nearly each packet.
         due = self._ack_timer.due
         for other in (self.resume_at, self.recovery.deadline(), self.receipts.deadline):
             if other is not None and (due is None or other < due):
@@ -192,27 +193,27 @@ class SendSide:
         return due
 
     def poll_events(self) -> list[Event]:
-        """The events of the lifecycle that acks and losses caused since the last time."""
+        """Return the lifecycle events that acks and losses caused since the last call."""
         events, self.events = self.events, []
         return events
 
     def poll_progress(self) -> bool:
-        """True if packets were acked that held messages, since the last time."""
+        """True if a packet with messages was acked since the last call."""
         has_progress, self._has_progress = self._has_progress, False
         return has_progress
 
     # Inputs
 
     def handle_ack(self, now: float, newest: int, bits: int, delay: float) -> None:
-        """Take the acks of a received header, from the packet ``newest`` back.
+        """Process the acks of a received header: ``bits`` counts back from packet ``newest``.
 
-        ``delay`` is how long the peer had that one.
+        ``delay`` is how long, in seconds, the peer held back the ack of ``newest``.
         """
         acked = self.sent_packets.acknowledge(newest, bits)
         if not acked:
             return
         last, bits = acked[-1]
-        # Only the packet that the header names has been at the peer for just so long.
+        # The delay holds only for the packet that the header names.
         is_timed = last.eliciting and newest <= last.last and bool(bits >> last.last - newest & 1)
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
@@ -228,40 +229,40 @@ class SendSide:
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
         if lost:
-            self._resend_lost(now, lost)
-        if self.path.mtu.state is Search.TOO_SMALL:
+            self._retransmit_lost(now, lost)
+        if self.path.mtu.state is MtuSearchState.TOO_SMALL:
             self.events.append(Event.PATH_TOO_SMALL)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
 
     def handle_credit(self, now: float, credit: Credit) -> None:
-        """Take in how much the peer allows to be sent."""
+        """Adopt the limits that the peer grants."""
         self.send_queue.credit.raise_to(credit.messages, credit.size)
         if self._observer is not None:
             self._observer.credit_received(now, credit)
 
     def handle_timeout(self, now: float) -> bool:
-        """Give up what is lost or has expired; true when an ack has to be asked for by a PING."""
+        """Handle losses, probes and expired messages; return True if a PING must ask for an ack."""
         for ticket in self.receipts.expire(now):
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
         if lost:
-            self._resend_lost(now, lost)
-        asks = self._resend_as_probe(now, probes) if probes else False
+            self._retransmit_lost(now, lost)
+        asks = self._retransmit_as_probe(now, probes) if probes else False
         if self._observer is not None:
             if probes:
                 self._observer.probe_sent(now, self.recovery.probes)
             self._observer.estimates_changed(now, self.recovery, self.path)
         return asks
 
-    def _resend_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
+    def _retransmit_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
         self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
-        # What the oldest packets held goes again, so that probes are of use if they were lost.
+        # A probe repeats the content of the oldest packets, which is of use if they were lost.
         is_repeated = False
         for probe in probes:
             self._note_missing(probe.batch)
             frames = probe.frames()
-            self._counters.resent += self.send_queue.again(frames)
+            self._counters.resent += self.send_queue.retransmit(frames)
             is_repeated |= any(frame.is_reliable and not frame.acked for frame in frames)
         self.path.probe(now)
         # A small packet may pass where large ones vanish.
@@ -269,38 +270,38 @@ class SendSide:
         return is_needed and not self.sent_packets.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:
-        """Take it that a datagram of that size was too large to be sent."""
+        """Handle that the socket refused a datagram of ``size`` bytes as too large."""
         self.path.mtu.refused(now, size)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
 
     def handle_new_path(self, now: float) -> None:
-        """Take it that packets take another path from now on."""
+        """Handle that packets take another path from now on."""
         self.path.path_changed(now)
 
     # Commands
 
     def stop(self) -> None:
-        """From now on only acks, and what the connection itself has to say."""
+        """Send no more messages: only acks, and frames of the connection itself."""
         self.is_sending = self._is_filling_packets = False
         self.recovery.stop()
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """The connection has ended: of what is not acked by now this is the outcome."""
+        """End: settle every open ticket with ``outcome``, and stop."""
         self.receipts.close(now, outcome)
         self.stop()
 
     def ack_early(self, now: float) -> None:
-        """Make a packet with all that can be acked by now, to leave before the next ones."""
+        """Encode a packet with all present acks, to leave before the next packets."""
         data, _ = self._transmit(now)
         self._add_ready(data)
 
     def ack_late(self, now: float, sequence: int) -> None:
-        """Make a packet that acks one that the others do not reach back to."""
+        """Encode a packet that acks a packet too old for the ack bits of the next header."""
         own = self.sent_packets.next_sequence
         header = Header(own & MASK, *self._received.late_ack(sequence))
         ack = encode_data(self._peer_id, header)
-        # The acks that are owed otherwise are not in it.
+        # It does not carry the acks that are due, so the ack timer is not told.
         batch = SentBatch(own, now, len(ack))
         self.sent_packets.sent(batch)
         self._counters.sent += 1
@@ -311,7 +312,7 @@ class SendSide:
         self._add_ready(ack)
 
     def encode_control(self, now: float, frames: Sequence[Frame]) -> bytes:
-        """Make a packet of frames that the connection itself has to send."""
+        """Encode a packet of frames of the connection itself."""
         closing = any(isinstance(frame, Close) for frame in frames)
         data, _ = self._transmit(now, NO_CONTENTS, frames, closing=closing)
         return data
@@ -319,7 +320,7 @@ class SendSide:
     # What leaves
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """The packets that may leave now, where messages wait; else note when the next may."""
+        """Return how many packets may leave now; if none, set ``resume_at``."""
         queue, path = self.send_queue, self.path
         if self.sent_packets.ambiguous:
             return 0
@@ -335,13 +336,13 @@ class SendSide:
             return max(path.budget(now, MOST_DATAGRAMS, most), 1)
         if ready < INFINITY:
             self.resume_at = ready
-        # Window or pacer hold packets back, but not what is late: the seed's pace is always kept.
-        is_repeat = queue.sends_again
-        if is_repeat or queue.spread < MOST_SPREAD:
-            again = path.resend_at(now, is_repeat=is_repeat)
-            if again is not None and again <= now:
+        # The window or the pacer holds packets back. Fiedler's pace is kept nevertheless.
+        is_retransmission = queue.has_retransmissions
+        if is_retransmission or queue.spread < MOST_SPREAD:
+            resend_at = path.resend_at(now, is_retransmission=is_retransmission)
+            if resend_at is not None and resend_at <= now:
                 return 1
-            self.resume_at = earliest(self.resume_at, again)
+            self.resume_at = earliest(self.resume_at, resend_at)
         return 0
 
     def _transmit(
@@ -353,9 +354,9 @@ class SendSide:
         closing: bool = False,
         probe: int = 0,
     ) -> tuple[bytes, int]:
-        """Put packets together, and note them; with ``probe`` it is one of just that size.
+        """Encode packets and record them. With ``probe``, pad one packet to that size.
 
-        ``extra`` frames go before the contents of a packet that is alone.
+        ``extra`` frames go first in a single packet.
         """
         sequence = self.sent_packets.next_sequence
         ack, ack_bits = self._received.ack()
@@ -403,10 +404,10 @@ class SendSide:
         else:
             self._ready.append((packet, len(packet)))
 
-    # What became of it
+    # Acks and losses
 
     def _settle(self, now: float, subset: PacketSubset) -> None:
-        """Forget what acked packets held; a frame may have been acked in another packet."""
+        """Forget the content of acked packets. A frame may have been acked before."""
         queue, receipts = self.send_queue, self.receipts
         batch, bits = subset
         run = batch.contents
@@ -426,8 +427,8 @@ class SendSide:
                     receipts.settle(now, frame.tickets, Outcome.ARRIVED)
         queue.acked(frames)
 
-    def _resend_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
-        """Put what lost packets held in line again."""
+    def _retransmit_lost(self, now: float, lost: Sequence[PacketSubset]) -> None:
+        """Queue the content of lost packets for retransmission."""
         self.path.lost(now, lost)
         for subset in lost:
             self._counters.lost += subset.number
@@ -437,11 +438,11 @@ class SendSide:
             for frame in frames:
                 if not frame.is_reliable:
                     self.receipts.settle(now, frame.tickets, Outcome.LOST)
-            self._counters.resent += self.send_queue.lost(frames)
+            self._counters.resent += self.send_queue.retransmit_lost(frames)
             self._note_missing(subset.batch)
 
     def _note_missing(self, batch: SentBatch) -> None:
-        """Tell again the frames beside its messages of a packet that is lost, or long in coming."""
+        """Repeat the control frames of a packet that is lost, or unacked for long."""
         if batch.closing:
             self.events.append(Event.CLOSE_LOST)
         if batch.credit:
@@ -457,11 +458,11 @@ _frame_of: Final = attrgetter("frame")
 def encode_packets(
     connection_id: int, header: Numbers, contents: Contents, extra: Sequence[Frame] = ()
 ) -> tuple[bytes, int]:
-    """Put packets together that have consecutive sequences; return them, and the size of each.
+    """Encode packets with consecutive sequences; return them joined, and the size of each.
 
-    ``header`` is the first one's. They stand one behind the other, each as if it were alone;
-    ``extra`` frames go before the contents of one packet. More than one are alike, each with one
-    frame: fragments of one message, or as many messages of one size.
+    ``header`` is that of the first packet. Each packet is encoded as if it were alone. ``extra``
+    frames go before the content of a single packet. Several packets are alike, each with one frame:
+    fragments of one message, or equal numbers of messages of one size.
     """
     if isinstance(contents, FragmentRun):
         data = _encode_fragments(connection_id, header, contents)
@@ -479,7 +480,7 @@ def _encode_one(
     if len(content) == 1 and not extra:
         frame = content[0].frame
         if type(frame) is Messages and len(frame.payloads) == 1:
-            # One message, which somebody may wait for: all in one packing.
+            # A single message is packed in one call, because latency matters most here.
             payload = frame.payloads[0]
             return MESSAGES_FRONT.pack(
                 DATA_FIRST, connection_id, sequence & MASK, ack, bits,

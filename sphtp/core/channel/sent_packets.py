@@ -1,21 +1,21 @@
 """Packets that left, until they are acked: the send half of packet level acks (Fiedler).
 
-``SentFrame`` is what one frame of a packet carries, and what is to be done when it is acked or
-lost: many whole messages with consecutive ids, one fragment of a large message, word that a message
-was given up, or messages that are sent once. Nothing is kept per message, and nothing of a message
-that is acked; a reliable frame that is lost is sent again as it is.
+A ``SentFrame`` records the content of one frame, and what happens when it is acked or lost. The
+content is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for
+a message that was given up, or a run of unreliable messages. There is no record per message, and
+none of a message that is acked. A reliable frame that is lost is retransmitted as it is.
 
-``SentBatch`` is what left at one moment for one peer, n >= 1 packets of equal size. Most of what is
-to be known is the same for all of them, and the rest is a bit for each: bit n stands for the packet
-n before the last one, as in the ack bits of the seed's header, so that an ack is applied by a
-shift. ``contents`` has what each packet carries. Where that is fragment after fragment of one
-message, it is a ``FragmentRun``: one record that makes its frames only when one of them has to be
-treated unlike the others.
+A ``SentBatch`` records the packets that left at one moment for one peer: n >= 1 packets of equal
+size. Most properties are the same for all of them. The others are bit masks: bit n stands for the
+packet n before the last one, as in the ack bits of Fiedler's header, so that a shift applies an
+ack. ``contents`` has the content of each packet. If that is consecutive fragments of one message,
+it is a ``FragmentRun``: one record that makes its frames only when one of them needs to be treated
+differently.
 
-``SentPackets`` finds a batch by the sequence of any of its packets, in a ``SequenceBuffer``. What
-Fiedler calls a sequence is the packet number of RFC 9000, section 12.3: 64 bits inside, of which
-the header carries 16, and never given twice. What is lost goes again in a packet with a packet
-number of its own.
+``SentPackets`` finds a batch by the sequence of any of its packets, in a ``SequenceBuffer``.
+Fiedler's sequence is the packet number of RFC 9000, section 12.3: 64 bits inside, of which the
+header carries 16, and never used twice. Lost content is retransmitted in a packet with a new packet
+number.
 """
 
 from collections.abc import Sequence
@@ -42,23 +42,24 @@ from sphtp.errors import RemoteError
 T = TypeVar("T")
 
 FARTHEST: Final = HALF // 2
-"""Half of what 16 bits tell apart; the rest is for acks and pings, which nothing holds back."""
+"""The most packets in flight: half of what 16 bits tell apart. The rest is for acks and pings,
+which nothing holds back."""
 
 NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, app_limited=False)
 
 SETTLED: Final = Skip(0, 0, 0)
-"""Stands for what a settled frame carried."""
+"""The content of a settled frame."""
 
 
 class SentFrame:
     """One frame of a lane, from when a packet takes it until it is acked.
 
-    ``first_id`` and ``index`` give its place in the lane, ``count`` how many messages end with it,
-    ``size`` the bytes of messages in it, and ``cost`` the bytes that the frame takes, at most.
-    ``tickets`` are to be told of its ack. ``copies`` is with how many further packets it should go
-    again, ``packets`` in how many it is on its way, ``queued`` whether it is in line again and
-    ``awaits_copy`` whether it waits for its next copy. A frame that is not ``is_reliable`` is never
-    sent again.
+    ``first_id`` and ``index`` are its place in the lane. ``count`` is the number of messages that
+    end in it, ``size`` the bytes of messages in it, and ``cost`` the most bytes that the frame
+    takes. ``tickets`` are those of its messages. ``copies`` is the number of further packets that
+    are to repeat it, and ``packets`` the number of packets in flight with it. ``queued`` is true
+    while it waits for retransmission, ``awaits_copy`` while it waits for its next copy. A frame
+    that is not ``is_reliable`` is never retransmitted.
     """
 
     __slots__ = ("acked", "awaits_copy", "copies", "cost", "count", "first_id", "frame", "index",
@@ -94,12 +95,12 @@ class SentFrame:
         return (self.first_id, self.index) < (other.first_id, other.index)
 
     def settle(self) -> None:
-        """Count as acked, and let go of the messages: packets that are lost still name this."""
+        """Count the frame as acked, and drop its content; lost packets may still refer to it."""
         self.acked = True
         self.frame, self.tickets = SETTLED, ()
 
     def skip(self) -> None:
-        """Carry word that the message was given up, instead of it."""
+        """Replace the content by a SKIP: the message was given up."""
         if not isinstance(self.frame, Skip):
             total = self.frame.total if isinstance(self.frame, Fragment) else self.size
             self.frame = Skip(self.frame.lane, self.first_id & MASK, total)
@@ -119,10 +120,10 @@ def make_fragment(
 
 
 class FragmentRun:
-    """The part of one message in n packets: a fragment of ``length`` bytes each, from ``index`` on.
+    """A part of one message in n packets, with ``length`` bytes each, from offset ``index`` on.
 
     It stands in its lane like one frame. Its bits are those of its batch: bit n is the fragment n
-    before the last. As soon as one has to be treated unlike the others, it is broken up into
+    before the last. When a fragment needs to be treated differently, the run is broken up into
     frames.
     """
 
@@ -130,7 +131,7 @@ class FragmentRun:
                  "number", "tickets")  # fmt: skip
 
     count = 0
-    """Messages that end with it: none, for a message's last fragment is not in a run."""
+    """The number of messages that end in the run: the last fragment is never in one."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class FragmentRun:
         self.lane_byte = lane
         self.length = length
         self._payload = payload
-        # By bit, once it is broken up.
+        # The frames by bit, after the run was broken up.
         self._frames: dict[int, SentFrame] = {}
         self._open = (1 << number) - 1
 
@@ -163,12 +164,12 @@ class FragmentRun:
 
     @property
     def is_broken_up(self) -> bool:
-        """True if frames have taken its place."""
+        """True if frames have replaced it."""
         return bool(self._frames)
 
     @property
     def acked(self) -> bool:
-        """True if all of it has arrived, be it as frames."""
+        """True if all of it has arrived, in the run or as frames."""
         return not self._open and all(frame.acked for frame in self._frames.values())
 
     @property
@@ -178,16 +179,16 @@ class FragmentRun:
 
     @property
     def payload(self) -> bytes:
-        """The whole message; nothing once all of the run is acked."""
+        """The whole message; empty after the whole run was acked."""
         return self._payload
 
     @property
     def end(self) -> int:
-        """The offset in its message at which it ends."""
+        """The offset in the message at which the run ends."""
         return self.index + self.number * self.length
 
     def settle(self, bits: int) -> int:
-        """Take it that these fragments arrived; return how many bytes of the message that was."""
+        """Record that fragments arrived; return how many bytes of the message are new."""
         fresh = bits & self._open
         self._open ^= fresh
         if not self._open:
@@ -195,9 +196,9 @@ class FragmentRun:
         return fresh.bit_count() * self.length
 
     def break_up(self) -> None:
-        """Make a frame of each fragment that has not arrived, the oldest first; once is enough.
+        """Replace the run by a frame for each fragment that has not arrived, the oldest first.
 
-        Whoever follows the message is told when all of them are acked.
+        Its tickets are settled when all of them are acked. A second call does nothing.
         """
         if not self._open:
             return
@@ -219,24 +220,24 @@ class FragmentRun:
         self._open, self._payload, self.tickets = 0, b"", ()
 
     def frames(self, bits: int = -1) -> list[SentFrame]:
-        """The frames that took the place of these fragments."""
+        """Return the frames that replaced these fragments."""
         return [frame for bit, frame in self._frames.items() if bits >> bit & 1]
 
 
 Contents = Sequence[Sequence[SentFrame]] | FragmentRun
-"""The frames of packets with messages, for each of the lanes in its turn."""
+"""The content of packets: the frames of each, or one run of fragments."""
 
 NO_CONTENTS: Final[Contents] = ((),)
-"""The frames of a packet that has something else to say."""
+"""The content of a packet without messages."""
 
 
 class SentBatch:
-    """Packets of ``size`` bytes, the first of them with ``sequence``, and what each carries.
+    """Packets of ``size`` bytes with consecutive sequences from ``sequence`` on, and their content.
 
-    ``acked`` and ``lost`` have a bit for each packet of which that was found; one that was given up
-    can still be acked. ``open`` are those of which neither was, ``repeated`` those whose content a
-    probe has put in line again. ``closing``, ``credit`` and ``probe`` say whether it carries CLOSE,
-    carries CREDIT, and only tries out a size.
+    ``acked`` and ``lost`` have a bit for each packet that was acked, or declared lost; a lost
+    packet may still be acked. ``open`` has the bits of the others. ``repeated`` has the bits of the
+    packets whose content a probe has repeated. ``closing`` and ``credit`` are true if the packet
+    carries CLOSE or CREDIT, ``probe`` if it is an MTU probe.
     """
 
     __slots__ = (
@@ -279,16 +280,16 @@ class SentBatch:
         self.size = size
         self.sent_at = sent_at
         self.contents = contents
-        # Whether there are messages in it.
+        # True if it carries messages.
         self.has_messages = has_messages = contents is not NO_CONTENTS
         self.closing = closing
         self.credit = credit
         self.probe = probe
-        # Whether it is ack-eliciting (RFC 9000, section 13.2), and whether there is more in it than
+        # True if it is ack-eliciting (RFC 9000, section 13.2), and if it carries more than
         # a PING.
         self.eliciting = eliciting or has_messages
         self.has_content = has_messages or closing or credit or probe
-        # What was delivered when it left, and how many packets had been watched before it.
+        # The delivery state when it left, and the number of packets tracked before it.
         self.stamp = NO_STAMP
         self.ordinal = 0
         self.open = (1 << number) - 1
@@ -298,16 +299,16 @@ class SentBatch:
 
     @property
     def oldest_open(self) -> int:
-        """The sequence of the first packet of which nothing is known; there must be one."""
+        """The sequence of the first open packet; there must be one."""
         return self.last + 1 - self.open.bit_length()
 
     def open_before(self, sequence: int) -> int:
-        """The bits of the open packets that left before one."""
+        """Return the bits of the open packets that left before ``sequence``."""
         ahead = max(self.last - sequence + 1, 0)
         return self.open >> ahead << ahead
 
     def frames(self, bits: int) -> Sequence[SentFrame]:
-        """The frames of some of its packets, the oldest first; a run is broken up for it."""
+        """Return the frames of some packets, oldest first; this breaks a run of fragments up."""
         contents = self.contents
         if isinstance(contents, FragmentRun):
             contents.break_up()
@@ -323,11 +324,11 @@ class SentBatch:
         ]
 
     def was_lost(self, sequence: int) -> bool:
-        """True if one of its packets has been given up."""
+        """True if the packet with this sequence was declared lost."""
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
-        """The bits of the packets that ack bits name, ``newest`` being the packet of bit 0."""
+        """Return the bits of its packets that ack bits name; bit 0 of them is packet ``newest``."""
         ahead = newest - self.last
         named = bits >> ahead if ahead >= 0 else bits << -ahead
         return named & (1 << self.number) - 1
@@ -346,37 +347,37 @@ class PacketSubset(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """The bytes of the packets."""
         return self.bits.bit_count() * self.batch.size
 
     def frames(self) -> Sequence[SentFrame]:
-        """Their frames, the oldest first; as ``SentBatch.frames``."""
+        """Return the frames of the packets, oldest first, as ``SentBatch.frames``."""
         return self.batch.frames(self.bits)
 
     @property
     def newest(self) -> int:
-        """The sequence of the last of them."""
+        """The sequence of the newest packet."""
         return self.batch.last + 1 - (self.bits & -self.bits).bit_length()
 
     @property
     def sequences(self) -> list[int]:
-        """The sequences of all of them, the first one first."""
+        """The sequences of the packets, in order."""
         last = self.batch.last
         return [at for at in range(self.oldest, last + 1) if self.bits >> last - at & 1]
 
     @property
     def oldest(self) -> int:
-        """The sequence of the first of them."""
+        """The sequence of the oldest packet."""
         return self.batch.last + 1 - self.bits.bit_length()
 
 
 class SequenceBuffer(Generic[T]):
     """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
-    Insert, find and remove take constant time. Inserting a sequence beyond the highest one walks
-    over the numbers skipped and clears their entries, so that nothing old is ever found under a
-    new number; the walk is at most the capacity long. The capacity starts small and doubles, up to
-    ``size``, when two entries that both still count would share a place: most channels are idle.
+    Insert, find and remove take constant time. Inserting a sequence beyond the highest one clears
+    the entries of the skipped sequences, so that no old entry is found under a new sequence; that
+    takes at most as many steps as the capacity. The capacity starts small, because most channels
+    are idle. It doubles, up to ``size``, when two entries within the span would share a slot.
     """
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
@@ -390,13 +391,13 @@ class SequenceBuffer(Generic[T]):
         self._allocate(min(size, self.SMALL))
 
     def insert(self, sequence: int, entry: T) -> None:
-        """Store ``entry`` over whatever older entry shares its place.
+        """Store ``entry`` over any older entry in its slot.
 
-        A sequence that has left the buffer's span is not stored: its place belongs to a newer one.
+        A sequence that has left the buffer's span is not stored: its slot belongs to a newer one.
         """
         index = sequence % len(self._sequences)
         if sequence == self.highest + 1 and self._sequences[index] == self.EMPTY:
-            # The path without loss and reordering: the next one, and nothing in its place.
+            # The path without loss and reordering: the next sequence, with an empty slot.
             self.highest = sequence
             self._sequences[index] = sequence
             self._entries[index] = entry
@@ -418,7 +419,7 @@ class SequenceBuffer(Generic[T]):
         return self._entries[index] if self._sequences[index] == sequence else None
 
     def remove(self, sequence: int) -> T | None:
-        """Take the entry of exactly this sequence out and return it, or None."""
+        """Remove and return the entry of exactly this sequence; None if there is none."""
         index = sequence % len(self._sequences)
         if self._sequences[index] != sequence:
             return None
@@ -428,7 +429,7 @@ class SequenceBuffer(Generic[T]):
         return entry
 
     def insert_run(self, first: int, number: int, entry: T) -> None:
-        """Store one entry under consecutive sequences, all at once where no other is in the way."""
+        """Store one entry under consecutive sequences, in one step if all their slots are free."""
         last = first + number - 1
         start = first % len(self._sequences)
         end = start + number
@@ -442,7 +443,7 @@ class SequenceBuffer(Generic[T]):
             self.insert(sequence, entry)
 
     def remove_run(self, first: int, number: int) -> None:
-        """Take out what is stored under consecutive sequences."""
+        """Remove the entries of consecutive sequences."""
         sequences, entries = self._sequences, self._entries
         start = first % len(sequences)
         end = start + number
@@ -456,7 +457,7 @@ class SequenceBuffer(Generic[T]):
                 sequences[index], entries[index] = self.EMPTY, None
 
     def items(self) -> list[tuple[int, T]]:
-        """Return what is stored, each with its sequence, the oldest first."""
+        """Return the stored entries with their sequences, oldest first."""
         oldest = self.highest - self.size
         pairs = zip(self._sequences, self._entries, strict=True)
         stored = [(at, entry) for at, entry in pairs if entry is not None and at > oldest]
@@ -466,11 +467,11 @@ class SequenceBuffer(Generic[T]):
         return self._sequences[sequence % len(self._sequences)] == sequence
 
     def _is_wanted(self, present: int, sequence: int) -> bool:
-        """Whether an entry in the way of ``sequence`` is another one within the span."""
+        """True if the slot of ``sequence`` holds another entry that is still within the span."""
         return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:
-        # What lies within the span and between is not here yet; only what wrapped around is.
+        # Entries in these slots have wrapped around; those outside the span are cleared.
         oldest = end - self.size
         for sequence in range(max(first, end - len(self._sequences)), end):
             index = sequence % len(self._sequences)
@@ -496,7 +497,8 @@ class SequenceBuffer(Generic[T]):
 class SentPackets:
     """The packets that may still be acked, by sequence: the send half of the acks (Fiedler).
 
-    It is ``ambiguous`` when so many left since the last ack that 16 bits will soon not tell them.
+    It is ``ambiguous`` when so many left since the last ack that 16 bits will soon not tell them
+    apart.
     """
 
     __slots__ = (
@@ -513,13 +515,13 @@ class SentPackets:
         self.ambiguous = False
         self.newest_acked = first - 1
         self._oldest_kept = first
-        # The ack bits already seen, bit n for the packet n before the newest acked one.
+        # The ack bits already seen; bit n is the packet n before the newest acked one.
         self._acked = 0
-        # As many may be on their way as 16 bits tell apart; the buffer grows with them.
+        # The span is as large as 16 bits allow; the buffer grows with the packets in flight.
         self._sent: SequenceBuffer[SentBatch] = SequenceBuffer(HALF, first)
 
     def sent(self, batch: SentBatch) -> None:
-        """Remember packets that just left, from ``next_sequence`` on."""
+        """Record packets that just left, from ``next_sequence`` on."""
         if batch.number == 1:
             self._sent.insert(batch.sequence, batch)
         else:
@@ -528,9 +530,9 @@ class SentPackets:
         self.ambiguous = self.next_sequence - self.newest_acked > FARTHEST
 
     def named(self, ack: int) -> int:
-        """Return the full sequence of the packet that a received header's 16 bits ack.
+        """Return the full sequence of the packet that a header's 16 bits ack.
 
-        Raises ``RemoteError`` for one that was never sent.
+        Raises ``RemoteError`` if it was never sent.
         """
         newest = unwrap(ack, self.next_sequence - 1)
         if newest >= self.next_sequence:
@@ -539,10 +541,9 @@ class SentPackets:
         return newest
 
     def acknowledge(self, newest: int, bits: int) -> list[PacketSubset]:
-        """Take out what ack bits name from ``newest`` on; return the packets newly acked.
+        """Apply ack bits from packet ``newest`` back; return the packets newly acked, oldest first.
 
-        The oldest comes first. Each ack comes some thirty times: of its bits, only those count that
-        were not seen before.
+        Each ack arrives some thirty times, so only bits that were not seen before count.
         """
         ahead = newest - self.newest_acked
         if ahead > 0:
@@ -568,7 +569,7 @@ class SentPackets:
             if batch.acked.bit_count() == batch.number:
                 sent.remove_run(batch.sequence, batch.number)
             bits &= (1 << max(newest - batch.last, 0)) - 1
-        # No ack reaches back so far; what was lost there would be kept, with all that it held.
+        # No ack reaches back so far. Lost packets there would be kept for ever.
         behind = self.newest_acked - BUFFER - self._oldest_kept
         if behind > 0:
             sent.remove_run(self._oldest_kept, behind)

@@ -8,7 +8,7 @@ from sphtp.errors import SettingsError
 
 MOST_LANES = 64
 
-# Room for the header and for any frame that a connection itself has to send.
+# It has room for the header and any control frame.
 SMALLEST_DATAGRAM = 256
 
 CONTROLLERS = ("newreno", "cubic", "tolerant")
@@ -16,22 +16,24 @@ FIXED = "fixed"
 
 
 class Delivery(Enum):
-    """The promise that a channel makes for a message."""
+    """How a channel delivers a message."""
 
     RELIABLE = auto()
-    """It arrives, in the lane's order."""
+    """The message is delivered, in the order of its lane."""
     UNRELIABLE = auto()
-    """It is sent once, and may be lost, or overtaken."""
+    """The message is sent once. It may be lost, or overtaken by another."""
     SEQUENCED = auto()
-    """It is sent once; if a later one of its lane came first, it is dropped: latest only."""
+    """The message is sent once, and dropped if a later one of its lane arrived first: latest only.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One of a channel's lanes. Each has an order of its own, so that none blocks another.
+    """A lane of a channel. Each lane has an order of its own, so that none blocks another.
 
-    What waits in a lane of higher ``priority`` leaves first; lanes of equal priority share by
-    ``weight``. In a lane that is not ``ordered``, reliable messages are delivered as they arrive.
+    Messages in a lane of higher ``priority`` leave first. Lanes of equal priority share the
+    bandwidth by ``weight``. If a lane is not ``ordered``, its reliable messages are delivered as
+    they arrive.
     """
 
     priority: int = 0
@@ -50,9 +52,9 @@ def check_lanes(lanes: tuple[Lane, ...]) -> None:
 
 
 def parse_congestion(name: str) -> tuple[str, float | None]:
-    """Parse the name of a congestion controller: its kind, and the RATE of ``fixed:RATE``.
+    """Parse the name of a congestion controller; return its kind, and the rate of ``fixed:RATE``.
 
-    Raises ``SettingsError`` when there is none of that name.
+    Raises ``SettingsError`` if there is no such controller.
     """
     kind, colon, argument = name.partition(":")
     if kind == FIXED and colon:
@@ -127,14 +129,14 @@ class ChannelSettings:
 
     @property
     def keepalive_interval(self) -> float:
-        """Seconds of silence after which a PING leaves."""
+        """Seconds without sending after which a PING leaves."""
         return self.timeout / 4 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
-        """The settings of a channel whose datagrams travel in others, ``envelope`` bytes larger.
+        """Return the settings for datagrams that travel in an envelope of ``envelope`` bytes.
 
-        Sizes of datagrams are then without the envelope. Raises ``SettingsError`` when too little
-        is left.
+        The sizes of datagrams are then without the envelope. Raises ``SettingsError`` if they
+        become too small.
         """
         for name in ("max_datagram", "base_datagram"):
             if getattr(self, name) < SMALLEST_DATAGRAM + envelope:

@@ -1,9 +1,9 @@
-"""The channels that this side is opening, and the peers' own attempts that cross them."""
+"""Simultaneous open: this side's attempts, and the peers' attempts that cross them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sphtp.core.channel.handshake import Connect, sibling
+from sphtp.core.channel.handshake import Connect, answering_id
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.datagrams import Address
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class SimultaneousOpen:
-    """Attempts by connection id, and what is answered meanwhile, under the sibling of that id.
+    """Attempts by connection id, and answered connections by the answering id of that id.
 
-    An attempt goes on until the one that crossed it is heard: who sent that may be nobody.
+    An attempt goes on until the peer is heard on the connection that crossed it: its CONNECT may
+    have been forged or recorded.
     """
 
     def __init__(self) -> None:
@@ -25,43 +26,49 @@ class SimultaneousOpen:
         return len(self._dials) + len(self._crossings)
 
     def add(self, dial: "Connection") -> None:
-        """Note an attempt."""
+        """Add an attempt of this side."""
         self._dials[dial.connection_id] = dial
 
     def cross(self, answered: "Connection") -> None:
-        """Note what is answered under the sibling of an attempt's id."""
+        """Add a connection that answers a crossing CONNECT under an attempt's answering id."""
         self._crossings[answered.connection_id] = answered
 
     def discard(self, connection_id: int) -> None:
-        """Forget an attempt, of either side, if it is one."""
+        """Remove an attempt, or an answered connection, with this id."""
         self._dials.pop(connection_id, None)
         self._crossings.pop(connection_id, None)
 
     def settle(self, connection: "Connection") -> "Connection | None":
-        """Forget an attempt that is decided; return what crossed it, now a channel like others."""
+        """Remove an attempt that is decided; return the connection that crossed it, if any.
+
+        From then on that is a channel like others.
+        """
         is_undecided = connection.state is State.CONNECTING
         if is_undecided or self._dials.pop(connection.connection_id, None) is None:
             return None
-        return self._crossings.pop(sibling(connection.connection_id), None)
+        return self._crossings.pop(answering_id(connection.connection_id), None)
 
     def is_crossing(self, connection_id: int) -> bool:
-        """True if this is the id of what is answered while an attempt goes on."""
+        """True if this is the id of an answered connection that crosses an attempt."""
         return connection_id in self._crossings
 
     def decide(self, answered: "Connection") -> "Connection | None":
-        """Part what is heard from the attempt that it crossed; return that if it still goes on."""
+        """Separate an answered connection from the attempt that it crossed.
+
+        Return the attempt if it still goes on, else None.
+        """
         del self._crossings[answered.connection_id]
-        dial = self._dials.get(sibling(answered.connection_id))
+        dial = self._dials.get(answering_id(answered.connection_id))
         return dial if dial is not None and dial.state is State.CONNECTING else None
 
     def crossed_by(self, address: Address, connect: Connect) -> "list[Connection]":
-        """Attempts to reach the very peer that sent this CONNECT; it may be one of ours itself."""
+        """Return the attempts to reach the peer that sent this CONNECT; none if it is our own."""
         dials = [dial for dial in self._dials.values() if dial.state is State.CONNECTING]
         if any(dial.handshake.token == connect.token for dial in dials):
             return []
         return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
     def free_id(self, rivals: "Sequence[Connection]") -> int:
-        """The sibling of the first id of these that nothing has crossed yet; 0 if all are."""
-        siblings = (sibling(rival.connection_id) for rival in rivals)
-        return next((it for it in siblings if not self.is_crossing(it)), 0)
+        """Return the answering id of the first attempt that nothing has crossed; else 0."""
+        ids = (answering_id(rival.connection_id) for rival in rivals)
+        return next((it for it in ids if not self.is_crossing(it)), 0)

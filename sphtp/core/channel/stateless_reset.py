@@ -1,12 +1,12 @@
-"""Stateless resets (RFC 9000, section 10.3): telling peers that a channel is not known here.
+"""Stateless resets (RFC 9000, section 10.3): tell a peer that its channel is not known here.
 
-A node that restarted with its identity knows none of its channels. It answers what comes for them
-with a RESET, so that the peer need not wait for the timeout. The proof in it follows from identity,
-port and connection id alone, and was told to the peer under the handshake's keys: the node can make
-it again without having kept anything, and nobody else can.
+A node that restarted with its identity knows none of its channels. It answers their datagrams with
+a RESET, so that the peer need not wait for the idle timeout. The proof in a RESET is derived from
+identity, port and connection id alone, and the peer received it under the handshake's keys. So the
+node can compute the proof again without having kept anything, and nobody else can.
 
-Whoever is shown a proof can end that channel with it, so nobody is shown the proof of a channel
-that lives; and nobody may collect proofs for as long as one fits, so resets are limited in rate.
+Anyone who has seen a proof can end that channel with it, so the proof of a live channel is never
+sent. Resets are limited in rate, so that nobody can collect proofs until one fits.
 """
 
 from hashlib import sha256
@@ -27,32 +27,32 @@ RESET_PURPOSE: Final = b"SphTP reset"
 
 
 def reset_purpose(port: int) -> bytes:
-    """The purpose for which the key of a node's resets is derived.
+    """Return the purpose for which the key of a node's resets is derived.
 
-    Two nodes of one identity must not tell proofs for each other's channels; where they share a
+    Two nodes of one identity must not send proofs for each other's channels; if they share a
     machine, their ports differ.
     """
     return RESET_PURPOSE + (port.to_bytes(2, "little") if port else b"")
 
 
 def reset_proof(key: bytes, connection_id: int) -> bytes:
-    """The proof in a RESET for a connection, made with the key of the node that it was at."""
+    """Return the proof in a RESET for a connection, made with the reset key of its node."""
     return hmac(key, connection_id.to_bytes(4, "little"), sha256).digest()[:PROOF_SIZE]
 
 
 def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """True if a RESET shows what it must; takes as long wherever they differ."""
+    """True if a RESET has the right proof; compared in constant time."""
     return bool(wanted) and compare_digest(proof, wanted)
 
 
 def encode_reset(forgotten: int, proof: bytes) -> bytes:
-    """Encode a RESET: nothing is known here of this connection id, which was this side's."""
+    """Encode a RESET for a connection id of this side that is not known."""
     return encode_front(Kind.RESET, forgotten) + proof
 
 
 @untrusted
 def decode_reset_untrusted(datagram: bytes) -> bytes:
-    """Decode the proof in a RESET."""
+    """Decode a RESET; return its proof."""
     reader = Reader(memoryview(datagram)[FRONT.size :])
     proof = reader.take(PROOF_SIZE)
     reader.finish()
@@ -60,12 +60,11 @@ def decode_reset_untrusted(datagram: bytes) -> bytes:
 
 
 class StatelessReset:
-    """Answers what comes for unknown connections: ``rate`` times a second at most.
+    """Answers datagrams for unknown connections, at most ``rate`` times a second.
 
-    One address has a quarter of it, and one host half: what is made up for ids that never were must
-    not keep those from being told whose channel was there before a restart. Source addresses can
-    be forged, though, and who forges those of many hosts takes all of it; peers then wait for
-    their timeout.
+    One address may use a quarter of the rate, and one host half: datagrams for ids that never
+    existed must not keep real peers from learning of a restart. An attacker who forges the
+    addresses of many hosts can use up the whole rate; peers then wait for their idle timeout.
     """
 
     def __init__(self, key: bytes, rate: float, counters: HandshakeCounters) -> None:
@@ -76,7 +75,10 @@ class StatelessReset:
         self._by_address = TokenBuckets[Address](rate / 4)
 
     def answer(self, now: float, address: Address, unknown: int, size: int) -> Datagrams | None:
-        """The answer to a datagram of ``size`` bytes for an unknown id, and shorter than that."""
+        """Return the RESET for a datagram of ``size`` bytes.
+
+        Return None if it would be longer than that, or if the rate is used up.
+        """
         if size <= RESET_SIZE:
             return None
         if not self._may_answer(now, address):
@@ -86,7 +88,7 @@ class StatelessReset:
         return Datagrams.of(address, encode_reset(unknown, reset_proof(self._key, unknown)))
 
     def _may_answer(self, now: float, address: Address) -> bool:
-        # The narrowest first: what it holds back costs the others nothing.
+        # The narrowest limit first, so that its refusals use up no token of the others.
         return (
             self._by_address.take(now, address)
             and self._by_host.take(now, address[0])

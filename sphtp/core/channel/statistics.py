@@ -1,4 +1,4 @@
-"""The counters and measurements of a channel, and the limits that were reached."""
+"""The counters, measurements and reached limits of a channel."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 
 @dataclass(slots=True)
 class BoundCounters:
-    """The messages that a bound held back, at all channels of a node together.
+    """How often each limit took effect, over all channels of a node.
 
-    ``over_...`` was dropped, because of the setting with the rest of the name: packets whose peer
-    went beyond its credit, packets with messages that are too large, unreliable messages, and
-    packets or unreliable messages for which the node was full.
-    ``held_by_...`` counts how often sending had to wait until the peer, whose setting it is, read.
+    ``over_...`` counts what was dropped because of the setting that the rest of the name gives:
+    packets beyond the granted credit, packets with too large a message, unreliable messages that
+    did not fit, and anything that a full node refused. ``held_by_...`` counts how often sending had
+    to wait for the peer to read; the setting is the peer's.
     """
 
     over_receive_buffer: int = 0
@@ -23,7 +23,7 @@ class BoundCounters:
     held_by_receive_buffer_bytes: int = 0
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count one more, or ``number`` more, under a name."""
+        """Add one, or ``number``, to a counter."""
         setattr(self, name, getattr(self, name) + number)
 
 
@@ -54,14 +54,15 @@ class Counters:
 class ChannelStatistics:
     """A snapshot of a channel; times in seconds.
 
-    ``sent``, ``received`` and ``lost`` count packets, ``resent`` messages or fragments sent again.
-    ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` the smoothed share of
-    packets lost. ``bandwidth`` is the highest rate of late at which bytes arrived, per second: what
-    the path carries, if there was enough to send. ``window`` is how many bytes may be in flight,
-    ``datagram_size`` how large the path lets datagrams be, as far as it is known. ``too_early``
-    counts packets not accepted because a message in them could not be buffered; the peer sends them
-    again. ``undecodable`` counts messages that were taken and dropped: not msgpack, of no type, or
-    out of bounds. ``waiting`` counts messages not yet acked, ``unread`` those not yet received.
+    ``sent``, ``received`` and ``lost`` count packets; ``resent`` counts retransmitted messages and
+    fragments. ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` is the
+    smoothed share of lost packets. ``bandwidth`` is the highest recent delivery rate in bytes per
+    second, which is the capacity of the path if there was enough to send. ``window`` is the
+    congestion window in bytes, and ``datagram_size`` the largest datagram that the path is known to
+    carry. ``too_early`` counts packets that were refused for want of buffer space; the peer sends
+    their content again. ``undecodable`` counts messages that were received and dropped: not
+    msgpack, of no known type, or out of bounds. ``waiting`` counts messages that are not acked yet,
+    ``unread`` those that the application has not read.
     """
 
     sent: int
@@ -93,7 +94,7 @@ class ChannelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The part of the statistics that is measured and not counted."""
+    """The measured part of the statistics."""
 
     unreliable_dropped: int = 0
     waiting: int = 0
@@ -107,7 +108,7 @@ class Estimates:
 
 
 def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:
-    """Put both parts together."""
+    """Join counters and estimates into one snapshot."""
     return ChannelStatistics(**_shown(counters), **_shown(estimates))
 
 
@@ -118,7 +119,7 @@ def _shown(figures: Counters | Estimates) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class EndpointCounters:
-    """Datagrams that reached no connection, and connections refused."""
+    """Counts datagrams that matched no connection, and refused connections."""
 
     malformed: int = 0
     unknown: int = 0

@@ -65,7 +65,7 @@ class TypeHeader:
         return self.front(number).to_bytes((self.width + 7) >> 3, "little")
 
 
-class Entry(Protocol):
+class MessageType(Protocol):
     """One type of message."""
 
     @property
@@ -184,7 +184,7 @@ class MessageFactory:
         self.compression = compression
         self._packing = Packing(max_elements, max_depth)
         self._header = TypeHeader(len(self.types), compression is not None)
-        self._entries: dict[type, Entry] = {}
+        self._entries: dict[type, MessageType] = {}
         self._packed: dict[bytes, PackedEntry] = {}
         self._in_bits: dict[int, BitEntry] = {}
         for number, kind in enumerate(self.types):
@@ -272,7 +272,7 @@ class MessageFactory:
                 continue
         return messages
 
-    def _entry(self, message: Any) -> Entry:
+    def _entry(self, message: Any) -> MessageType:
         entry = self._entries.get(type(message))
         if entry is None:
             raise WireError(f"{type(message).__name__} is not a registered type of message")

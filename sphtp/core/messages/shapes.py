@@ -5,9 +5,9 @@ packed, unpacked and serialized by its shape. ``pack`` and ``unpack`` check ever
 let through: what ``unpack`` is given is whatever the peer sent. Where a value of just one type is
 its own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
 
-The shapes: Integer, Float, Boolean, Text, Bytes, Choice (an enumeration), Anything (whatever
-msgpack carries), Nested (a message that serializes itself), Items (a list, or a tuple of one item),
-FixedTuple, Table (a dict), Optional, Record (a dataclass).
+The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (whatever
+msgpack carries), Nested (a message that serializes itself), ListShape (a list, or a tuple of any
+length), FixedTuple, Table (a dict), Optional, Record (a dataclass).
 """
 
 import inspect
@@ -251,7 +251,7 @@ class Bytes(Shape):
         return stream.data(value, needed(self._limit, "bytes"))
 
 
-class Anything(Shape):
+class AnyShape(Shape):
     """Whatever msgpack carries."""
 
     def __init__(self, bound: Any) -> None:
@@ -268,7 +268,7 @@ class Anything(Shape):
         return plain
 
 
-class Choice(Shape):
+class EnumShape(Shape):
     """A member of an enumeration, carried as its position."""
 
     def __init__(self, kind: type[Enum]) -> None:
@@ -320,7 +320,7 @@ class Nested(Shape):
 Way = tuple[str, Callable[[Any], Any]]
 
 
-class Items(Shape):
+class ListShape(Shape):
     """Any number of equal shapes, as a list or a tuple."""
 
     accepts = (Limit,)
@@ -561,7 +561,7 @@ def _build(annotation: Any, origin: Any, bound: Bound | None, within: Within) ->
         return _SINGLE[annotation](bound)
     if isinstance(annotation, type):
         if issubclass(annotation, Enum):
-            return Choice(annotation)
+            return EnumShape(annotation)
         if callable(getattr(annotation, "serialize", None)):
             return Nested(cast("type[Serializable]", annotation))
         if is_dataclass(annotation):
@@ -594,12 +594,12 @@ def _cached_record(kind: Any) -> Record:
 
 
 def _list(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
-    return Items(list, shape_of(arguments[0], within=within), bound)
+    return ListShape(list, shape_of(arguments[0], within=within), bound)
 
 
 def _tuple(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return Items(tuple, shape_of(arguments[0], within=within), bound)
+        return ListShape(tuple, shape_of(arguments[0], within=within), bound)
     return FixedTuple([shape_of(one, within=within) for one in arguments])
 
 
@@ -625,14 +625,14 @@ def _other_than_none(annotation: Any) -> Any:
 
 
 _UNIONS = (Union, UnionType)
-_KEYS = (Integer, Float, Boolean, Text, Bytes, Choice)
+_KEYS = (Integer, Float, Boolean, Text, Bytes, EnumShape)
 _SINGLE: dict[Any, Callable[[Any], Shape]] = {
     int: Integer,
     float: Float,
     bool: Boolean,
     str: Text,
     bytes: Bytes,
-    Any: Anything,
+    Any: AnyShape,
 }
 _CONTAINERS: dict[Any, Callable[[tuple[Any, ...], Any, Within], Shape]] = {
     list: _list,

@@ -49,7 +49,7 @@ class Sealer:
 
     @property
     def present(self) -> tuple[bytes, int]:
-        """The key of the present epoch, and the counter of the next datagram, for an opener."""
+        """The key of the present epoch, and the counter of the next datagram, for an unsealer."""
         if self._counter == self._epoch_end:
             self._next_epoch()
         return self._key.secret, self._counter
@@ -96,7 +96,7 @@ class Sealer:
         self._epoch_end += 1 << EPOCH_BITS
 
 
-class Tally(Protocol):
+class RejectionCounter(Protocol):
     """Counts what is not let in.
 
     ``forged`` are datagrams that nobody sealed, ``replayed`` those that had been opened before, or
@@ -140,7 +140,7 @@ class ReplayWindow:
             self._seen |= 1 << -ahead
 
 
-class Opener:
+class Unsealer:
     """One direction of a session, at its receiver; ``front_size`` bytes precede the counter.
 
     It may miss all of ``skip`` epochs in a row, no more.
@@ -158,7 +158,7 @@ class Opener:
     )
 
     def __init__(
-        self, key: bytes, front_size: int, tally: Tally, first: int = 0, *, skip: int = 0
+        self, key: bytes, front_size: int, tally: RejectionCounter, first: int = 0, *, skip: int = 0
     ) -> None:
         self._tally = tally
         self._front_size = front_size

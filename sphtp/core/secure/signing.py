@@ -173,7 +173,7 @@ class Signer:
         return message + mark + key.sign(self._purpose + message + mark)
 
 
-class Signed(Enum):
+class SignatureStatus(Enum):
     """The worth of a signature."""
 
     GENUINE = "a server says this, for the first time"
@@ -182,10 +182,10 @@ class Signed(Enum):
     REPLAYED = "a server said this before"
 
 
-class Judged(NamedTuple):
+class SignatureVerdict(NamedTuple):
     """A verdict; ``key`` and ``boot`` tell who has signed, and since when it speaks."""
 
-    verdict: Signed
+    verdict: SignatureStatus
     key: bytes = b""
     boot: int = 0
     cluster: bytes = b""
@@ -209,28 +209,28 @@ class Verifier:
         self._heard = ExpiringDict[tuple[bytes, int], int](SPEAKERS_KEPT)
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
-    def judge(self, message: bytes, pipe: int) -> Judged:
+    def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
         """Tell what the signature of a message is worth; a genuine one will not be so again.
 
         ``pipe`` is the connection that it came through. What costs little is asked first.
         """
         if not is_signed(message):
-            return Judged(Signed.UNSIGNED)
+            return SignatureVerdict(SignatureStatus.UNSIGNED)
         signed, signature = message[:-SIGNATURE_SIZE], message[-SIGNATURE_SIZE:]
         _, _, key, cluster, certificate, boot, count = _MARK.unpack(signed[-_MARK.size :])
         if (self._failures.get(pipe) or 0) >= MAX_FAILURES:
-            return Judged(Signed.UNSIGNED, key, boot, cluster)
+            return SignatureVerdict(SignatureStatus.UNSIGNED, key, boot, cluster)
         server = self._server(key, Certificate(cluster, certificate), pipe)
         if server is None:
-            return Judged(Signed.UNKNOWN, key, boot, cluster)
+            return SignatureVerdict(SignatureStatus.UNKNOWN, key, boot, cluster)
         # Everything that a server says to one listener goes one way: nothing is ever late.
         if count <= (self._heard.get((key, boot)) or 0):
-            return Judged(Signed.REPLAYED, key, boot, cluster)
+            return SignatureVerdict(SignatureStatus.REPLAYED, key, boot, cluster)
         if not _is_signature(server, signature, self._purpose + signed):
             self._fail(pipe)
-            return Judged(Signed.UNSIGNED, key, boot, cluster)
+            return SignatureVerdict(SignatureStatus.UNSIGNED, key, boot, cluster)
         self._heard.put((key, boot), count)
-        return Judged(Signed.GENUINE, key, boot, cluster)
+        return SignatureVerdict(SignatureStatus.GENUINE, key, boot, cluster)
 
     def _server(self, key: bytes, certificate: Certificate, pipe: int) -> Ed25519PublicKey | None:
         known = self._servers.get(key)

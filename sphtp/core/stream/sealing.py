@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from sphtp.core.entropy import Secrets
-from sphtp.core.secure.seal import Opener, Sealer
+from sphtp.core.secure.seal import Sealer, Unsealer
 from sphtp.core.stream.membership import KEY_SIZE, StreamKey
 from sphtp.core.stream.wire import FEEDBACK_HEADER, STREAM_HEADER, feedback_header, stream_header
 from sphtp.errors import RemoteError
@@ -88,35 +88,35 @@ class SourceSeal:
         return [(sealer.seal_row(row), len(row[0]) + overhead) for row in _rows(bodies)]
 
 
-class StreamOpener:
+class StreamUnsealer:
     """Opens the datagrams of a source, at a receiver."""
 
     def __init__(self, key: StreamKey | None, counters: SealCounters) -> None:
         self._counters = counters
-        self._openers: dict[int, Opener] = {}
+        self._unsealers: dict[int, Unsealer] = {}
         self._is_sealed = key is not None
         if key is not None:
             self.learn(key)
 
     def learn(self, key: StreamKey) -> None:
         """Add a new key. Keys before the last one are forgotten."""
-        if key.number in self._openers:
+        if key.number in self._unsealers:
             return
-        opener = Opener(key.key, STREAM_HEADER.size, self._counters, key.first, skip=SKIPPED)
-        self._openers[key.number] = opener
-        for number in list(self._openers)[:-KEPT]:
-            del self._openers[number]
+        unsealer = Unsealer(key.key, STREAM_HEADER.size, self._counters, key.first, skip=SKIPPED)
+        self._unsealers[key.number] = unsealer
+        for number in list(self._unsealers)[:-KEPT]:
+            del self._unsealers[number]
 
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Return the bodies of datagrams that came together; the last may be shorter than size."""
         if not self._is_sealed:
             head = STREAM_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
-        opener = self._openers.get(data[STREAM_HEADER.size - 1])
-        if opener is None:
+        unsealer = self._unsealers.get(data[STREAM_HEADER.size - 1])
+        if unsealer is None:
             self._counters.unknown_key += -(-len(data) // size)
             return []
-        return opener.open(data, size)
+        return unsealer.open(data, size)
 
 
 class FeedbackSeal:
@@ -133,18 +133,18 @@ class FeedbackSeal:
         return self._sealer.seal(body, len(body))[0]
 
 
-class FeedbackOpener:
+class FeedbackUnsealer:
     """Opens the datagrams of one receiver, at the source."""
 
     def __init__(self, key: bytes, counters: SealCounters) -> None:
-        self._opener = Opener(key, FEEDBACK_HEADER.size, counters) if key else None
+        self._unsealer = Unsealer(key, FEEDBACK_HEADER.size, counters) if key else None
 
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Return the bodies of datagrams that came together."""
-        if self._opener is None:
+        if self._unsealer is None:
             head = FEEDBACK_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
-        return self._opener.open(data, size)
+        return self._unsealer.open(data, size)
 
 
 class TcpSeal:
@@ -152,7 +152,7 @@ class TcpSeal:
 
     def __init__(self, sending: bytes, receiving: bytes, counters: SealCounters) -> None:
         self._sealer = Sealer(sending, b"") if sending else None
-        self._opener = Opener(receiving, 0, counters) if receiving else None
+        self._unsealer = Unsealer(receiving, 0, counters) if receiving else None
 
     def seal(self, frame: bytes) -> bytes:
         """Return the sealed frame."""
@@ -160,9 +160,9 @@ class TcpSeal:
 
     def open_untrusted(self, data: bytes) -> bytes:
         """Return the opened frame. Raises ``RemoteError`` if the other side has not sealed it."""
-        if self._opener is None:
+        if self._unsealer is None:
             return data
-        opened = self._opener.open(data, len(data) or 1)
+        opened = self._unsealer.open(data, len(data) or 1)
         if not opened:
             raise RemoteError("a frame that the other side has not sealed")
         return opened[0]

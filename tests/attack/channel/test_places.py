@@ -122,7 +122,7 @@ def test_a_peer_that_moves_does_not_take_over_what_goes_to_another():
     ping = encode_data(second.connection_id, Header(9, 0, 1)) + b"\4"
     moved = keys.seal(LEFT, ping, len(ping)).data
     (challenge,) = answers(stage, left, RIGHT, moved)
-    (plain,) = keys.opener.open(challenge, len(challenge))
+    (plain,) = keys.unsealer.open(challenge, len(challenge))
     response = encode_path(Kind.RESPONSE, keys.peer, decode_path_untrusted(plain))
     answers(stage, left, RIGHT, keys.seal(LEFT, response, len(response)).data)
     assert first.peer_key == identity("right").public

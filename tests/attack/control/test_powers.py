@@ -32,7 +32,7 @@ from sphtp.core.secure.signing import (
     Certificate,
     ClusterKey,
     ServerKey,
-    Signed,
+    SignatureStatus,
     Signer,
     Verifier,
 )
@@ -238,8 +238,11 @@ def test_what_is_for_clients_is_nothing_to_servers_and_the_other_way_round() -> 
     message = heartbeat().encode()
     for purpose, other in ((TO_CLIENTS, TO_SERVERS), (TO_SERVERS, TO_CLIENTS)):
         signed = Signer(SERVER, 1, purpose).sign(message)
-        assert Verifier([AUTHORITY.public], other).judge(signed, 0).verdict is Signed.UNSIGNED
-        assert Verifier([AUTHORITY.public], purpose).judge(signed, 0).verdict is Signed.GENUINE
+        for reader, status in (
+            (other, SignatureStatus.UNSIGNED),
+            (purpose, SignatureStatus.GENUINE),
+        ):
+            assert Verifier([AUTHORITY.public], reader).judge(signed, 0).verdict is status
 
 
 def test_no_bit_can_be_changed() -> None:
@@ -249,17 +252,22 @@ def test_no_bit_can_be_changed() -> None:
         bent = bytearray(signed)
         bent[bit // 8] ^= 1 << bit % 8
         judged = Verifier([AUTHORITY.public], TO_CLIENTS).judge(bytes(bent), 0)
-        assert judged.verdict is not Signed.GENUINE, bit
+        assert judged.verdict is not SignatureStatus.GENUINE, bit
     for size in range(len(signed)):
         judged = Verifier([AUTHORITY.public], TO_CLIENTS).judge(signed[:size], 0)
-        assert judged.verdict is Signed.UNSIGNED
+        assert judged.verdict is SignatureStatus.UNSIGNED
 
 
 def test_a_signature_counts_once_and_no_older_one_after_it() -> None:
     signer, listener = Signer(SERVER, 1, TO_CLIENTS), Verifier([SERVER.public], TO_CLIENTS)
     said = [signer.sign(heartbeat().encode()) for _ in range(3)]
     verdicts = [listener.judge(said[at], 0).verdict for at in (1, 0, 1, 2)]
-    assert verdicts == [Signed.GENUINE, Signed.REPLAYED, Signed.REPLAYED, Signed.GENUINE]
+    assert verdicts == [
+        SignatureStatus.GENUINE,
+        SignatureStatus.REPLAYED,
+        SignatureStatus.REPLAYED,
+        SignatureStatus.GENUINE,
+    ]
 
 
 def test_a_certificate_is_for_one_key_and_nothing_else_that_is_signed_is_one() -> None:
@@ -271,7 +279,7 @@ def test_a_certificate_is_for_one_key_and_nothing_else_that_is_signed_is_one() -
     listener = Verifier([AUTHORITY.public, SERVER.public], TO_CLIENTS)
     for key in (stolen, chained):
         signed = Signer(key, 1, TO_CLIENTS).sign(heartbeat().encode())
-        assert listener.judge(signed, 0).verdict is Signed.UNKNOWN
+        assert listener.judge(signed, 0).verdict is SignatureStatus.UNKNOWN
 
 
 def test_wrong_signatures_cost_a_bounded_time() -> None:
@@ -281,13 +289,13 @@ def test_wrong_signatures_cost_a_bounded_time() -> None:
     wrong = later[:-1] + bytes((later[-1] ^ 1,))
     listener = Verifier([AUTHORITY.public], TO_CLIENTS)
     for _ in range(MAX_FAILURES):
-        assert listener.judge(wrong, 1).verdict is Signed.UNSIGNED
-    assert listener.judge(signed, 1).verdict is Signed.UNSIGNED
-    assert listener.judge(signed, 2).verdict is Signed.GENUINE
+        assert listener.judge(wrong, 1).verdict is SignatureStatus.UNSIGNED
+    assert listener.judge(signed, 1).verdict is SignatureStatus.UNSIGNED
+    assert listener.judge(signed, 2).verdict is SignatureStatus.GENUINE
     # The connections that failed are remembered as far as there is room: the first one is not.
     for pipe in range(3, 3 + CONNECTIONS_KEPT):
-        assert listener.judge(wrong, pipe).verdict is Signed.UNSIGNED
-    assert listener.judge(later, 1).verdict is Signed.GENUINE
+        assert listener.judge(wrong, pipe).verdict is SignatureStatus.UNSIGNED
+    assert listener.judge(later, 1).verdict is SignatureStatus.GENUINE
 
 
 def test_a_snapshot_that_was_recorded_is_for_somebody_else() -> None:

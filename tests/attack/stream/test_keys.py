@@ -7,7 +7,7 @@ import pytest
 from sphtp import Source, Stream
 from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.core.stream.ranges import Span
-from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamOpener
+from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamUnsealer
 from sphtp.core.stream.wire import STREAM_HEADER, Nak, StatusMessage, encode_nak, encode_status
 from tests.attack.stream.wire import TOPIC, Scene, Way, opened, somebody, streaming
 from tests.deadline import until, within_20_seconds
@@ -19,14 +19,14 @@ pytestmark = within_20_seconds
 GREEDY = encode_nak(Nak([Span(1, 50)]))
 
 
-def opened_with(scene_key: StreamOpener, datagrams: list[bytes]) -> list[bytes]:
+def opened_with(scene_key: StreamUnsealer, datagrams: list[bytes]) -> list[bytes]:
     """What of a capture can be read."""
     return [body for it in datagrams for body in scene_key.open(it, len(it))]
 
 
-def first_key(joined: Joined) -> StreamOpener:
+def first_key(joined: Joined) -> StreamUnsealer:
     """Opens what is sealed with the key that a receiver was given."""
-    return StreamOpener(joined.welcome.key, SealCounters())
+    return StreamUnsealer(joined.welcome.key, SealCounters())
 
 
 async def wait_for_another_key(way: Way, source: Source, stream: Stream) -> None:

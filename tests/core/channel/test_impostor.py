@@ -9,7 +9,13 @@ import pytest
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endings import refused_by_peer
-from sphtp.core.channel.handshake import Accept, Objection, Refuse, encode_accept, encode_refuse
+from sphtp.core.channel.handshake import (
+    Accept,
+    AnswerRejection,
+    Refuse,
+    encode_accept,
+    encode_refuse,
+)
 from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.noise import SecurityContext
 from sphtp.core.channel.responder import Responder, ResponderHandshake
@@ -48,7 +54,7 @@ def test_an_impostor_is_called_one(expectation: PeerPin, more: dict[str, Any]):
 
 def test_no_peer_can_say_so_itself():
     with pytest.raises(LocalError):
-        encode_refuse(1, Refuse(2, Objection.IMPOSTOR))
+        encode_refuse(1, Refuse(2, AnswerRejection.IMPOSTOR))
     assert refused_by_peer("it", Refuse(2, 9), Schema()).refusal == "reason 9"
 
 

@@ -13,8 +13,8 @@ from sphtp.core.channel.path_mtu import (
     RETRY_AFTER,
     TRIES,
     WORTHWHILE,
+    MtuSearchState,
     PathMtu,
-    Search,
 )
 from sphtp.errors import SettingsError
 
@@ -47,7 +47,7 @@ def test_on_loopback_it_climbs_the_ladder() -> None:
     assert mtu.size == BASE == 1200
     assert search(mtu, 65_507) == list(LIKELY)
     assert mtu.size == 65_507
-    assert mtu.state is Search.RESTING
+    assert mtu.state is MtuSearchState.RESTING
 
 
 def test_on_ethernet_it_finds_1472_and_looks_between() -> None:
@@ -141,7 +141,7 @@ def test_answers_that_nobody_waits_for_change_nothing() -> None:
     mtu = found(1472)
     for answer in (mtu.probe_acked, mtu.probe_lost, mtu.refused):
         answer(1.0, 4096)
-    assert (mtu.size, mtu.state) == (1472, Search.RESTING)
+    assert (mtu.size, mtu.state) == (1472, MtuSearchState.RESTING)
     mtu = PathMtu()
     mtu.probe_acked(0.0, 1200)
     mtu.probe_acked(0.0, 70_000)
@@ -226,7 +226,7 @@ def test_a_black_hole_during_the_search_ends_it() -> None:
     mtu.probe_acked(0.0, 1400)
     assert mtu.poll_probe(0.0) == 1452
     lose_large(mtu, BLACK_HOLE_LOSSES)
-    assert (mtu.size, mtu.state) == (BASE, Search.RESTING)
+    assert (mtu.size, mtu.state) == (BASE, MtuSearchState.RESTING)
     mtu.probe_acked(11.0, 1452)
     assert mtu.size == BASE
 
@@ -333,13 +333,13 @@ def test_a_floor_that_vanishes_ends_the_search() -> None:
     mtu = PathMtu()
     now = lose(mtu, BASE, ROUNDS)
     lose(mtu, 540, ROUNDS, after=now)
-    assert mtu.state is Search.TOO_SMALL
+    assert mtu.state is MtuSearchState.TOO_SMALL
     assert mtu.vanishing == 540
     assert mtu.poll_probe(1e6) is None
     mtu = PathMtu()
     now = lose(mtu, BASE, ROUNDS)
     lose(mtu, 250, 50, after=now)
-    assert mtu.state is not Search.TOO_SMALL, "who says nothing larger can live with that"
+    assert mtu.state is not MtuSearchState.TOO_SMALL, "who says nothing larger can live with that"
 
 
 def test_the_envelope_is_part_of_the_floor() -> None:
@@ -353,7 +353,7 @@ def test_a_base_under_the_floor_is_the_floor(base: int) -> None:
     mtu = PathMtu(base)
     lose(mtu, base, ROUNDS)
     assert mtu.size == base
-    assert (mtu.state is Search.TOO_SMALL) == (base > 256)
+    assert (mtu.state is MtuSearchState.TOO_SMALL) == (base > 256)
 
 
 def test_what_the_socket_refuses_leads_down_at_once() -> None:
@@ -363,7 +363,7 @@ def test_what_the_socket_refuses_leads_down_at_once() -> None:
     mtu.refused(1.0, 1000)
     assert mtu.size == FLOOR
     mtu.refused(1.0, FLOOR)
-    assert mtu.state is Search.TOO_SMALL
+    assert mtu.state is MtuSearchState.TOO_SMALL
 
 
 def test_another_path_begins_at_the_base_again() -> None:

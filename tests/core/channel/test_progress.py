@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
-from sphtp.core.channel.reassembly import Arriving
+from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Outcome, Receipts, Ticket
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.testing import Faults, Pair
@@ -51,7 +51,7 @@ def test_large_messages_are_told_apart_by_lane_and_in_their_order() -> None:
     left, right = pair.open()
     for lane, size in ((1, 70_000), (0, 50_000), (0, 60_000)):
         send_large(pair, left, size, lane)
-    seen: list[list[Arriving]] = []
+    seen: list[list[MessageProgress]] = []
     while not seen or seen[-1]:
         pair.step()
         arriving = right.port.arriving()

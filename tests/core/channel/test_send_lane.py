@@ -145,7 +145,7 @@ def test_what_was_lost_goes_before_a_batch_of_what_is_new() -> None:
     push(lane, *[bytes(100)] * 20)
     first: list[SentFrame] = []
     lane.fill(ROOM, credit(), first)
-    lane.again(first[0])
+    lane.retransmit(first[0])
     assert lane.take_batch(ROOM, 8, credit()) is None
     again: list[SentFrame] = []
     lane.fill(ROOM, credit(), again)

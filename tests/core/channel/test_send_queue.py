@@ -108,8 +108,8 @@ def test_lost_messages_go_before_new_ones_oldest_first() -> None:
     box = send_queue()
     push(box, *[b"x" * WHOLE] * 4)
     packets = [fill(box).pieces for _ in range(3)]
-    assert box.lost(packets[2]) == 1
-    assert box.lost(packets[0]) == 1
+    assert box.retransmit_lost(packets[2]) == 1
+    assert box.retransmit_lost(packets[0]) == 1
     assert [places(fill(box)) for _ in range(4)] == [[(0, 0)], [(2, 0)], [(3, 0)], []]
 
 
@@ -117,10 +117,10 @@ def test_a_late_ack_settles_what_was_given_up() -> None:
     box = send_queue()
     push(box, b"a")
     pieces = fill(box).pieces
-    assert box.lost(pieces) == 1
+    assert box.retransmit_lost(pieces) == 1
     box.acked(pieces)
     assert fill(box).pieces == []
-    assert box.lost(pieces) == 0
+    assert box.retransmit_lost(pieces) == 0
     assert box.idle
 
 
@@ -130,11 +130,11 @@ def test_what_probes_repeat_is_not_sent_again_and_again() -> None:
     push(box, b"a")
     packets = [fill(box).pieces]
     for _ in range(5):
-        assert box.again(packets[0]) == 1
-        assert box.again(packets[0]) == 0
+        assert box.retransmit(packets[0]) == 1
+        assert box.retransmit(packets[0]) == 0
         packets.append(fill(box).pieces)
         assert len(packets[-1]) == 1
-    assert [box.lost(pieces) for pieces in packets] == [0, 0, 0, 0, 0, 1]
+    assert [box.retransmit_lost(pieces) for pieces in packets] == [0, 0, 0, 0, 0, 1]
     assert len(fill(box).pieces) == 1
     assert fill(box).pieces == []
 
@@ -256,7 +256,7 @@ def test_only_lost_fragments_are_sent_again() -> None:
     packets = [fill(box).pieces for _ in range(4)]
     box.acked(packets[0])
     box.acked(packets[2])
-    assert box.lost(packets[1]) == box.lost(packets[3]) == 1
+    assert box.retransmit_lost(packets[1]) == box.retransmit_lost(packets[3]) == 1
     assert [places(fill(box)) for _ in range(3)] == [[(0, 286)], [(0, 3 * 286)], []]
 
 
@@ -457,7 +457,7 @@ def test_copies_ride_along_as_often_as_asked() -> None:
         load = fill(box)
         riders.append([it for frame in load.frames for it in frame.payloads])  # type: ignore[union-attr]
     assert riders == [[b"0", b"urgent"], [b"1", b"urgent"], [b"2"], [b"3"]]
-    assert box.lost(first) == 0, "a copy may still come"
+    assert box.retransmit_lost(first) == 0, "a copy may still come"
 
 
 def test_copies_of_what_fills_a_packet_leave_right_behind_the_next_ones() -> None:
@@ -600,7 +600,7 @@ def settle(
             settled |= set(pieces)
             box.acked(pieces)
         else:
-            box.lost(pieces)
+            box.retransmit_lost(pieces)
     assert box.idle
     assert box.held == 0
 

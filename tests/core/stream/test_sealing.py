@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.membership import StreamKey
 from sphtp.core.stream.sealing import (
-    FeedbackOpener,
     FeedbackSeal,
+    FeedbackUnsealer,
     SealCounters,
     SourceSeal,
-    StreamOpener,
+    StreamUnsealer,
     TcpSeal,
     draw_key,
     envelope,
@@ -35,7 +35,7 @@ def sealed(seal: SourceSeal, bodies: Sequence[bytes]) -> list[bytes]:
     return [datagram for row in rows for datagram in row.datagrams]
 
 
-def opened(opener: StreamOpener, datagrams: list[bytes]) -> list[bytes]:
+def opened(opener: StreamUnsealer, datagrams: list[bytes]) -> list[bytes]:
     return [body for datagram in datagrams for body in opener.open(datagram, len(datagram))]
 
 
@@ -46,7 +46,7 @@ def key_of(seal: SourceSeal) -> StreamKey:
 
 def test_every_receiver_opens_what_was_sealed_once() -> None:
     seal = SourceSeal(4711, Random(1))
-    openers = [StreamOpener(seal.key, SealCounters()) for _ in range(3)]
+    openers = [StreamUnsealer(seal.key, SealCounters()) for _ in range(3)]
     datagrams = sealed(seal, BODIES)
     assert [decode_stream_header_untrusted(one)[0] for one in datagrams] == [4711] * 3
     overhead = envelope(is_sealed=True)
@@ -59,7 +59,7 @@ def test_every_receiver_opens_what_was_sealed_once() -> None:
 def test_a_receiver_that_comes_late_opens_what_follows() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
     before = sealed(seal, BODIES)
-    opener = StreamOpener(seal.key, counters)
+    opener = StreamUnsealer(seal.key, counters)
     assert opened(opener, sealed(seal, BODIES)) == BODIES
     assert opened(opener, before) == BODIES, "those that were overtaken, too: it has their key"
     assert (counters.forged, counters.replayed) == (0, 0)
@@ -77,13 +77,13 @@ def test_a_receiver_may_come_where_an_epoch_ends(short_epochs: int, before_the_e
     seal = SourceSeal(1, Random(1))
     for _ in range(short_epochs - before_the_end):
         seal.seal(BODIES[:1])
-    opener = StreamOpener(seal.key, SealCounters())
+    opener = StreamUnsealer(seal.key, SealCounters())
     assert opened(opener, sealed(seal, BODIES)) == BODIES
 
 
 def test_a_receiver_may_have_heard_nothing_for_fifteen_epochs(short_epochs: int) -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
-    opener = StreamOpener(seal.key, counters)
+    opener = StreamUnsealer(seal.key, counters)
     for _ in range(15 * short_epochs):
         seal.seal(BODIES[:1])
     assert opened(opener, sealed(seal, BODIES)) == BODIES
@@ -95,7 +95,7 @@ def test_a_receiver_may_have_heard_nothing_for_fifteen_epochs(short_epochs: int)
 
 def test_who_left_cannot_open_what_follows_and_who_stays_can() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
-    staying, left = StreamOpener(seal.key, SealCounters()), StreamOpener(seal.key, counters)
+    staying, left = StreamUnsealer(seal.key, SealCounters()), StreamUnsealer(seal.key, counters)
     overtaken = sealed(seal, BODIES[:1])
     seal.renew()
     staying.learn(key_of(seal))
@@ -108,7 +108,7 @@ def test_who_left_cannot_open_what_follows_and_who_stays_can() -> None:
 
 def test_only_two_keys_are_kept_and_numbers_begin_anew() -> None:
     seal = SourceSeal(1, Random(1))
-    opener = StreamOpener(seal.key, SealCounters())
+    opener = StreamUnsealer(seal.key, SealCounters())
     for _ in range(600):
         seal.renew()
         opener.learn(key_of(seal))
@@ -117,7 +117,7 @@ def test_only_two_keys_are_kept_and_numbers_begin_anew() -> None:
 
 def test_replayed_and_forged_datagrams_are_counted() -> None:
     seal, counters = SourceSeal(1, Random(1)), SealCounters()
-    opener = StreamOpener(seal.key, counters)
+    opener = StreamUnsealer(seal.key, counters)
     (datagram,) = sealed(seal, BODIES[:1])
     assert opened(opener, [datagram, datagram]) == BODIES[:1]
     assert counters.replayed == 1
@@ -129,7 +129,7 @@ def test_replayed_and_forged_datagrams_are_counted() -> None:
 
 
 def test_in_the_clear_a_body_is_what_follows_the_front() -> None:
-    seal, opener = SourceSeal(9, None), StreamOpener(None, SealCounters())
+    seal, opener = SourceSeal(9, None), StreamUnsealer(None, SealCounters())
     assert seal.key is None
     assert seal.renew() is None
     row = seal.seal([b"abc", b"def", b"g"])[0]
@@ -142,7 +142,7 @@ def test_rows_hold_equal_sizes_and_at_most_one_shorter_at_the_end(
     entropy: Random | None, bodies: list[bytes]
 ) -> None:
     seal = SourceSeal(9, entropy)
-    opener, overhead = StreamOpener(seal.key, SealCounters()), envelope(is_sealed=bool(entropy))
+    opener, overhead = StreamUnsealer(seal.key, SealCounters()), envelope(is_sealed=bool(entropy))
     rows = seal.seal(bodies)
     assert [body for data, size in rows for body in opener.open(data, size)] == bodies
     for data, size in rows:
@@ -152,11 +152,12 @@ def test_rows_hold_equal_sizes_and_at_most_one_shorter_at_the_end(
 
 @pytest.mark.parametrize("key", [b"", draw_key(Random(1))])
 def test_feedback_is_for_the_source_alone(key: bytes) -> None:
-    seal, opener = FeedbackSeal(5, 6, key), FeedbackOpener(key, SealCounters())
+    seal, opener = FeedbackSeal(5, 6, key), FeedbackUnsealer(key, SealCounters())
     datagram = seal.seal(b"nak")
     assert decode_feedback_header_untrusted(datagram) == (5, 6)
     assert opener.open(datagram, len(datagram)) == [b"nak"]
-    assert FeedbackOpener(bytes(32), counters := SealCounters()).open(datagram, len(datagram)) == []
+    other = FeedbackUnsealer(bytes(32), counters := SealCounters())
+    assert other.open(datagram, len(datagram)) == []
     assert counters.forged == 1
 
 

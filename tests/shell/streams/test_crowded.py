@@ -11,7 +11,7 @@ from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream.events import Loss
-from sphtp.core.stream.sealing import SealCounters, StreamOpener
+from sphtp.core.stream.sealing import SealCounters, StreamUnsealer
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data, stream_header
 from sphtp.shell.hosted_source import FanOutSocket
@@ -160,7 +160,7 @@ async def test_what_another_receiver_sends_is_not_the_sources(sockets: Sockets) 
             assert welcome.key is not None
             sealer = Sealer(welcome.key.key, stream_header(welcome.session, welcome.key.number))
             forged = sealer.seal_row([encode_data(1, welcome.window, b"")])
-            assert StreamOpener(welcome.key, SealCounters()).open(forged, len(forged))
+            assert StreamUnsealer(welcome.key, SealCounters()).open(forged, len(forged))
             sockets[liar.address].send(deque([Datagrams.of(there.address, forged)]))
             await until(lambda: there.statistics().stream_foreign == 1)
             await source.send("true")

@@ -6,11 +6,11 @@ from typing import Protocol
 from sphtp.core.channel.congestion.cubic import Cubic
 from sphtp.core.channel.congestion.new_reno import NewReno
 from sphtp.core.channel.congestion.signals import Ack, Lost
-from sphtp.core.channel.congestion.tolerant import Tolerant
+from sphtp.core.channel.congestion.tolerant import LossTolerant
 from sphtp.errors import SettingsError
 
 
-class Fixed:
+class FixedRate:
     """Paces at ``rate`` bytes per second, whatever happens: for links shared with nobody.
 
     Only the limit bounds what is in flight.
@@ -85,10 +85,10 @@ class Controller(Protocol):
         ...
 
 
-MAKERS: Mapping[str, type[NewReno | Cubic | Tolerant]] = {
+MAKERS: Mapping[str, type[NewReno | Cubic | LossTolerant]] = {
     "newreno": NewReno,
     "cubic": Cubic,
-    "tolerant": Tolerant,
+    "tolerant": LossTolerant,
 }
 
 
@@ -101,5 +101,5 @@ def make_controller(kind: str, rate: float | None, datagram: int, limit: int) ->
     if limit < 2 * datagram:
         raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")
     if rate is not None:
-        return Fixed(limit, rate)
+        return FixedRate(limit, rate)
     return MAKERS[kind](datagram, limit)

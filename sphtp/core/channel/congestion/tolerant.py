@@ -224,7 +224,7 @@ PROBE_RTT_TIME = 0.1
 EMPTYING_ROUNDS = 3
 
 
-class Tolerant:
+class LossTolerant:
     """Runs the table of phases over a model of the path."""
 
     def __init__(self, datagram: int, limit: int) -> None:
@@ -409,4 +409,4 @@ class Tolerant:
         )
 
 
-_RUNNER = Tolerant.runner()
+_RUNNER = LossTolerant.runner()

@@ -11,8 +11,8 @@ from sphtp.core.channel.congestion.tolerant import (
     PACING_GAIN,
     STALE_AFTER,
     WINDOW_GAIN,
+    LossTolerant,
     PathModel,
-    Tolerant,
     TolerantPhase,
 )
 from sphtp.core.channel.settings import ChannelSettings
@@ -24,7 +24,7 @@ RATE = 2_500_000.0
 ROUND_TRIP = 0.05
 
 
-def watch(world: World, controller: Tolerant, until: float) -> list[TolerantPhase]:
+def watch(world: World, controller: LossTolerant, until: float) -> list[TolerantPhase]:
     phases = [controller.state]
     while world.now < until:
         world.run(world.now + 0.005)
@@ -33,14 +33,14 @@ def watch(world: World, controller: Tolerant, until: float) -> list[TolerantPhas
     return phases
 
 
-def bulk() -> tuple[World, Tolerant]:
+def bulk() -> tuple[World, LossTolerant]:
     world = World(Path(), 1)
-    controller = Tolerant(DATAGRAM, 8_000_000)
+    controller = LossTolerant(DATAGRAM, 8_000_000)
     Flow(world, controller)
     return world, controller
 
 
-def rate_of(controller: Tolerant) -> float:
+def rate_of(controller: LossTolerant) -> float:
     """What it takes the path to carry."""
     assert controller.pacing_rate is not None
     return controller.pacing_rate / (MARGIN * PACING_GAIN[controller.state])
