@@ -24,7 +24,7 @@ def shipped_scenarios() -> list[str]:
 
 
 class ScenarioFile(click.ParamType[Path]):
-    """A scenario: the path of a file, or the name of one that comes with the project."""
+    """A scenario: the path of a file, or the name of a scenario of the project."""
 
     name = "file or name"
 

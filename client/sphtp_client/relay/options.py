@@ -93,7 +93,7 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
     "queue": ("bytes", BYTES, "Bytes that may wait for the rate; what comes then is dropped."),
     "mtu": ("bytes", BYTES, "Largest datagram carried; others vanish."),
 }
-"""What can be set of ``Faults``: kind, units and meaning."""
+"""The fields of ``Faults`` that are options: kind, units and meaning."""
 
 DEFAULTS = {name: getattr(Faults(delay=0), name) for name in FAULTS}
 WHOLE = {"queue", "mtu"}
