@@ -37,8 +37,8 @@ class WatchOptions(ConnectionOptions):
 def watch(**values: Any) -> None:
     """Watch a simulation from outside: the state of every slab, now and to its end.
 
-    It takes no part in the simulation, which never waits for it. Clients publish a few states of
-    their slab per second; of what gets lost on the way there is word. Ends with the simulation.
+    The simulation never waits for this command. Clients publish a few states of their slab per
+    second; losses on the way are reported. The command ends with the simulation.
 
     Exit codes: 0 the simulation ended, or enough was seen, 2 usage or configuration, 3 no
     simulation was found, or it broke off, 130 after Ctrl-C, 143 after SIGTERM.
