@@ -124,14 +124,14 @@ BORDER: Final[Mapping[str, Mapping[str, str]]] = {
 
 @cache
 def kind_of(module: str) -> str:
-    """What a module of ``sphtp.core`` is, by its name without that; messages are all one."""
+    """Return the kind of a module of ``sphtp.core``; all modules of messages are of one kind."""
     name = "messages" if module.startswith("messages.") else module
     return next((kind for kind, modules in BORDER.items() if name in modules), "internals")
 
 
 @cache
 def is_module(name: str) -> bool:
-    """Whether ``sphtp.core`` has a module or a folder of this name."""
+    """Return whether ``sphtp.core`` has a module or a folder of this name."""
     path = CORE.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
 

@@ -1,4 +1,4 @@
-"""What small messages notice of a large transfer on another lane, on real sockets.
+"""The delay of small messages by a large transfer on another lane, on real sockets.
 
 The simulated figures are in docs/reference/latency.md. Here both processes have their own work to
 do besides, and with no line to wait for, that work is what small messages wait for; what came of it

@@ -148,7 +148,7 @@ def _folder(module: str) -> str:
 
 
 def stored_callables(folder: Path) -> list[str]:
-    """What holds a callable, as ``file: Class.attribute``.
+    """Return the attributes that hold a callable, as ``file: Class.attribute``.
 
     These are the attributes of objects and the fields of classes, by their annotation, and what an
     object keeps of a parameter that is one. A table of plain functions at module level calls nobody
@@ -212,7 +212,7 @@ def twins(*folders: Path) -> list[tuple[str, str]]:
 
 
 def names_in(path: Path) -> set[str]:
-    """What a file names: its classes and functions, and the attributes that its methods set.
+    """Return the names of a file: its classes, functions, and the attributes of its methods.
 
     Fields of a record are left out: it hands on what others know.
     """

@@ -1,4 +1,4 @@
-"""Where the time goes: one of the two processes of a measurement, under cProfile."""
+"""The functions that take the time: one process of a measurement, under cProfile."""
 
 import cProfile
 import json

@@ -45,7 +45,7 @@ class Passage(NamedTuple):
 
     @property
     def is_lone(self) -> bool:
-        """Whether it was waited for, and nothing was acknowledged on its way in."""
+        """True if a task waited for the message, and no ack was handled on its way in."""
         is_awaited = "core/channel/endpoint:handle_datagrams_untrusted" in self.calls
         return is_awaited and "core/channel/loss_detection:acked" not in self.calls
 

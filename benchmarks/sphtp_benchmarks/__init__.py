@@ -1,4 +1,4 @@
-"""What measures and compares: channels and streams beside the systems somebody might have picked.
+"""Measurements: channels and streams beside other systems for the same purpose.
 
 ``sphtp bench`` runs it from a checkout; no wheel carries it. ``catalog`` lists systems and cases,
 ``systems`` holds one module for each system, ``pair`` starts the two processes of a measurement,

@@ -148,18 +148,18 @@ SYSTEMS: Final = {
             "sphtp",
             "sphtp",
         ),
-        System("sealed", "the same as it is by default: sealed with AES-256-GCM", "sphtp", "sphtp"),
+        System("sealed", "the same, sealed with AES-256-GCM, the default", "sphtp", "sphtp"),
         System("enet", "ENet through pyenet: reliable packets on one channel", "enet", "pyenet"),
         System("zeromq", "ZeroMQ: PUSH to PULL, PAIR for round trips, TCP", "zmq", "pyzmq"),
-        System("tcp", "Trio socket streams, messages behind a length", "trio", "trio"),
+        System("tcp", "Trio socket streams, each message preceded by its length", "trio", "trio"),
         System(
             "aioquic",
-            "a QUIC stream, messages behind a length; encrypted, as QUIC always is",
+            "a QUIC stream, each message preceded by its length; encrypted, as QUIC always is",
             "aioquic",
             "aioquic",
         ),
         System("pynng", "nng: Push0 to Pull0, Pair0 for round trips, TCP", "pynng", "pynng"),
-        System("udp", "bare Trio UDP sockets, nothing reliable about them", "trio", "trio"),
+        System("udp", "Trio UDP sockets alone, without repair of losses", "trio", "trio"),
     )
 }
 
@@ -187,7 +187,7 @@ CASES: Final = {
         ),
         Case(
             "rtt",
-            "A message of 64 bytes there and back, one at a time",
+            "A message of 64 bytes and its answer, one at a time",
             Measure.ROUND_TRIP,
             64,
             (*_RELIABLE, "udp"),

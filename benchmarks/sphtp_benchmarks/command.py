@@ -22,7 +22,7 @@ def bench() -> None:
 @comparing(CHANNELS, HEAD)
 @click.option(
     "--sealing",
-    help="Measure what sealing costs: sealed channels beside channels in the clear, nothing else.",
+    help="Measure only the cost of sealing: sealed channels beside channels in the clear.",
     is_flag=True,
 )
 def channel(sealing: bool) -> tuple[str, ...] | None:

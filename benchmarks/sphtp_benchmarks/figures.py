@@ -12,11 +12,11 @@ MB = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """One measurement, or medians of several; None is what a case does not measure.
+    """One measurement, or medians of several; None if a case does not measure a figure.
 
     ``cpu_us_per_message`` and ``cpu_us_per_step`` are the processor time of all processes
     together. ``delivered`` and ``reported`` are shares of the messages sent: those that arrived,
-    and those that a receiver was told are lost; ``told`` is both together.
+    and those whose loss was reported to a receiver; ``told`` is both together.
     """
 
     messages_per_s: float | None = None
@@ -34,7 +34,7 @@ class Figures:
 
     @classmethod
     def of_stream(cls, sent: Mapping[str, float], heard: Mapping[str, float], size: int) -> Self:
-        """Return the figures from what a sender and a receiver reported."""
+        """Return the figures from the reports of a sender and a receiver."""
         rate = heard["measured"] / heard["seconds"]
         cpu = sent["cpu"] / sent["sent"] + heard["cpu"] / heard["received"]
         return cls(messages_per_s=rate, mb_per_s=rate * size / MB, cpu_us_per_message=cpu * 1e6)
@@ -43,7 +43,7 @@ class Figures:
     def of_publication(
         cls, sent: Mapping[str, float], heard: Sequence[Mapping[str, float]], size: int
     ) -> Self:
-        """Return the figures from what a sender and its receivers reported."""
+        """Return the figures from the reports of a sender and its receivers."""
         rate = median(each["measured"] / each["seconds"] for each in heard)
         expected = sent["sent"] * len(heard)
         delivered = sum(each["received"] for each in heard) / expected
@@ -60,12 +60,12 @@ class Figures:
 
     @classmethod
     def of_round_trips(cls, timed: Mapping[str, float]) -> Self:
-        """Return the figures from what a stopwatch reported."""
+        """Return the figures from the report of a stopwatch."""
         return cls(rtt_p50_us=timed["p50"], rtt_p99_us=timed["p99"])
 
     @classmethod
     def of_steps(cls, said: Sequence[Mapping[str, float]], size: int) -> Self:
-        """Return the figures from what workers reported that each sent to each other one."""
+        """Return the figures from the reports of workers that each send to every other one."""
         rate = median(each["measured"] / each["seconds"] for each in said)
         sent = len(said) * (len(said) - 1)
         return cls(
@@ -95,7 +95,7 @@ class SystemFigures:
     rounds: tuple[Figures, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON wants it."""
+        """Return the figures as a document for JSON."""
         rounds = [asdict(figures) for figures in self.rounds]
         return {"system": self.system, "case": self.case, **asdict(self.figures), "rounds": rounds}
 
@@ -114,7 +114,7 @@ class Sheet:
         self.measured.setdefault((case, system), []).append(figures)
 
     def rows(self) -> list[SystemFigures]:
-        """Return what was measured, in the order in which it first was."""
+        """Return the medians of all cases and systems, in the order of the first measurement."""
         return [
             SystemFigures(system, case, Figures.medians(rounds), tuple(rounds))
             for (case, system), rounds in self.measured.items()
@@ -130,7 +130,7 @@ class Sheet:
         }
 
     def document(self, conditions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return it all as JSON wants it."""
+        """Return all results as a document for JSON."""
         return {
             "conditions": dict(conditions),
             "absent": self.absent,

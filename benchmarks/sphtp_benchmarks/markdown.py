@@ -1,10 +1,10 @@
-"""Tables as Markdown has them."""
+"""Tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
 
 def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
-    """Yield the lines of a table; what is not the first of more than two columns is a figure."""
+    """Yield the lines of a table; of more than two columns, all but the first have figures."""
     yield _line(headings)
     yield _line(["---"] + ["---:"] * (len(headings) - 1) if len(headings) > 2 else ["---"] * 2)
     for line in lines:

@@ -1,4 +1,4 @@
-"""What both ends of a measurement count and time: the same code for every system.
+"""Counters and stopwatches of both ends of a measurement: the same code for every system.
 
 A message starts with a byte that is 0 in every message but the last.
 """
@@ -27,7 +27,7 @@ class WrongLengthError(Exception):
 
 
 def say(**words: float | list[int]) -> None:
-    """Tell the parent something: a line of JSON."""
+    """Report a value to the parent process as a line of JSON."""
     print(json.dumps(words), flush=True)
 
 

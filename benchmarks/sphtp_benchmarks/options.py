@@ -11,7 +11,7 @@ from sphtp_benchmarks.catalog import Catalog
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 as_json: Final = click.option(
-    "--json", help="Print one JSON document at the end and nothing else.", is_flag=True
+    "--json", help="Print only one JSON document, at the end.", is_flag=True
 )
 to_markdown: Final = click.option(
     "--markdown",
@@ -27,7 +27,7 @@ rounds_of_median: Final = click.option(
 )
 rounds_of_all: Final = click.option(
     "--rounds",
-    help="How often to measure everything; the result is the median.",
+    help="Number of rounds, each with every measurement; the result is the median.",
     type=click.IntRange(1),
     default=5,
     show_default=True,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sphtp_benchmarks.figures import Sheet
 from sphtp_benchmarks.markdown import table
 from sphtp_benchmarks.text import (
-    BETTER,
+    caption,
     condition_lines,
     legend,
     remarks,
@@ -18,16 +18,17 @@ HEAD: Final = """\
 
 Written by one run of `sphtp bench channel --markdown FILE`; not edited by hand.
 
-Two processes on the loopback interface, one that sends and one that receives, the same for every
-system; the systems take turns, and each round begins with another one. The receiver counts from
-the end of the warm-up to the last message, and a measurement counts only if every message has
-arrived with its length. CPU per message is the processor time of both processes together. All
-processes keep the memory that they have freed (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`).
+Two processes on the loopback interface, one that sends and one that receives, are the same for
+every system. The systems take turns, and each round begins with another system. The receiver counts
+messages from the end of the warm-up to the last message. A measurement counts only if every message
+has arrived with its full length. CPU per message is the processor time of both processes together.
+All processes keep the memory that they have freed (`MALLOC_TRIM_THRESHOLD_`,
+`MALLOC_MMAP_THRESHOLD_`).
 
-Each system sends the way its interface makes fastest. A channel of SphTP, a TCP stream and a QUIC
-stream take many messages in one call; ENet, ZeroMQ and nng take one message per call, and part of
-what a small message costs there is the call. Nobody should read the table of small messages as a
-verdict on a protocol.
+Each system sends in the way that is fastest with its interface. A channel of SphTP, a TCP stream
+and a QUIC stream take many messages in one call. ENet, ZeroMQ and nng take one message per call, so
+that the cost of a small message includes the cost of a call. The table of small messages therefore
+compares interfaces more than protocols.
 
 Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md).
 """
@@ -56,7 +57,7 @@ def _case(name: str, sheet: Sheet) -> Iterable[str]:
     case = sheet.catalog.cases[name]
     return [
         f"## {name}\n",
-        f"{case.text}. {BETTER[case.measure]}\n",
+        f"{case.text}. {caption(name, sheet, lines[0])}".rstrip() + "\n",
         *table(lines[0], lines[1:]),
         "",
     ]

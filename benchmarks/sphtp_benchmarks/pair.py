@@ -173,7 +173,7 @@ async def open_process(
 
 
 class Half:
-    """What a process says."""
+    """The report of a process."""
 
     def __init__(self, role: str, child: ChildProcess, lines: AsyncGenerator[bytes, None]) -> None:
         self._role = role

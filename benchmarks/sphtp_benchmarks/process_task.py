@@ -1,4 +1,4 @@
-"""What one process of a measurement is told to do."""
+"""The task of one process of a measurement."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -56,12 +56,12 @@ class ProcessTask:
 
     @property
     def receivers(self) -> int:
-        """How many receivers a sender waits for."""
+        """The number of receivers for which a sender waits."""
         return self._case.receivers
 
     @property
     def workers(self) -> int:
-        """How many processes send to each other."""
+        """The number of processes that send to each other."""
         return self._case.workers
 
     def source(self) -> MessageSource:

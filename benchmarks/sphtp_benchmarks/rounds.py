@@ -12,7 +12,7 @@ from sphtp_benchmarks.pair import Measurement, MeasurementError, measure
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure, and how often; seconds per measurement, warm-up not counted."""
+    """The measurements, and their number of rounds; seconds per measurement, without warm-up."""
 
     rounds: int
     seconds: float

@@ -10,7 +10,7 @@ from rich.table import Table
 from sphtp_benchmarks.figures import Sheet
 from sphtp_benchmarks.pair import Measurement
 from sphtp_benchmarks.rounds import Plan
-from sphtp_benchmarks.text import BETTER, remarks, table_of
+from sphtp_benchmarks.text import caption, remarks, table_of
 
 
 @contextmanager
@@ -52,6 +52,6 @@ def show(sheet: Sheet, console: Console) -> None:
             table.add_column(heading, justify="right" if at else "left")
         for line in lines[1:]:
             table.add_row(*line)
-        console.print(table, BETTER[case.measure], "", sep="\n")
+        console.print(table, caption(name, sheet, lines[0]), "", sep="\n")
     for remark in remarks(sheet):
         console.print(remark, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a process of a measurement is told, as an argument of its command."""
+"""The task of a process of a measurement, as an argument of its command."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,6 +1,6 @@
 """Figures as people read them, the same on the screen and on the page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sphtp_benchmarks.catalog import Catalog, Measure
@@ -20,16 +20,29 @@ HEADINGS: Final = (
     "delivered",
     "reported lost",
 )
+OURS_THEIRS: Final = "ours/theirs"
 COMPARED: Final = {Measure.SENDING: "8/1"}
-"""How the column of ratios is called, where it is not that of ours over theirs."""
-BETTER: Final = {
-    Measure.MESSAGES: "Ours over theirs: above 1, ours is faster.",
-    Measure.BYTES: "Ours over theirs: above 1, ours is faster.",
-    Measure.STEPS: "Ours over theirs: above 1, ours is faster.",
-    Measure.ROUND_TRIP: "Ours over theirs: below 1, ours is faster.",
-    Measure.SENDING: "8/1: what eight receivers cost the sender per message, over what one does.",
-    Measure.TOLD: "Ours over theirs, of what is delivered or reported: above 1, ours tells more.",
+"""The heading of the column of ratios, for measures other than ``ours/theirs``."""
+EXPLAINED: Final = {
+    Measure.MESSAGES: "`ours/theirs` is SphTP's rate divided by the other's.",
+    Measure.BYTES: "`ours/theirs` is SphTP's rate divided by the other's.",
+    Measure.STEPS: "`ours/theirs` is SphTP's rate divided by the other's.",
+    Measure.ROUND_TRIP: (
+        "`ours/theirs` is SphTP's round trip divided by the other's: below 1, SphTP is faster."
+    ),
+    Measure.SENDING: (
+        "`8/1` is the sender's CPU per message with eight receivers, divided by that with one."
+    ),
+    Measure.TOLD: (
+        "`ours/theirs` divides the shares of messages that are delivered or reported lost."
+    ),
 }
+
+
+def caption(case: str, sheet: Sheet, headings: Sequence[str]) -> str:
+    """Return the explanation of the column of ratios; empty if the table has no such column."""
+    measure = sheet.catalog.cases[case].measure
+    return EXPLAINED[measure] if COMPARED.get(measure, OURS_THEIRS) in headings else ""
 
 
 def table_of(case: str, sheet: Sheet) -> list[list[str]]:
@@ -39,7 +52,7 @@ def table_of(case: str, sheet: Sheet) -> list[list[str]]:
     measured.
     """
     lines = _lines(case, sheet)
-    headings = (*HEADINGS, COMPARED.get(sheet.catalog.cases[case].measure, "ours/theirs"))
+    headings = (*HEADINGS, COMPARED.get(sheet.catalog.cases[case].measure, OURS_THEIRS))
     used = [at for at in range(len(headings)) if any(line[at] for line in lines)]
     return [[line[at] for at in used] for line in (headings, *lines)] if lines else []
 
@@ -118,7 +131,7 @@ def condition_lines(conditions: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def remarks(sheet: Sheet) -> list[str]:
-    """Say what is missing and what went wrong."""
+    """Return the absent systems and the failures, as lines of text."""
     return [
         *(f"{name} is absent: {why}" for name, why in sheet.absent.items()),
         *(f"failed: {failure}" for failure in sheet.failures),
@@ -126,5 +139,5 @@ def remarks(sheet: Sheet) -> list[str]:
 
 
 def legend(catalog: Catalog) -> list[tuple[str, str]]:
-    """Return what each system is."""
+    """Return the name and the description of each system."""
     return [(system.name, system.text) for system in catalog.systems.values()]

@@ -1,4 +1,4 @@
-"""What verbs with processes of their own have in common: how they run, and how they end."""
+"""The common part of verbs with processes of their own: their run and their end."""
 
 import sys
 from collections.abc import Awaitable, Callable

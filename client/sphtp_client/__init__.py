@@ -1,4 +1,4 @@
-"""What runs on SphTP: spheres in a box, cut into slabs, one slab per peer; and what goes with them.
+"""Programs on SphTP: a simulation of spheres in a box, one slab per peer, and tools for it.
 
 ``simulation``  the spheres: a scenario, slabs, forces, and what peers exchange (``sphtp client``)
 ``cluster``     servers and clients as processes on this machine (``sphtp cluster``)

@@ -1,4 +1,4 @@
-"""How a program connects as a client: servers, timers, keys, faults on purpose, and a log."""
+"""A program's connection as a client: servers, timers, keys, simulated faults, and a log."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -27,7 +27,7 @@ from sphtp_client.options import channel_settings
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """How a client connects; times in seconds.
+    """The connection of a client: its parameters; times in seconds.
 
     ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
     datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
@@ -69,7 +69,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """The values of the command line that say how to connect; times in seconds."""
+    """The values of the command line for a connection; times in seconds."""
 
     server: tuple[str, ...]
     loss: float
@@ -91,7 +91,7 @@ class ConnectionOptions:
     qlog: Path | None = None
 
     def connection(self) -> ConnectionSettings:
-        """Return what these values mean; raises ``SettingsError``."""
+        """Return the connection for these values; raises ``SettingsError``."""
         return ConnectionSettings(
             servers=self.server,
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),

@@ -24,7 +24,7 @@ def shipped_scenarios() -> list[str]:
 
 
 class ScenarioFile(click.ParamType[Path]):
-    """A scenario: the path of a file, or the name of one that comes with the project."""
+    """A scenario: the path of a file, or the name of a scenario of the project."""
 
     name = "file or name"
 
@@ -110,7 +110,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         *_IMPAIRMENT,
         _option(
             "--seed",
-            "Makes ids, timers and what goes wrong with datagrams repeatable.",
+            "Makes ids, timers and faults of datagrams repeatable.",
             type=int,
             metavar="NUMBER",
         ),
@@ -134,7 +134,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--resend-time",
-            "Seconds until what a peer has not acknowledged is sent again.",
+            "Seconds until unacknowledged messages are sent again.",
             type=SECONDS,
             default=defaults["resend_time"],
         ),
@@ -211,7 +211,7 @@ CLIENT_OPTIONS = (
         default=0,
     ),
     _option("--slabs", "How many slabs there are.", type=COUNT, default=1),
-    _option("--steps", "Steps to simulate. Default: what the scenario says.", type=COUNT),
+    _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
     _option(
         "--report",
@@ -222,7 +222,7 @@ CLIENT_OPTIONS = (
     _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
     _option(
         "--qlog",
-        "Write what happens in the channels to this file, as qlog (NAME.sqlog).",
+        "Write the events of the channels to this file, as qlog (NAME.sqlog).",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
     ),
@@ -240,16 +240,16 @@ CLUSTER_OPTIONS = (
     ),
     _option("--clients", "How many clients, one per slab.", type=COUNT, default=4),
     _SCENARIO,
-    _option("--steps", "Steps to simulate. Default: what the scenario says.", type=COUNT),
+    _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     _option(
         "--verify",
         "Do the same run in one process alongside and compare the final states.",
         is_flag=True,
     ),
-    _option("--json", "Print one JSON document at the end and nothing else.", is_flag=True),
+    _option("--json", "Print only one JSON document, at the end.", is_flag=True),
     _option(
         "--qlog",
-        "Write what happens in the clients' channels to files in this directory, as qlog.",
+        "Write the events of the clients' channels to files in this directory, as qlog.",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
     ),

@@ -1,4 +1,4 @@
-"""What every program here does alike: its exit code, its lines, and how it is stopped."""
+"""The common part of all programs: exit code, lines of output, and the reaction to signals."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from sphtp.shell.signals import ending
 
 
 class ExitStatus(Enum):
-    """How a run ended, with the exit code of the command."""
+    """The end of a run, with the exit code of the command."""
 
     VERIFIED = ("verified", 0)
     FINISHED = ("finished", 0)
@@ -56,7 +56,7 @@ STDIN = 0
 async def run_until_stopped(
     work: Callable[[], Awaitable[None]], *, with_stdin: bool = False
 ) -> ExitStatus | None:
-    """Do the work; return None when it is done, and otherwise how it was stopped.
+    """Do the work; return None when it is done, and otherwise the signal that stopped it.
 
     ``with_stdin`` stops it when standard input closes, so that it does not outlive its parent.
     """

@@ -20,7 +20,7 @@ HEAD = """\
 
 <!-- Written from the commands by docs/tools/cli_reference.py: change their help, `make docs`. -->
 
-`sphtp` has verbs, and `sphtp --version` tells its version. Each verb takes `--help`. Packages of
+`sphtp` has verbs, and `sphtp --version` prints its version. Each verb takes `--help`. Packages of
 yours can add verbs: an entry point of the group `sphtp.commands` that is a click command.
 """
 

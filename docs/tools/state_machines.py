@@ -57,11 +57,11 @@ PAGE = """\
 INDEX = """\
 # State machines
 
-Every state of the protocols lives in a table: in state *at*, event *on* leads to state *to* and
-does *do*, in order. An event that a state refuses changes nothing: it raises when the application
-caused it, is counted when the network did, and is ignored when it tells what holds, too early or
-too late to matter. Each runner says which events are which. These pages are written from the
-tables, and a test fails when they are stale.
+Every state of the protocols is in a table: in state *at*, event *on* leads to state *to* and
+causes the actions *do*, in order. An event that a state refuses changes nothing. If the application
+caused it, an error is raised; if the network did, it is counted. An event that only states a fact,
+such as a timer that fires too late, is ignored. Each runner declares the cause of each event. These
+pages are generated from the tables, and a test fails when they are stale.
 
 {links}
 """

@@ -12,7 +12,7 @@ from sphtp import Server, ServerState, open_server
 from sphtp.core.control.counters import Count
 from sphtp.shell.signals import ending
 from sphtp_server.descriptors import raise_limit
-from sphtp_server.happenings import Happenings
+from sphtp_server.event_log import EventLog
 from sphtp_server.logs import Id, Log
 from sphtp_server.settings import ServerSettings
 
@@ -97,9 +97,9 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
 
 
 async def _log_events(server: Server, log: Log) -> None:
-    happenings = Happenings(log, server.view, lambda: server.id)
+    event_log = EventLog(log, server.view, lambda: server.id)
     async for event in server.events():
-        happenings.tell(event)
+        event_log.record(event)
 
 
 async def _log_drops(server: Server, interval: float, log: Log) -> None:

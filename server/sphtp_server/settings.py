@@ -76,8 +76,9 @@ class ServerSettings(BaseModel):
     )
     advertise: Address | None = Field(
         None,
-        description="Address at which others reach this server, such as tcp://host:8764 or, with "
-        "the second port, tcp://host:8764,8765. Without it: the address to listen on.",
+        description="Address at which other programs reach this server, such as "
+        "tcp://host:8764 or, with the second port, tcp://host:8764,8765. Without "
+        "it: the address to listen on.",
     )
     join: tuple[Address, ...] = Field(
         (),
@@ -113,7 +114,8 @@ class ServerSettings(BaseModel):
     )
     tls_key: Path | None = Field(None, description="The private key of --tls-cert, in PEM.")
     tls_ca: Path | None = Field(
-        None, description="Authority in PEM that has to have signed the certificates of others."
+        None,
+        description="Authority in PEM that must have signed the certificates of other programs.",
     )
     tls_mutual: bool = Field(
         False, description="Require a certificate of --tls-ca from clients, too."

@@ -32,7 +32,7 @@ from sphtp_benchmarks.verb import measured
 )
 @as_json
 def company(channels: int, rounds: int, seconds: float, json: bool) -> None:
-    """Measure what idle channels cost a node with a busy one.
+    """Measure the cost of idle channels at a node with a busy one.
 
     Two processes with a socket each; memory is that of the one that dials, one end of each channel.
     Exit codes: 0 measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after SIGTERM.

@@ -29,7 +29,7 @@ from sphtp_benchmarks.verb import measured
     default=4.0,
     show_default=True,
 )
-@click.option("--seed", help="Decides what the junk is.", type=int, default=1, show_default=True)
+@click.option("--seed", help="Makes the junk repeatable.", type=int, default=1, show_default=True)
 @as_json
 def flood(rate: int, rounds: int, seconds: float, seed: int, json: bool) -> None:
     """Measure a channel while junk comes to its node's port.

@@ -23,7 +23,7 @@ class OutOfStepError(Exception):
 
 
 def meet(part: ProcessTask, ports: Sequence[int]) -> list[int]:
-    """Tell the others on which port each worker with a higher number is awaited.
+    """Send the others the ports on which each worker with a higher number is awaited.
 
     Returns the ports on which those with lower numbers await this one.
     """

@@ -1,1 +1,1 @@
-"""How long a stream takes to recover what a network loses, in virtual time."""
+"""The time that a stream takes to recover losses of a network, in virtual time."""

@@ -23,7 +23,7 @@ from sphtp_benchmarks.recovery.trial import PROFILES, TRIALS, Recovery, make
 @click.option(
     "--receivers",
     "numbers",
-    help="How many receivers share what is lost; repeatable. Default: 1 and 20.",
+    help="Number of receivers that share each loss; repeatable. Default: 1 and 20.",
     type=click.Choice(["1", "20"]),
     multiple=True,
 )
@@ -37,7 +37,7 @@ def recovery(
     markdown: Path | None,
     json: bool,
 ) -> None:
-    """Find out how long streams take to recover what a network loses.
+    """Measure how long streams take to recover losses.
 
     Virtual time: the same seed gives the same figures on every machine, whatever else it does.
     All of it takes half a minute. Exit codes: 0 done, 2 usage.

@@ -12,15 +12,17 @@ TITLE: Final = "# How long recovery takes"
 HEAD: Final = f"""\
 Written by `sphtp bench recovery --markdown FILE`; not edited by hand. One source sends {RATE:,}
 datagrams a second, {DATAGRAMS:,} in all, over a round trip of {ROUND_TRIP * 1e3:g} ms; data,
-repairs, NAKs and NCFs are lost alike. Timed is from when a datagram should have come until it is
-there, over all those that were lost. Where receivers share, what the source sends is lost for
-all of them or for none, as on the line to a multicast group. Simulated, in virtual time: with the
-same seed, here {{seed}}, every machine finds the same.
+repairs, NAKs and NCFs are lost with the same probability. The times are from the moment when a lost
+datagram would have arrived until its repair arrives, over all lost datagrams. With several
+receivers, a datagram of the source is lost for all of them or for none, as on the line to a
+multicast group. The networks are simulated in virtual time: with the same random seed, here
+{{seed}}, every machine computes the same figures.
 """
 AFTER: Final = """\
-`lan` is what `StreamSettings()` is, `um` has the timers of Ultra Messaging's defaults, with which
-the second NAK for a datagram mostly falls into the interval in which it is ignored; both wait for
-their first NAK in a group as `lan` does. A loss event is a message that was given up.
+`lan` has the defaults of `StreamSettings()`, and `um` the timers of Ultra Messaging's defaults.
+With `um`, the second NAK for a datagram mostly falls into the interval in which it is ignored. In a
+group, both profiles wait for the first NAK as `lan` does. A loss event is a message that was given
+up.
 """
 WIDTH: Final = 100
 HEADINGS: Final = (

@@ -35,13 +35,13 @@ class RecoveryTrial:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the trial."""
         return f"{self.profile}, {100 * self.loss:.0f} % lost, {self.receivers} receivers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What was found; times in milliseconds from when a datagram should have come."""
+    """The finding of a trial; times in milliseconds from when a datagram should have arrived."""
 
     profile: str
     loss: float

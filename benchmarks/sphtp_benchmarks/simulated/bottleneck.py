@@ -19,7 +19,7 @@ from sphtp_benchmarks.simulated.path import (
 
 CONTROLLERS: Final = ("cubic", "newreno", "tolerant")
 SECONDS: Final = {1: 16.0, 2: 60.0}
-"""How long a trial lasts, by flows; its second half counts."""
+"""Seconds of a trial, by its number of flows; the second half counts."""
 
 LATER: Final = 2.3
 """Seconds after the first flow at which the second one begins."""
@@ -53,7 +53,7 @@ class Used(Finding):
 
     @property
     def smallest(self) -> float:
-        """What the flow with the least has of what all have."""
+        """The share of the slowest flow in the rate of all flows."""
         return min(self.shares) / self.used
 
     def cells(self) -> tuple[str, ...]:
@@ -114,14 +114,16 @@ BOTTLENECK: Final = Experiment(
     before=f"""\
 Channels that always have something to send, over one line of {RATE / 1e6:.0f} Mbit/s with a round
 trip of {ROUND_TRIP * 1e3:.0f} ms, packets of at most {ETHERNET} bytes, and a queue of one
-bandwidth-delay product (BDP), which drops what finds no room. Used is what arrived as messages, of
-the line's rate, in the second half of {SECONDS[1]:.0f} s for one flow and {SECONDS[2]:.0f} s for
-two, of which the second begins {LATER} s later; headers cost two percent. Random loss is on the way
-there, and comes on top of what the queue drops.
+bandwidth-delay product (BDP), which drops packets when it is full. `used` is the rate of arriving
+messages as a share of the line's rate, in the second half of {SECONDS[1]:.0f} s for one flow and of
+{SECONDS[2]:.0f} s for two flows. The second flow begins {LATER} s after the first. Headers take two
+percent. Random loss occurs only in the direction of the data, and is separate from the packets that
+the queue drops.
 """,
     after="""\
-Where packets are lost at random, controllers that take a loss for a full queue keep almost nothing;
-the tolerant one is for that. [Congestion control](../explanation/congestion.md) tells more.
+If packets are lost at random, controllers that take each loss for a full queue use little of the
+line. The controller `tolerant` is made for such lines. [Congestion
+control](../explanation/congestion.md) has the details.
 """,
     headings=("controller", "flows", "random loss", "used", "split", "queue, BDP", "dropped"),
     trials=[

@@ -15,7 +15,7 @@ EXPERIMENTS: Final = {each.name: each for each in (DELIVERY, HEAVY_LOSS, BOTTLEN
 
 @dataclass
 class Run:
-    """What was found with a seed, by experiment and in the order of its trials."""
+    """The findings for a random seed, by experiment and in the order of its trials."""
 
     seed: int
     found: dict[str, list[Finding]] = field(default_factory=dict)

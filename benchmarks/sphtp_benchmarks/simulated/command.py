@@ -25,7 +25,7 @@ from sphtp_benchmarks.simulated.page import page
 @to_markdown
 @as_json
 def latency(cases: tuple[str, ...], seed: int, markdown: Path | None, json: bool) -> None:
-    """Find out how long messages take on simulated networks.
+    """Measure the latency of messages on simulated networks.
 
     Virtual time: the same seed gives the same figures on every machine, whatever else it does.
     All of it takes a minute. Exit codes: 0 done, 2 usage.

@@ -1,4 +1,4 @@
-"""How long messages take that are sent steadily over a path that loses packets."""
+"""Latency of messages that are sent steadily over a path that loses packets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ class Recipient:
         return (len(self._sent) - 1).to_bytes(4, "little").ljust(self._size, b"\0")
 
     def read(self) -> None:
-        """Note how long each message took that is there; those of another size do not count."""
+        """Record the latency of each message of ``size`` bytes that has arrived."""
         for message in self._pair.receive(self._connection):
             if len(message) == self._size:
                 number = int.from_bytes(message[:4], "little")
@@ -99,14 +99,15 @@ DELIVERY: Final = Experiment(
     title="Small messages over a path that loses packets",
     before=f"""\
 {RATE} reliable messages of {SIZE} bytes per second, in order, over a round trip of
-{ROUND_TRIP * 1e3:.0f} ms; both ways lose the same share, at random. Timed is from `send` until the
-peer can receive the message, which waits for all those before it; {MESSAGES:,} messages each.
+{ROUND_TRIP * 1e3:.0f} ms; both directions lose the same share, at random. The times are from
+`send` until the peer can receive the message, which waits for all messages before it. Each row is
+from {MESSAGES:,} messages.
 """,
     after="""\
-Half a round trip is the way itself. Without copies a lost message costs at least a round trip more,
-and so does each message behind it. With three copies it costs one interval between messages for
-each packet lost in a row, and no word from the other side. Copies are
-traffic, too, so where every fifth packet is lost congestion control holds some of them back.
+Half a round trip is the time on the path. Without copies, a lost message takes at least a round
+trip longer, and so does each message behind it. With three copies, it takes one interval between
+messages longer for each packet lost in a row, and needs no answer of the peer. Copies are traffic,
+too: when every fifth packet is lost, congestion control holds some of them back.
 """,
     headings=("loss each way", "copies", "median", "99 % within", "bytes sent per message"),
     trials=[

@@ -1,4 +1,4 @@
-"""What a figure in virtual time is: an experiment, its trials, and what each of them found."""
+"""Measurements in virtual time: an experiment, its trials, and the findings of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What came out of a trial; a subclass has the figures."""
+    """The finding of a trial; a subclass has the figures."""
 
     def cells(self) -> Sequence[str]:
         """Return the figures as people read them, in the order of the experiment's headings."""

@@ -1,4 +1,4 @@
-"""How long messages take over a path that loses most of its packets, beside Fiedler's rule."""
+"""Latency over a path that loses most of its packets, beside that of Fiedler's rule."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -72,14 +72,15 @@ HEAVY_LOSS: Final = Experiment(
     title="Heavy loss",
     before=f"""\
 {MESSAGES} reliable messages of {SIZE:,} bytes, sent at once over a round trip of
-{ROUND_TRIP * 1e3:.0f} ms; both ways lose the same share, at random. Seconds until all have arrived,
-medians of {RUNS} runs. The first line is the rule of Fiedler's article on the same network: every
-message is sent again each {RESEND_TIME} s until it is acked, whatever the path carries.
+{ROUND_TRIP * 1e3:.0f} ms; both directions lose the same share, at random. The table shows the
+seconds until all messages have arrived, as medians of {RUNS} runs. The first row is the rule of
+Fiedler's article on the same network: every message is sent again each {RESEND_TIME} s until it
+is acked, whatever the capacity of the path.
 """,
     after="""\
 Such losses reduce a congestion window to two packets, with which the transfer would take hours at a
-loss of nine packets in ten. So a few packets each 0.1 s may always leave, more where the round
-trips show no queue, and acks are repeated while many packets are missing. See [congestion
+loss of nine packets in ten. So a few packets may always leave in each 0.1 s, and more if the round
+trips show no queue. Acks are repeated while many packets are missing. See [congestion
 control](../explanation/congestion.md#never-slower-than-fiedlers-rule).
 """,
     headings=("rule", *(percent(loss) for loss in LOSSES)),

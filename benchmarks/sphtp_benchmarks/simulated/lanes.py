@@ -1,4 +1,4 @@
-"""What small messages notice of a large transfer on another lane of their channel."""
+"""The delay of small messages by a large transfer on another lane of their channel."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -112,13 +112,13 @@ LANES_TABLE: Final = Experiment(
     before=f"""\
 A channel sends {TRANSFER / 1e6:.0f} MB in messages of {PART / 1e6:.0f} MB on one lane, through the
 same bottleneck, and meanwhile a message of {SIZE} bytes every {INTERVAL * 1e3:.0f} ms on another
-lane of higher priority. Medians, without the transfer and with it, until the peer has the message
-and until the sender has its receipt.
+lane of higher priority. The times are medians, without the transfer and with it: until the peer has
+the message, and until the sender's receipt has its outcome.
 """,
     after="""\
-A small message leaves with the next packet. What it waits for is the queue of the path itself,
-which loss-based controllers keep full, and which no lane can pass; the last column is the median of
-that wait.
+A small message leaves with the next packet. It then waits in the queue of the path, which
+loss-based controllers keep full and which no lane can pass. The last column is the median of that
+wait.
 """,
     headings=("controller", "delivered", "receipt", "times as long", "queue"),
     trials=[SimulatedTrial(name, partial(measure, name)) for name in CONTROLLERS],

@@ -10,10 +10,10 @@ from sphtp_benchmarks.simulated.experiment import Experiment, Finding
 
 TITLE: Final = "# Latency and bottlenecks"
 HEAD: Final = """\
-Written by `sphtp bench latency --markdown FILE`; not edited by hand. Simulated networks in virtual
-time: with the same seed, here {seed}, every machine finds the same. The channels are whole ones,
-with default settings where nothing else is said; what programs and sockets cost on top is in the
-[benchmarks](benchmarks.md).
+Written by `sphtp bench latency --markdown FILE`; not edited by hand. All figures are from simulated
+networks in virtual time: with the same random seed, here {seed}, every machine computes the same
+figures. The channels are complete, with default settings unless stated otherwise. The
+[benchmarks](benchmarks.md) show the further cost of programs and sockets.
 """
 WIDTH: Final = 100
 

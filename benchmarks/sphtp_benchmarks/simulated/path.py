@@ -52,7 +52,7 @@ class Flow:
 
 
 class Queue:
-    """How long the queue of a link was, in bandwidth-delay products."""
+    """The lengths of a link's queue, in bandwidth-delay products."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -76,7 +76,7 @@ class Queue:
 
     @property
     def growth(self) -> float:
-        """How much longer it was in the second half of them than in the first."""
+        """The growth of the mean from the first half of the lengths to the second."""
         samples = list(self._samples)
         half = len(samples) // 2
         return fmean(samples[half:]) - fmean(samples[:half])

@@ -36,7 +36,7 @@ class SeedRule(Simulation):
 
     @property
     def is_delivered(self) -> bool:
-        """Whether every message has arrived."""
+        """True if every message has arrived."""
         return not self._missing
 
     def _next_time(self) -> float | None:

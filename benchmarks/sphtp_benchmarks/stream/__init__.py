@@ -1,1 +1,1 @@
-"""What streams from one to many do, next to publishers and subscribers of other systems."""
+"""Streams from one peer to many, beside publishers and subscribers of other systems."""

@@ -1,4 +1,4 @@
-"""What is measured of streams, as data."""
+"""The measurements of streams, as data."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ SYSTEMS: Final = {
     for system in (
         System(
             OURS,
-            "a stream by unicast with everything on: recovery, flow control, AES-256-GCM",
+            "a stream by unicast with recovery, flow control and AES-256-GCM",
             "sphtp",
             "sphtp",
             module="stream",
@@ -30,7 +30,7 @@ SYSTEMS: Final = {
         System(CLEAR, "the same in the clear", "sphtp", "sphtp", module="stream"),
         System(
             UNHELD,
-            "sealed, with `flow_window=0`: the source waits for nobody",
+            "sealed, with `flow_window=0`: the source waits for no receiver",
             "sphtp",
             "sphtp",
             module="stream",

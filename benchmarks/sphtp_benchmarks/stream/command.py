@@ -10,18 +10,18 @@ HEAD: Final = """\
 
 Written by one run of `sphtp bench stream --markdown FILE`; not edited by hand.
 
-One process that sends and one for each receiver, on the loopback interface, the same for every
-system; the systems take turns, and each round begins with another one. The sender begins when all
-receivers are there and sends as fast as it may. A receiver counts what arrives, from the end of
-the warm-up to the last message: rates are those of receiving. Systems that drop messages repeat
-the last one until it is heard. `delivered` is the share of the messages sent that arrived,
-`reported lost` the share that the receiver was told of, in its place and with the reason; what is
-in neither, nobody hears of.
+One process sends, and each receiver has a process of its own, on the loopback interface. This is
+the same for every system. The systems take turns, and each round begins with another system. The
+sender begins when all receivers have joined, and sends as fast as the system lets it. A receiver
+counts the messages that arrive from the end of the warm-up to the last message, so that rates are
+those of reception. Systems that drop messages repeat the last message until it has arrived.
+`delivered` is the share of the sent messages that arrived. `reported lost` is the share whose loss
+was reported to the receiver, in its place and with the reason. The rest was lost without a report.
 
-Each system sends the way its interface makes fastest. A stream of SphTP takes many messages in one
-call; ZeroMQ and nng take one message per call, and part of what a small message costs there is the
-call. The sender's CPU is its processor time per message sent, dropped or not; a receiver's is per
-message that arrived.
+Each system sends in the way that is fastest with its interface. A stream of SphTP takes many
+messages in one call. ZeroMQ and nng take one message per call, so that the cost of a small message
+includes the cost of a call. `sender's CPU` is the sender's processor time per message sent, dropped
+or not. `receiver's CPU` is a receiver's processor time per message that arrived.
 """
 
 

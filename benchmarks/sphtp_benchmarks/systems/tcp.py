@@ -1,4 +1,4 @@
-"""TCP as Trio has it: socket streams, and messages behind a length."""
+"""TCP as Trio has it: socket streams, and each message preceded by its length."""
 
 import trio
 

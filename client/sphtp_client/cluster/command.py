@@ -69,7 +69,7 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
-    """A table on a terminal, lines elsewhere; with --json only a terminal hears anything."""
+    """A table on a terminal, lines elsewhere; with --json only a terminal gets output."""
     stream = sys.stderr if json else sys.stdout
     if stream.isatty():
         return LiveRunDisplay(status, plan.steps, time.monotonic, Console(file=stream))

@@ -1,4 +1,4 @@
-"""What a person sees while a cluster runs: a live table, plain lines, or nothing."""
+"""The displays of ``sphtp cluster``: a live table, plain lines, or none."""
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -16,12 +16,12 @@ from sphtp_client.simulation.reports import LinkReport
 
 
 def render(status: RunStatus, steps: int, seconds: float) -> RenderableType:
-    """Draw servers and peers; ``seconds`` is how long the run has lasted."""
+    """Draw servers and peers; ``seconds`` is the time since the start of the run."""
     return Group(_servers(status), _peers(status, steps, seconds))
 
 
 def summary(status: RunStatus, steps: int, seconds: float) -> str:
-    """Say in one line how far the run is."""
+    """Return the progress of the run as one line."""
     clients = status.of(ProcessRole.CLIENT)
     servers = status.of(ProcessRole.SERVER)
     parts = [
@@ -152,7 +152,7 @@ class RunDisplay(Protocol):
 
 
 class PlainRunDisplay:
-    """Happenings as they come, and a summary every few seconds."""
+    """Events as they arrive, and a summary every few seconds."""
 
     def __init__(
         self, status: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
@@ -171,7 +171,7 @@ class PlainRunDisplay:
         self._write_notices()
 
     def changed(self) -> None:
-        """Write what is new."""
+        """Write the events that are new."""
         self._write_notices()
         now = self._clock()
         # Servers that go home one by one would look like servers that are lost.
@@ -185,7 +185,7 @@ class PlainRunDisplay:
 
 
 class LiveRunDisplay:
-    """A table that lives on a terminal, with happenings above it."""
+    """A table that is updated on a terminal, with events above it."""
 
     def __init__(
         self, status: RunStatus, steps: int, clock: Callable[[], float], console: Console
@@ -230,4 +230,4 @@ class NoRunDisplay:
         pass
 
     def changed(self) -> None:
-        """Say nothing."""
+        """Write nothing."""

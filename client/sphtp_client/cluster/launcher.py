@@ -1,4 +1,4 @@
-"""The course of a cluster run: its command lines, its secret, and what starts after what."""
+"""The course of a cluster run: its command lines, its secret, and the order of its starts."""
 
 import shlex
 import sys
@@ -36,7 +36,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a run was asked to be; seconds for every time."""
+    """The parameters of a run; all times in seconds."""
 
     servers: int
     clients: int
@@ -57,11 +57,11 @@ class ClusterPlan:
 
     @property
     def grace(self) -> float:
-        """How long, once a client has failed, the others may take to find out and report it."""
+        """Seconds that the other clients have to notice and report the failure of one."""
         return self.channel_timeout + 2 * self.expiry + 5.0
 
     def settings(self) -> dict[str, Any]:
-        """Return what the JSON document repeats."""
+        """Return the parameters that the JSON document repeats."""
         return {
             "servers": self.servers,
             "clients": self.clients,
@@ -97,7 +97,7 @@ class ClusterPlan:
         return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
 
     def reference(self) -> ProcessSpec:
-        """Return the job of the same run in one process, which needs nobody."""
+        """Return the job of the same run in one process, without servers or peers."""
         return ProcessSpec(
             "reference", ProcessRole.REFERENCE, _sphtp("client", "--alone", *self._work())
         )
@@ -138,7 +138,7 @@ async def run_cluster(
     changed: Callable[[], None],
     timeouts: StopTimeouts | None = None,
 ) -> ExitStatus | None:
-    """Carry out a plan; return who ended it when a signal did. No process is left afterwards."""
+    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards."""
 
     async def perform() -> None:
         async with open_supervisor(status, changed, timeouts) as supervisor:

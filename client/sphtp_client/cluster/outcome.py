@@ -10,7 +10,7 @@ from sphtp_client.program import ExitStatus
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The verdict, a sentence for people, and what else they should know."""
+    """The verdict, a sentence for people, and further remarks."""
 
     verdict: ExitStatus
     sentence: str
@@ -74,7 +74,7 @@ def document(
 
 
 def _failures(status: RunStatus) -> Iterable[ProcessStatus]:
-    """Return who failed, causes first: a peer that died, those it left, those we ended then."""
+    """Return the failed processes: first a dead peer, then those that lost it, then the rest."""
     failed = [process for process in status.processes.values() if _has_failed(process)]
     return sorted(
         failed,

@@ -21,7 +21,7 @@ _NOT_THEIRS = "SPHTP_"
 
 @dataclass(frozen=True)
 class StopTimeouts:
-    """How long a child may take, in seconds, after its input closed, SIGTERM and SIGKILL."""
+    """Seconds for which a child may run on after its input closed, SIGTERM and SIGKILL."""
 
     close: float = 4.0
     terminate: float = 2.0
@@ -61,7 +61,7 @@ class ChildProcess:
 
     @property
     def asked(self) -> bool:
-        """Whether we have told it to end before it ended."""
+        """True if the supervisor ended the process."""
         return self._asked
 
     async def wait(self) -> int:
@@ -118,7 +118,7 @@ def _environment() -> dict[str, str]:
 
 
 async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:
-    """Cut a stream into lines without their ends; what is over the limit counts as a line."""
+    """Cut a stream into lines without their ends; a line over the limit is cut into several."""
     rest = b""
     while chunk := await _receive(stream):
         *lines, rest = (rest + chunk).split(b"\n")

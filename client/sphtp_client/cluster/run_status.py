@@ -1,4 +1,4 @@
-"""The status of a cluster run: what every process is, and what it reported last.
+"""The status of a cluster run: the role of every process, and its last report.
 
 It only remembers. ``display`` draws it, ``outcome`` judges it, and ``notices`` holds lines for a
 person to read as they come.
@@ -29,7 +29,7 @@ NOT_STARTED = 127  # what a shell says of a command that it cannot run
 
 
 class ProcessRole(Enum):
-    """What a process of the cluster is for."""
+    """The role of a process in the cluster."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -38,7 +38,7 @@ class ProcessRole(Enum):
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """How a process ended; ``asked`` is True when the supervisor had ended it."""
+    """The end of a process; ``asked`` is True if the supervisor ended it."""
 
     code: int
     asked: bool
@@ -51,7 +51,7 @@ class ProcessExit:
 
 @dataclass
 class ProcessStatus:
-    """One process: who it is, how far it is, how it ended."""
+    """One process: its name, its progress, its end."""
 
     name: str
     role: ProcessRole
@@ -73,7 +73,7 @@ class ProcessStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether the process was started and has not ended."""
+        """True if the process was started and has not ended."""
         return self.pid is not None and self.exit is None
 
 
@@ -102,7 +102,7 @@ class RunStatus:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the supervisor has begun to end the processes."""
+        """True if the supervisor has begun to end the processes."""
         return any(
             process.exit is not None and process.exit.asked for process in self.processes.values()
         )
@@ -124,7 +124,7 @@ class RunStatus:
         self.notices.append(f"{name}: {process.failure}")
 
     def note_event(self, name: str, event: ProcessEvent) -> None:
-        """Note what a process said."""
+        """Record a report of a process."""
         self._note[type(event)](self.processes[name], event)
 
     def note_garbage(self, name: str) -> None:
@@ -136,7 +136,7 @@ class RunStatus:
         self.processes[name].errors.append(line)
 
     def exited(self, name: str, code: int, *, asked: bool) -> None:
-        """Note how a process ended."""
+        """Record the end of a process."""
         process = self.processes[name]
         process.exit = ProcessExit(code, asked)
         if code != 0 and not asked:

@@ -80,7 +80,7 @@ class Supervisor:
             await self.wait_until(self._all_gone)
 
     def forget(self) -> None:
-        """Stop watching what even SIGKILL has not ended."""
+        """Stop watching a process that even SIGKILL has not ended."""
         for scope in self._watches:
             scope.cancel()
 

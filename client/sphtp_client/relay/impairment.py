@@ -1,4 +1,4 @@
-"""What a relay loses, delays, doubles and reorders: the test kit's links in real time, no sockets.
+"""The faults of a relay: links of the testing kit, driven by real time, without sockets.
 
 ``Traffic`` hands every datagram to the link of its direction. ``Link.offer`` in
 ``sphtp/testing/link.py`` decides: it returns when which copies arrive, none of one that is lost.
@@ -95,7 +95,7 @@ class Traffic:
             self._carry(now, Forward(Direction.DOWN, client, datagram))
 
     def handle_timeout(self, now: float) -> None:
-        """Let arrive what is due, and give up clients that have been silent."""
+        """Deliver the datagrams that are due, and give up clients that have been silent."""
         for forward in self._flight.take_due(now):
             self._held[forward.direction] -= len(forward.datagram)
             if forward.client in self._last_seen:
@@ -113,7 +113,7 @@ class Traffic:
         return self._left.popleft() if self._left else None
 
     def poll_timeout(self) -> float | None:
-        """When ``handle_timeout`` is due."""
+        """The time at which ``handle_timeout`` is due."""
         silent = next(iter(self._last_seen.values()), None)
         return earliest(self._flight.next_time(), None if silent is None else silent + self._idle)
 

@@ -90,10 +90,10 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
     "reorder": ("share", SHARE, "Share held back, so that later ones overtake them."),
     "reorder_delay": ("time", SECONDS, "How long they are held back."),
     "rate": ("bits/s", BITS_PER_SECOND, "Bits per second that get through: 20M. Default: all."),
-    "queue": ("bytes", BYTES, "Bytes that may wait for the rate; what comes then is dropped."),
-    "mtu": ("bytes", BYTES, "Largest datagram carried; others vanish."),
+    "queue": ("bytes", BYTES, "Bytes that may wait for the rate; further datagrams are dropped."),
+    "mtu": ("bytes", BYTES, "Largest datagram carried; larger ones vanish."),
 }
-"""What can be set of ``Faults``: kind, units and meaning."""
+"""The fields of ``Faults`` that are options: kind, units and meaning."""
 
 DEFAULTS = {name: getattr(Faults(delay=0), name) for name in FAULTS}
 WHOLE = {"queue", "mtu"}

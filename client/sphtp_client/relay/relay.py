@@ -22,19 +22,19 @@ BATCH: Final = 256
 """Datagrams taken off one socket before the others get a turn."""
 
 BUFFER: Final = 4 * 1024 * 1024
-"""Bytes asked of the kernel each way; it grants what its own limits allow."""
+"""Socket buffer requested in each direction, in bytes; the kernel may grant less."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayStatistics(TrafficStatistics):
-    """The figures of the traffic, and how often the machine itself lost a datagram."""
+    """The figures of the traffic, and the number of datagrams that the machine itself lost."""
 
     socket_errors: int
 
 
 @asynccontextmanager
 async def open_relay(listen: Address, target: Address, traffic: Traffic) -> AsyncIterator["Relay"]:
-    """Relay between whoever sends to ``listen`` and ``target`` for the length of the block.
+    """Relay between all senders to ``listen`` and ``target`` for the length of the block.
 
     Raises:
         SettingsError: the address to listen on cannot be bound; the message names it.
@@ -62,7 +62,7 @@ class Relay:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the real port."""
+        """The address on which the relay listens, with the real port."""
         return _host_and_port(self._listening.getsockname())
 
     def statistics(self) -> RelayStatistics:

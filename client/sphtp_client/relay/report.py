@@ -1,4 +1,4 @@
-"""How a relay tells what it does: lines and a table for people, or JSON lines for programs."""
+"""The reports of a relay: lines and a table for people, or JSON lines for programs."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from sphtp_client.relay.relay import RelayStatistics
 
 @dataclass(frozen=True, slots=True)
 class RelayStart:
-    """What a relay was started with."""
+    """The parameters with which a relay was started."""
 
     address: Address
     target: Address
@@ -28,7 +28,7 @@ class RelayStart:
 
 
 class RelayReporter(Protocol):
-    """Shows what a relay does; times in seconds since it began."""
+    """Shows the figures of a relay; times in seconds since its start."""
 
     def listening(self, start: RelayStart) -> None:
         """It is there."""

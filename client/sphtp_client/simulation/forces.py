@@ -106,7 +106,7 @@ def touching(spheres: Spheres, scenario: Scenario) -> Touching:
 
 
 def wall_overlaps(spheres: Spheres, scenario: Scenario, axis: int) -> tuple[Floats, Floats]:
-    """Return how deep each sphere, in m, is in the lower and in the upper wall."""
+    """Return the depth of each sphere, in m, in the lower and in the upper wall."""
     x, radius = spheres.x[:, axis], spheres.radius
     return np.maximum(radius - x, 0.0), np.maximum(x + radius - scenario.box[axis], 0.0)
 

@@ -1,4 +1,4 @@
-"""Frames: a slab's state, as it is published now and then for whoever watches.
+"""Frames: the state of a slab, published now and then for watchers.
 
 A frame is a map: ``step``; ``skipped``, how many frames before it found no room; ``kinetic`` in J
 and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order of
@@ -27,7 +27,7 @@ from sphtp_client.simulation.state import Floats, Ids, columns_sha256
 Momentum = tuple[float, float, float]
 
 MOST_STEPS: Final = 2**53
-"""JSON, and whoever reads it, tells no larger numbers apart."""
+"""JSON readers do not distinguish larger numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,13 +133,13 @@ EVERY: Final = 0.1
 """Seconds between two frames, at least."""
 
 SHARE: Final = 0.02
-"""Of the time, what publishing may take."""
+"""The share of the time that publishing may take."""
 
 SLACK: Final = 0.6
 """Of a stride that is too long, in intervals; over a half, or it would be doubled again."""
 
 FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
-"""Of a stream of frames: whoever comes late wants the present state and nothing before."""
+"""Settings of a stream of frames: late joiners need only the present state."""
 
 
 class FrameSchedule:
@@ -156,7 +156,7 @@ class FrameSchedule:
         self._reported = float("-inf")
 
     def is_due(self, step: int, now: float) -> bool:
-        """Say whether it is time for a frame; the fewer twos divide a step, the longer it waits."""
+        """Return whether a frame is due; the fewer twos divide the step, the longer it waits."""
         power = min(step & -step, self._stride)
         if power < self._stride:
             return now - self._reported >= SLACK * self._interval * self._stride / power
@@ -173,7 +173,7 @@ class FrameSchedule:
 
 
 class FrameSink(Protocol):
-    """What takes frames: a ``Source``."""
+    """The recipient of frames: a ``Source``."""
 
     def send_nowait(self, value: Any) -> object:
         """Send a message, or raise ``trio.WouldBlock`` when there is no room."""

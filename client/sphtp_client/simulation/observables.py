@@ -1,4 +1,4 @@
-"""What is watched during a run. Sums are exactly rounded, hence the same for every split."""
+"""Energy and momentum of a run. Sums are exactly rounded, hence the same for every split."""
 
 from dataclasses import dataclass
 from math import fsum
@@ -35,7 +35,7 @@ def observe(spheres: Spheres, scenario: Scenario) -> Observables:
 
 
 def observe_motion(spheres: Spheres) -> tuple[float, tuple[float, float, float]]:
-    """Measure what needs no neighbours: kinetic energy in J, momentum in kg m/s."""
+    """Measure the figures that need no neighbours: kinetic energy in J, momentum in kg m/s."""
     kinetic = 0.5 * spheres.mass * squares(spheres.v)
     x, y, z = (_total(spheres.mass * spheres.v[:, axis]) for axis in range(3))
     return _total(kinetic), (x, y, z)

@@ -105,7 +105,7 @@ class ProgressMeter:
         return trio.current_time() - self._began
 
     async def on_step(self, slab: Slab) -> None:
-        """Tell how far it is, unless that was done a moment ago."""
+        """Report the progress, unless it was reported a moment ago."""
         # Without neighbours nothing else lets the heartbeats through.
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
@@ -194,7 +194,7 @@ async def _report_servers(
 
 @dataclass(eq=False)
 class _Work:
-    """What happens between meeting the others and leaving them."""
+    """The part of a run between the first link to a neighbour and the last."""
 
     job: SlabJob
     reporter: Reporter
@@ -206,7 +206,7 @@ class _Work:
     seconds: float = 0.0
 
     async def perform(self) -> None:
-        """Run and gather; when that fails, tell the neighbours which peer failed."""
+        """Run and gather; on a failure, report to the neighbours which peer failed."""
         try:
             await self._run_and_gather()
         except PeerGoneError as error:
@@ -256,7 +256,7 @@ class _Work:
         self.reporter.report(_result(job.scenario, job.steps, self.seconds, self.table, whole))
 
     async def _watch_departures(self) -> None:
-        """Raise for a slab that the servers miss; as long as it has no link, nothing else tells."""
+        """Raise for a slab that the servers have lost and to which there is no link yet."""
         events = self.client.events()
         for slab, peer_id in self.peer_links.roster.items():
             if peer_id not in self.client.peers:

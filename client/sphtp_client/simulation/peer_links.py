@@ -1,4 +1,4 @@
-"""How the peers of a run find each other, and the channels that carry their messages.
+"""The search of a run's peers for each other, and the channels that carry their messages.
 
 Every peer publishes which slab of which run it simulates, so that the others find it.
 
@@ -48,7 +48,7 @@ class SlabJob:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What this peer tells the others through the servers."""
+        """The data of this peer, which the servers pass on to the others."""
         return {**self._common, "slab": self.slab}
 
     @property
@@ -71,7 +71,7 @@ class SlabJob:
 
 
 class PeerGoneError(SphtpError):
-    """A peer of this run is gone; ``event`` says which and why."""
+    """A peer of this run is gone; ``event`` names the peer and the reason."""
 
     def __init__(self, event: PeerGone) -> None:
         super().__init__(str(event))
@@ -79,7 +79,7 @@ class PeerGoneError(SphtpError):
 
 
 class PeerLink:
-    """One channel to another slab. ``opened`` tells which side opened it: that one closes first."""
+    """One channel to another slab. The side with ``opened`` opened it, and closes it first."""
 
     def __init__(self, channel: Channel, slab: int, *, opened: bool) -> None:
         self.slab = slab
@@ -113,7 +113,7 @@ class PeerLink:
         raise self._read_departure(message)
 
     async def notify(self, event: PeerGone) -> None:
-        """Pass on who left; a neighbour that is gone itself need not know."""
+        """Pass on the name of a peer that left, to all neighbours that are not gone themselves."""
         with (
             trio.move_on_after(NOTICE_TIMEOUT),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
@@ -121,13 +121,13 @@ class PeerLink:
             await self._channel.send(event.model_dump(mode="json"))
 
     async def wait_end(self) -> None:
-        """Wait until the other side has closed, skipping what it still sends."""
+        """Wait until the other side has closed; ignore its further messages."""
         with suppress(PeerGoneError):
             while True:
                 await self.receive()
 
     async def aclose(self) -> None:
-        """Close the channel once everything sent has arrived, or nobody is there to take it."""
+        """Close the channel once all messages have arrived, or the peer is gone."""
         with suppress(trio.BrokenResourceError):
             await self._channel.aclose()
 
@@ -152,7 +152,7 @@ class PeerLink:
         return self._left
 
     def _departure(self, reason: str) -> PeerGoneError:
-        """Return what ended this link: the same error for all who wait for it."""
+        """Return the error that ended this link: the same one for all tasks that wait for it."""
         if self._left is None:
             event = PeerGone(slab=self.slab, id=self.peer_id, reason=reason)
             self._left = PeerGoneError(event)
@@ -160,7 +160,7 @@ class PeerLink:
 
 
 async def notify_all(links: Iterable[PeerLink], event: PeerGone) -> None:
-    """Tell all neighbours who left, side by side."""
+    """Report a peer that left to all neighbours, concurrently."""
     async with trio.open_nursery() as nursery:
         for link in links:
             nursery.start_soon(link.notify, event)

@@ -1,4 +1,4 @@
-"""What a simulation process reports while it runs: JSON objects, one per line, or lines for people.
+"""The reports of a simulation process: JSON objects, one per line, or lines for people.
 
 ``sphtp client --report json`` writes these records on standard output, and ``sphtp cluster`` reads
 them. Reading is generous: a line that is none of these is no event, and unknown keys are skipped.
@@ -31,7 +31,7 @@ class LinkReport(EventRecord):
 
 
 class Totals(EventRecord):
-    """What a simulation must keep: the number of spheres, their energy and their momentum."""
+    """The conserved figures of a simulation: number of spheres, energy and momentum."""
 
     count: int
     energy: float
@@ -66,7 +66,7 @@ class ServerCame(EventRecord):
 
 
 class ServerLost(EventRecord):
-    """A server said good-bye or fell silent; ``servers`` are those that remain."""
+    """A server left or fell silent; ``servers`` are those that remain."""
 
     event: Literal["server_lost"] = "server_lost"
     id: int
@@ -75,7 +75,7 @@ class ServerLost(EventRecord):
 
 
 class StepProgress(EventRecord):
-    """How far a slab is; ``servers`` are the ids of those that know this client.
+    """The progress of a slab; ``servers`` are the ids of the servers that know this client.
 
     One step says nothing about speed, so the first report has none.
     """
@@ -155,12 +155,12 @@ def parse_event(line: bytes) -> ProcessEvent | None:
 
 
 class Reporter(Protocol):
-    """Writes what happens in a run; its progress every ``progress_every`` seconds."""
+    """Writes the events of a run, and its progress every ``progress_every`` seconds."""
 
     progress_every: float
 
     def report(self, event: ProcessEvent) -> None:
-        """Tell one event."""
+        """Write one event."""
         ...
 
 

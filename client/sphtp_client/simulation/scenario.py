@@ -1,4 +1,4 @@
-"""A scenario: what is simulated, with which law and which time step.
+"""A scenario: the spheres of a simulation, the contact law and the time step.
 
 The tables say what a scenario file may hold, with the unit and the bounds of every value;
 ``check`` refuses values that do not fit together, and names the key to change.
@@ -54,7 +54,7 @@ class ScenarioTable(BaseModel):
 
 
 class SphereGroup(ScenarioTable):
-    """What all groups have; ``place`` and ``motion`` are the keys to blame for either."""
+    """The common part of all groups. Errors name the keys ``place`` and ``motion``."""
 
     place: ClassVar[str]
     motion: ClassVar[str]

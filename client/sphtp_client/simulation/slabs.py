@@ -1,4 +1,4 @@
-"""How a box is cut along x into slabs, and how the spheres of one slab move in a step.
+"""The cut of a box along x into slabs, and the motion of a slab's spheres in a step.
 
 ``borders`` cuts: all slabs are equally wide, and none is narrower than what its neighbours must
 know of it, so that a sphere never matters to a peer that is not a neighbour of its owner.
@@ -23,22 +23,22 @@ from sphtp_client.simulation.state import Floats, Spheres, concat, pack, unpack_
 
 
 def halo(scenario: Scenario) -> float:
-    """Return how far from a border, in m, spheres matter to the other side."""
+    """Return the distance from a border, in m, within which spheres affect the other side."""
     return 2.0 * MARGIN * scenario.largest_radius
 
 
 def stride(scenario: Scenario) -> float:
-    """Return how far, in m, a sphere may move in one step."""
+    """Return the longest distance, in m, that a sphere may move in one step."""
     return MARGIN * scenario.max_speed * scenario.dt
 
 
 def max_slabs(scenario: Scenario) -> int:
-    """Return into how many slabs this scenario can be cut."""
+    """Return the largest number of slabs into which this scenario can be cut."""
     return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
 
 
 def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
-    """Return the ``count + 1`` borders of that many slabs in m; ``name`` is what they are called.
+    """Return the ``count + 1`` borders of ``count`` slabs in m; errors contain ``name``.
 
     Raises ``SettingsError`` if a slab would be narrower than halo and stride: then a sphere could
     matter to a peer that is not a neighbour of its owner.
@@ -71,7 +71,7 @@ class StepPhase(Name):
 
 
 class StepEvent(Name):
-    """What is asked of a slab."""
+    """A slab's events: the inputs of its table."""
 
     DRIFT = auto()
     EXCHANGE = auto()
@@ -79,7 +79,7 @@ class StepEvent(Name):
 
 
 class StepAction(Name):
-    """What a slab does about it."""
+    """A slab's actions: the outputs of its table."""
 
     PUSH = auto()
     MOVE = auto()
@@ -121,7 +121,7 @@ STEP = Machine(
 
 
 class SphereLostError(LocalError):
-    """A sphere too fast for the slabs, or outside the box; the message says which and where."""
+    """A sphere too fast for the slabs, or outside the box; the message names it and its place."""
 
 
 class Slab:
@@ -150,7 +150,7 @@ class Slab:
         self._table = initial_spheres(scenario) if initial is None else initial
         self._incoming: dict[SlabSide, Spheres] = {}
         self.state = STEP.initial
-        """Whether a step is under way."""
+        """True if a step is in progress."""
         self._spheres, self._acceleration = self._settle(self._table)
 
     @property
@@ -160,7 +160,7 @@ class Slab:
 
     @property
     def missing(self) -> tuple[SlabSide, ...]:
-        """Neighbours whose message of this step has not come."""
+        """Neighbours whose message of this step has not arrived."""
         return tuple(side for side in self.sides if side not in self._incoming)
 
     def drift(self) -> None:
@@ -195,7 +195,7 @@ class Slab:
         self._incoming[side] = spheres
 
     def kick(self) -> None:
-        """Finish the step: take over what came in, and accelerate all spheres."""
+        """Finish the step: take over the spheres that entered, and accelerate all spheres."""
         if self.missing:
             names = " and ".join(side.name for side in self.missing)
             raise StateError(f"step {self.step}: no message yet from {names}")

@@ -1,4 +1,4 @@
-"""The verb ``sphtp watch``: the present state of a simulation, and what becomes of it."""
+"""The verb ``sphtp watch``: the state of a simulation, now and to its end."""
 
 import sys
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ class WatchOptions(ConnectionOptions):
 @click.command(short_help="Watch a simulation that runs.")
 @with_options(WATCH_OPTIONS)
 def watch(**values: Any) -> None:
-    """Watch a simulation from outside: the present state of every slab, and what becomes of it.
+    """Watch a simulation from outside: the state of every slab, now and to its end.
 
-    It takes no part in the simulation, which never waits for it. Clients publish a few states of
-    their slab per second; of what gets lost on the way there is word. Ends with the simulation.
+    The simulation never waits for this command. Clients publish a few states of their slab per
+    second; losses on the way are reported. The command ends with the simulation.
 
     Exit codes: 0 the simulation ended, or enough was seen, 2 usage or configuration, 3 no
     simulation was found, or it broke off, 130 after Ctrl-C, 143 after SIGTERM.

@@ -1,4 +1,4 @@
-"""How watching is shown: a live table on a terminal, plain lines, or JSON for programs."""
+"""The displays of ``sphtp watch``: a live table, plain lines, or JSON for programs."""
 
 from collections.abc import Callable, Mapping
 from math import hypot
@@ -37,7 +37,7 @@ def render(now: float, view: SimulationView) -> RenderableType:
 
 
 def line(view: SimulationView) -> str:
-    """Say in one line how far the simulation is."""
+    """Return the progress of the simulation as one line."""
     run, whole = view.run, view.whole
     parts = [f"step {view.newest}/{run.steps}", f"slabs {len(view.steps)}/{run.slabs}"]
     if whole is not None:
@@ -92,7 +92,7 @@ class WatchDisplay(Protocol):
     """Shows a simulation; the times are of one clock, in seconds."""
 
     def show_event(self, event: WatchEvent) -> None:
-        """Take note of what is new."""
+        """Take the events that are new."""
         ...
 
     def show(self, now: float, view: SimulationView) -> None:
@@ -138,7 +138,7 @@ class JsonWatchDisplay:
 
 
 class PlainWatchDisplay:
-    """Happenings as they come, a line every few seconds, and the table at the end."""
+    """Events as they arrive, a summary every few seconds, and the table at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -151,7 +151,7 @@ class PlainWatchDisplay:
         pass
 
     def show_event(self, event: WatchEvent) -> None:
-        """Write what is worth a line of its own."""
+        """Write the events that deserve a line of their own."""
         sentence = SENTENCES.get(type(event))
         if sentence is not None:
             write_line(self._stream, sentence(event))
@@ -173,7 +173,7 @@ class PlainWatchDisplay:
 
 
 class LiveWatchDisplay:
-    """A table that lives on a terminal, with happenings above it."""
+    """A table that is updated on a terminal, with events above it."""
 
     def __init__(self, console: Console) -> None:
         # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
@@ -187,7 +187,7 @@ class LiveWatchDisplay:
         self._live.stop()
 
     def show_event(self, event: WatchEvent) -> None:
-        """Print what is worth a line of its own."""
+        """Print the events that deserve a line of their own."""
         sentence = SENTENCES.get(type(event))
         if sentence is not None:
             self._live.console.print(printable(sentence(event)), markup=False, highlight=False)
@@ -197,7 +197,7 @@ class LiveWatchDisplay:
         self._live.update(render(now, view), refresh=True)
 
     def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
-        """Draw the table once more, and say how it ended."""
+        """Draw the table once more, and print the outcome."""
         self.show(now, view)
         self.show_event(summary)
 

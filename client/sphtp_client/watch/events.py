@@ -1,4 +1,4 @@
-"""What watching brings: one JSON object per line with ``--json``."""
+"""The events of ``sphtp watch``: one JSON object per line with ``--json``."""
 
 from typing import Literal
 
@@ -47,7 +47,7 @@ class WholeState(EventRecord):
 
 
 class FramesLost(EventRecord):
-    """Frames that were sent and will not come, by the numbers of their parts in the stream."""
+    """Frames that were sent and are lost, by the numbers of their parts in the stream."""
 
     event: Literal["lost"] = "lost"
     slab: int

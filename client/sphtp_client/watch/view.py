@@ -1,4 +1,4 @@
-"""What has been seen of a simulation: its slabs, and the last state of all of them together.
+"""The watched part of a simulation: its slabs, and the last state of all of them together.
 
 It performs nothing: ``watcher`` brings what peers publish, ``display`` draws what is here.
 """
@@ -41,7 +41,7 @@ class PublishedSlab(EventRecord):
 
     @property
     def run(self) -> RunIdentity:
-        """What it is a part of."""
+        """The identity of the run to which the frame belongs."""
         return RunIdentity(self.slabs, self.steps, self.scenario)
 
     @model_validator(mode="after")
@@ -89,7 +89,7 @@ class StepAssembly:
 
 @dataclass(slots=True)
 class SlabView:
-    """What has been seen of one slab; ``seen_at`` is the time of its last frame.
+    """The watched state of one slab; ``seen_at`` is the time of its last frame.
 
     ``past`` is the step of the last frame before its stream was joined anew.
     """
@@ -134,22 +134,22 @@ class SimulationView:
 
     @property
     def losses(self) -> int:
-        """How often something was lost."""
+        """The number of losses."""
         return sum(slab_view.losses for slab_view in self.slabs.values())
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a frame of every slab."""
+        """True if there is a frame of every slab."""
         return len(self.steps) == self.run.slabs
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last step was seen; the other slabs cannot be more than one behind."""
+        """True if the last step was seen; the other slabs cannot be more than one step behind."""
         return self.newest == self.run.steps
 
     @property
     def is_over(self) -> bool:
-        """Whether no slab is watched any more."""
+        """True if no slab is watched any more."""
         slab_views = self.slabs.values()
         return bool(slab_views) and all(slab_view.ended is not None for slab_view in slab_views)
 
@@ -170,7 +170,7 @@ class SimulationView:
         self.slabs[slab] = SlabView()
 
     def take(self, now: float, slab: int, frame: Frame) -> list[SlabState | WholeState]:
-        """Take a frame; return what is new."""
+        """Take a frame; return the events that it causes."""
         slab_view = self.slabs[slab]
         slab_view.seen_at = now
         if slab_view.step is not None and frame.step <= slab_view.step:
@@ -210,7 +210,7 @@ class SimulationView:
         )
 
     def lag_of(self, slab: int) -> int:
-        """Return how many steps a slab's last frame is behind the newest one."""
+        """Return the number of steps by which a slab's last frame is behind the newest one."""
         step = self.slabs[slab].step
         return 0 if step is None else max(self.steps) - step
 

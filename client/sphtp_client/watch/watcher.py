@@ -20,7 +20,7 @@ from sphtp_client.watch.view import PublishedSlab, RunIdentity, SimulationView, 
 
 @dataclass(frozen=True)
 class StopCondition:
-    """What is enough: so many steps or seconds since the first state, or each slab seen once.
+    """When to stop: after some steps or seconds since the first state, or once each slab was seen.
 
     Without any of them, the end of the simulation.
     """
@@ -30,7 +30,7 @@ class StopCondition:
     once: bool = False
 
     def is_reached(self, view: SimulationView) -> bool:
-        """Whether enough has been seen, as far as that does not depend on time."""
+        """True if enough has been seen, as far as that does not depend on time."""
         if not view.is_complete or view.first is None:
             return False
         is_far = self.steps is not None and min(view.steps) - view.first >= self.steps
@@ -42,7 +42,7 @@ PAUSE: Final = 0.5
 
 
 class SlabFollower:
-    """Subscribes to the slabs of a run, and hands what is new to ``show_event``."""
+    """Subscribes to the slabs of a run, and hands each event to ``show_event``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SlabFollower:
                 self._begin_new(nursery)
 
     def _begin_new(self, nursery: trio.Nursery) -> None:
-        """Follow the slabs of the run that have come; whatever else is here is not ours to see."""
+        """Follow the slabs of the run that have been found, and ignore all other peers."""
         view = self._view
         for peer in self._client.peers.values():
             published = published_slab_of(peer)
@@ -84,7 +84,7 @@ class SlabFollower:
                 nursery.start_soon(self._follow, published, peer.id)
 
     async def _follow(self, published: PublishedSlab, peer_id: int) -> None:
-        """Follow a slab to its end; who was left behind joins again, and sees the present."""
+        """Follow a slab to its end; a watcher that is left behind joins again."""
         reason = await self._read_to_end(published, peer_id)
         while await self._goes_on(published, peer_id):
             reason = await self._read_to_end(published, peer_id)
@@ -93,7 +93,7 @@ class SlabFollower:
             self._done.set()
 
     async def _goes_on(self, published: PublishedSlab, peer_id: int) -> bool:
-        """Say, after a while in which its peer may leave, whether a slab is to be joined again."""
+        """Return whether to join a slab again, after a while in which its peer may leave."""
         if self._view.slabs[published.slab].step == published.steps:
             return False
         await trio.sleep(PAUSE)
@@ -132,14 +132,14 @@ class SlabFollower:
 
 
 LOOK_EVERY: Final = 0.25
-"""Seconds between two drawings while nothing happens."""
+"""Seconds between two drawings without an event."""
 
 BYSTANDER: Final = {"watches": "slabs"}
-"""What a watcher tells of itself: it has no slab, so no peer takes it for one of its own."""
+"""The data of a watcher: it names no slab, so that no peer takes it for one of the run."""
 
 
 class Watcher:
-    """Watches one simulation; ``outcome`` says how that ended."""
+    """Watches one simulation; ``outcome`` is its end."""
 
     def __init__(
         self, connection: ConnectionSettings, stop: StopCondition, display: WatchDisplay

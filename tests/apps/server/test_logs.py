@@ -22,7 +22,7 @@ from sphtp.events import (
     ViewChanged,
 )
 from sphtp_server.daemon import LIMITS, log_drops
-from sphtp_server.happenings import LINES, Happenings
+from sphtp_server.event_log import LINES, EventLog
 from sphtp_server.logs import LogFormat, LogLevel, open_log
 from sphtp_server.settings import ServerSettings
 
@@ -34,9 +34,9 @@ OWN = Member(4, 9, ServerAddress.parse("tcp://b:1"))
 def written(*events: ServerEvent, level: LogLevel = "debug", form: LogFormat = "json") -> list[str]:
     with TemporaryFile("w+") as output:
         log = open_log(level, form, output)
-        happenings = Happenings(log, ClusterView(1, (OWN,)), lambda: OWN.id)
+        event_log = EventLog(log, ClusterView(1, (OWN,)), lambda: OWN.id)
         for event in events:
-            happenings.tell(event)
+            event_log.record(event)
         output.seek(0)
         return output.read().splitlines()
 

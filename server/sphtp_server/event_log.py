@@ -1,4 +1,7 @@
-"""Log lines of a server's events: text, level and fields of each."""
+"""The log of a server's events.
+
+``LINES`` has the level, the text and the fields of the line for each type of event.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,10 +25,10 @@ from sphtp_server.logs import Id, Log, LogLevel
 Fields = dict[str, Any]
 
 
-class Happenings:
-    """Logs events. It keeps the last view, since a line contains only what changed in it.
+class EventLog:
+    """Logs events. It keeps the last view, since a line about a view contains only the changes.
 
-    ``view`` is the first one; ``own`` returns the server's id, which may change.
+    ``view`` is the view at the start. ``own`` returns the server's id, which may change.
     """
 
     def __init__(self, log: Log, view: ClusterView, own: Callable[[], int]) -> None:
@@ -33,15 +36,15 @@ class Happenings:
         self._view = view
         self._own = own
 
-    def tell(self, event: ServerEvent) -> None:
+    def record(self, event: ServerEvent) -> None:
         """Log one event, if it changes anything."""
         if isinstance(event, ViewChanged):
-            self._tell_view(event.view)
+            self._record_view(event.view)
         else:
             level, words, fields = LINES[type(event)]
             getattr(self._log, level(event))(words, **fields(event))
 
-    def _tell_view(self, view: ClusterView) -> None:
+    def _record_view(self, view: ClusterView) -> None:
         before, self._view = self._view, view
         for member in view.members:
             if _has_become_active(member, before) and member.id != self._own():

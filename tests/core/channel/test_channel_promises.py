@@ -1,6 +1,6 @@
-"""What a message library has to get right from its first day, where no other test holds it.
+"""Promises of the channel that no other test checks.
 
-The whole list, and the tests that hold the rest of it: docs/explanation/channel-promises.md.
+All promises, with their tests: docs/explanation/channel-promises.md.
 """
 
 import pytest
