@@ -96,6 +96,7 @@ class Channel(trio.abc.Channel[Any]):
         self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
         self._corks: dict[int, _Cork] = {}
+        # Whether it stands in the loop's line, and what is held back will be queued.
         self._is_corked = False
         self._changed = trio.lowlevel.ParkingLot()
         # Who waits for messages; those taken ahead, how many to take next, and when the last ones
@@ -427,6 +428,8 @@ class Channel(trio.abc.Channel[Any]):
         """Queue what is held back and give reserved room up, before others take room."""
         if self._is_corked:
             self._push_corked()
+            # It keeps its place in the loop's line.
+            self._is_corked = True
         for cork in self._corks.values():
             cork.room = 0
 
@@ -468,6 +471,8 @@ class Channel(trio.abc.Channel[Any]):
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
         receipt = Receipt(ticket, self._callbacks)
+        if self._is_corked:
+            return receipt, False
         self._is_corked = True
         return receipt, self._loop.cork(self._connection, self._push_corked)
 

@@ -191,6 +191,9 @@ class Loop:
         if 0 < self._behind < MOST_BEHIND:
             return
         self._behind = 0
+        if self._is_blocked:
+            for connection, _ in self._corked:
+                self._endpoint.touch(connection)
         self._endpoint.handle_timeout(now, is_blocked=self._is_blocked)
         if self._streams.is_busy:
             self._streams.handle_timeout(now)

@@ -10,6 +10,8 @@ import trio.testing
 
 import sphtp
 from sphtp import Channel, ChannelSettings, Delivery, Lane, Node, Outcome, open_node
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
 from sphtp.shell import channel as channel_module
 from sphtp.shell import loop as loop_module
@@ -95,6 +97,26 @@ async def test_what_is_sent_in_one_turn_leaves_together_and_soon() -> None:
         assert node.statistics().send_calls <= before + 1, "the first one at most is alone"
         assert [await there.receive() for _ in range(1000)] == list(range(1000))
         assert node.statistics().send_calls < before + 100
+
+
+@pytest.mark.parametrize("call", ["send_nowait", "post_nowait"])
+async def test_a_channel_stands_in_the_line_once_however_much_it_sends(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    turns = list[Connection]()
+    touch = Endpoint.touch
+
+    def count(endpoint: Endpoint, connection: Connection) -> None:
+        turns.append(connection)
+        touch(endpoint, connection)
+
+    async with connected() as (_, here, there):
+        monkeypatch.setattr(Endpoint, "touch", count)
+        for number in range(1000):
+            getattr(here, call)(number)
+        assert [await there.receive() for _ in range(1000)] == list(range(1000))
+        # A turn for the first one, and one for the others; the peer's are for its credit.
+        assert len(turns) < 50
 
 
 async def test_all_ways_to_send_keep_the_order_of_their_lane() -> None:
@@ -340,18 +362,25 @@ async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
 
 
 async def test_time_goes_on_while_the_socket_has_no_room(sockets: Sockets) -> None:
-    async with connected() as (node, here, _):
+    # No timer of the channels is due within the time.
+    patient = replace(BRISK, timeout=60.0)
+    async with (
+        connected(patient) as (node, here, _),
+        open_node(settings=patient) as other,
+        node.open_channel(*other.address) as further,
+    ):
         await quiet()
         sockets[node.address].is_full = True
-        first = here.post_nowait("finds no room", deadline=0.02)
+        receipts = [here.post_nowait("finds no room", deadline=0.02)]
         await trio.sleep(0.01)
-        second = here.post_nowait("nor does this one", deadline=0.02)
-        with trio.move_on_after(5):
-            assert await first.wait() is Outcome.EXPIRED
-            assert await second.wait() is Outcome.EXPIRED
-        assert (first.outcome, second.outcome) == (Outcome.EXPIRED, Outcome.EXPIRED)
+        receipts.append(here.post_nowait("nor does this one", deadline=0.02))
+        receipts.append(further.post_nowait("nor one to another peer", deadline=0.02))
+        with trio.fail_after(5):
+            for receipt in receipts:
+                assert await receipt.wait() is Outcome.EXPIRED
         sockets[node.address].is_full = False
         here.abort()
+        further.abort()
 
 
 async def test_asking_for_figures_sends_nothing() -> None:

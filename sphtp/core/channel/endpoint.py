@@ -329,6 +329,9 @@ class Endpoint:
         if is_blocked:
             for connection in self._table.ready:
                 connection.handle_timeout(now)
+                # Its turn to send, in which that would be noted, may be long in coming.
+                if connection.has_outcome or connection.state is State.CLOSED:
+                    self.active[connection] = None
         for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 

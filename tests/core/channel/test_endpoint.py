@@ -17,7 +17,8 @@ from sphtp.core.channel.handshake import (
     encode_connect,
 )
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened, State
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.receipts import Outcome, Ticket
+from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.datagrams import Address, Datagrams, Kind, decode_front_untrusted
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
@@ -317,6 +318,29 @@ def test_who_changed_is_told() -> None:
     while pair.left.poll_transmit(pair.now) is not None:
         pass
     assert pair.left.poll_active() is left, "that it has ended"
+
+
+def test_who_changed_is_told_while_the_socket_is_full() -> None:
+    pair = Pair(1)
+    left, _ = pair.open()
+    poll_all(pair.left, pair.now)
+    left.events.clear()
+    while pair.left.poll_active() is not None:
+        pass
+    ticket = Ticket(pair.now, deadline=pair.now + 0.1)
+    left.port.send(b"stays here", ticket, Delivery.RELIABLE)
+    pair.left.touch(left)
+    pair.left.handle_timeout(pair.now, is_blocked=True)
+    assert pair.left.poll_active() is None
+    pair.left.handle_timeout(pair.now + 0.2, is_blocked=True)
+    assert pair.left.poll_active() is left
+    assert left.port.poll_settled() is ticket
+    assert ticket.outcome is Outcome.EXPIRED
+    assert pair.left.poll_active() is None
+    left.abort(pair.now + 0.3, "nothing leaves")
+    pair.left.touch(left)
+    pair.left.handle_timeout(pair.now + 0.3, is_blocked=True)
+    assert pair.left.poll_active() is left
 
 
 def test_after_everything_nothing_is_kept() -> None:
