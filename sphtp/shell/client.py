@@ -57,23 +57,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientStatistics:
-    """Figures of one client since its start."""
+    """Statistics of one client since its start."""
 
     counters: Mapping[str, int]
-    """Control messages dropped, by reason."""
+    """The control messages that were dropped, by reason."""
     node: NodeStatistics
-    """Datagrams at its socket."""
+    """The statistics of its node."""
     events_dropped: int
-    """Events missed by listeners that were too far behind."""
+    """The events that listeners missed because they were too far behind."""
     undialable: int
-    """Addresses of servers that the bus cannot make sense of."""
+    """The addresses of servers that the bus cannot dial."""
 
 
 Wanted = int | Callable[[Peer], bool]
 
 
 class PeerMatcher:
-    """Asks about each peer; an error that its data caused means that it is not the one."""
+    """Finds the wanted peer.
+
+    An error that a peer's data caused in the function means that it is another one.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         if not isinstance(wanted, int) and not callable(wanted):
@@ -82,7 +85,7 @@ class PeerMatcher:
         self._failures: dict[int, Exception] = {}
 
     def find(self, peers: Mapping[int, Peer]) -> Peer | None:
-        """Return the one, if it is there. Raises what the function raised by itself."""
+        """Return the wanted peer if it is there. Raises errors of the function itself."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
         self._failures.clear()
@@ -97,7 +100,7 @@ class PeerMatcher:
         return None
 
     def timeout_error(self, seconds: float, others: int) -> UnreachableError:
-        """Return the error for when time is up."""
+        """Return the error to raise when the time is up."""
         name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
         text = f"{name} did not appear within {seconds:g} s; {others} others are here"
         if not self._failures:
@@ -111,7 +114,7 @@ class PeerMatcher:
 
 
 def _is_of_function(error: Exception) -> bool:
-    """Return whether the error is the function's own: a misspelt name, or a wrong signature."""
+    """Return true if the error is the function's own: a misspelt name, or a wrong signature."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Peer)
     # The first entry of the traceback is our call; a function that could be called has a second.
@@ -193,7 +196,7 @@ class Client:
         return self._registration.feed.listen()
 
     def set_data(self, data: Any) -> None:
-        """Change what peers learn of this client."""
+        """Change this client's data, which its peers get."""
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
@@ -210,11 +213,11 @@ class Client:
         self._registration.flush()
 
     async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
-        """Wait for a peer, named by its id or by what a function says of it.
+        """Wait for a peer with this id, or the first one for which a function returns true.
 
-        Peers tell of themselves what they like: where the function fails on a peer's data, that is
-        not the one, and the function is asked again when the data has changed. What no data can
-        cause, a name or an attribute of ``Peer`` that does not exist, leaves as it is.
+        A peer's data can be anything. If the function fails on a peer's data, that peer does not
+        match, and the function is called again when the data has changed. An error that no data can
+        cause is raised: a name, or an attribute of ``Peer``, that does not exist.
 
         Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
         failed, it says so, and the last error is its cause.
@@ -332,7 +335,7 @@ class Client:
         return tuple(peer.addresses)
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
-        """Let peers see which topics this client has."""
+        """Publish the topics of this client's sources to its peers."""
         self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
@@ -430,7 +433,7 @@ async def _registered(
 
 
 def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
-    """Keep id and peers as the servers tell them."""
+    """Update the id and the peers from an event."""
     match event:
         case Established(client_id, _):
             node.peer_id = client_id

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
-"""Seconds of sending or reading after which others have a turn: of a program, and of the loop."""
+"""Seconds of sending or reading after which other tasks have a turn."""
 
 CORKING: Final = 0.0001
-"""Seconds after the end of a lone send for which messages wait for others to leave with."""
+"""Seconds after a lone send in which messages wait for others to leave with."""
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 512 * 1024
@@ -59,33 +59,33 @@ BATCH_BYTES: Final = 512 * 1024
 with much larger batches one side waits while the other one works."""
 
 LITTLE: Final = 1024
-"""Bytes that come in a batch, up to which acks always wait for a task that was woken."""
+"""The bytes of a batch up to which acks always wait for a task that was woken."""
 
 MOST_BEHIND: Final = 16
-"""Full batches in a row after which timers are handled whatever the socket still holds."""
+"""The full batches in a row after which timers are handled even if the socket holds more."""
 
 LOOKS: Final = 256
-"""Looks at the socket after which busy polling ends, also under a clock that stands still."""
+"""The most looks at the socket in busy polling; it ends also under a clock that stands still."""
 
 SENT_BYTES: Final = 512 * 1024
-"""Bytes that leave in a turn of the loop at most: what half a millisecond takes at 1 GB/s."""
+"""The most bytes that leave in a turn of the loop: half a millisecond's worth at 1 GB/s."""
 
 BLOCKED: Final = 0.01
-"""Seconds after which timers are looked at, at the latest, while the socket has no room."""
+"""The most seconds between two looks at the timers while the socket has no room."""
 
 LOG_INTERVAL: Final = 0.1
 """Seconds between two looks at the counters of limits."""
 
 yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
-"""Lets other processes have the core, if there are any that want it."""
+"""Yields the core to other processes."""
 
 
 class Loop:
     """Moves datagrams between the socket of a node and its channels and streams.
 
-    ``report`` is called with each connection of which something may have changed; it tells who
-    waits, and says whether somebody waited for messages that came. ``busy_poll`` is for how many
-    seconds to look for an answer before sleeping.
+    ``report`` is called with each connection that may have changed. It wakes the tasks that wait,
+    and returns true if one waited for messages that came. ``busy_poll`` is the seconds to look for
+    an answer before sleeping.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Loop:
             yield
 
     def close(self) -> None:
-        """Send nothing any more: the socket is closing."""
+        """Stop sending: the socket is closing."""
         self._is_closed = True
 
     async def _receive_forever(self) -> None:
@@ -176,7 +176,7 @@ class Loop:
             is_done = self.flush()
 
     def _ask(self) -> None:
-        """Have the task that sends do so when it is its turn."""
+        """Wake the sending task."""
         if not self._is_asked:
             self._is_asked = True
             self._asleep.unpark()
@@ -216,7 +216,7 @@ class Loop:
         return self._answers_are_quick and self._expects_answer and self._waiting > 0
 
     async def _poll_busily(self) -> bool:
-        """Look at the socket for a while; false when nothing came."""
+        """Poll the socket for a while. Return false if nothing came."""
         until = perf_counter() + self._window
         for _ in range(LOOKS):
             await trio.lowlevel.checkpoint()
@@ -231,10 +231,10 @@ class Loop:
         return False
 
     def _receive(self) -> bool:
-        """Take a batch off the socket, handle it, and report what came of it.
+        """Receive a batch from the socket, handle it, and report the changes.
 
-        True when somebody waited for what came, and acks can wait for the next message: where an
-        answer is expected, or so little came that its sender has no use for early acks.
+        Return true if a reader was waiting and acks can wait: an answer is expected, or the batch
+        was small.
         """
         now = trio.current_time()
         rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
@@ -249,7 +249,7 @@ class Loop:
         return self._report_all() and (self._expects_answer or size <= LITTLE)
 
     async def _let_readers_go_first(self) -> None:
-        """Let who was woken have the message before acks leave, and these travel with an answer.
+        """Let woken readers run before acks leave, so that acks travel with an answer.
 
         Tasks that are ready run in any order: their first turn comes before ours or after it.
         """
@@ -275,18 +275,18 @@ class Loop:
 
     @property
     def is_turn_over(self) -> bool:
-        """True if the program has sent or read for so long that others should have a turn."""
+        """True if the program has sent or read for so long that other tasks should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
     async def give_way(self) -> None:
-        """Let others have a turn. Cannot be cancelled."""
+        """Give other tasks a turn. Cannot be cancelled."""
         await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
-        """Let messages that are held back leave, at once if nothing else does; true if they did.
+        """Schedule corked messages to leave, at once if the line is idle. Return true if they left.
 
-        ``push`` queues them in the core, and is called before that is asked for datagrams.
+        ``push`` queues them in the core. It is called before the core is asked for datagrams.
         """
         self._expects_answer = True
         is_idle = (
@@ -303,27 +303,27 @@ class Loop:
         return True
 
     async def end_lone_send(self) -> None:
-        """Let others have a turn after a message that left within its call. Cannot be cancelled.
+        """Give other tasks a turn after a message that left within its call. Cannot be cancelled.
 
-        Without one, who waits for the answer would go to sleep before what arrived is handled.
+        Otherwise a task that waits for the answer would sleep before what arrived is handled.
         """
         await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = self._sent_at = perf_counter()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send what a connection has to say at the next schedule point."""
+        """Send a connection's datagrams at the next schedule point."""
         self._endpoint.touch(connection)
         self._ask()
 
     def flush_now(self, connection: Connection | None = None) -> None:
-        """Send what there is at once, and leave to the sending task what is too much for that."""
+        """Send datagrams at once, and leave the excess to the sending task."""
         if connection is not None:
             self._endpoint.touch(connection)
         if not self.flush():
             self._ask()
 
     def flush(self) -> bool:
-        """Send for the length of a turn, and report what came of it; false when there is more."""
+        """Send for the length of a turn, and report the changes. Return false if there is more."""
         self._is_asked = False
         if self._is_closed:
             return True
@@ -342,7 +342,7 @@ class Loop:
         return is_done
 
     def _send(self, now: float) -> bool:
-        """Send all there is, or what a turn is long enough for; false when something is left."""
+        """Send everything, or as much as a turn allows. Return false if something is left."""
         udp, endpoint, unsent, corked = self._udp, self._endpoint, self._unsent, self._corked
         left, until = SENT_BYTES, perf_counter() + TURN
         while unsent or left > 0:
@@ -369,7 +369,7 @@ class Loop:
     # Who waits
 
     def _report_all(self) -> bool:
-        """Report the connections that changed; true when somebody waited for messages."""
+        """Report the connections that changed. Return true if a task waited for messages."""
         is_awaited = False
         active = self._endpoint.active
         while active:

@@ -197,9 +197,10 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
-    """Refuse to join nobody but oneself: that would be to found a cluster, by mistake.
+    """Raise ``SettingsError`` if all servers to join are this one: that would found a cluster.
 
-    Beside others one's own address is fine, for all servers may have been given the same list.
+    This server's own address is fine beside others, for all servers may have been given the same
+    list.
     """
     if join and all(address in own for address in join):
         raise SettingsError(f"join = {join[0]}: that is this server itself")
@@ -330,7 +331,7 @@ class Server(ScopedService):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
-        """Report why no server is heard that this one is to join, soon and then now and again."""
+        """Report why no server to join is heard, soon and then now and again."""
         met = False
         await trio.sleep(FIRST_LOOK)
         while True:
@@ -364,7 +365,7 @@ class Server(ScopedService):
         await trio.sleep(LINGER)
 
     def _note_refused(self) -> None:
-        """Count what the bus refused among the rest, so that it is told and logged with that."""
+        """Add the connections that the bus refused to the counters."""
         counters, told = self._machine.counters, self._bus.subscriber.counters
         for name, count in {
             Count.OVER_MAX_CONNECTIONS: told.refused,
@@ -414,7 +415,7 @@ class Server(ScopedService):
 
 @dataclass(frozen=True)
 class _ServerBus:
-    """The three sockets of a server, what rings when a publisher is connected, who is believed."""
+    """The three sockets of a server, their wake-up, and the checks of messages."""
 
     subscriber: ListeningSubSocket
     clients: ListeningPubSocket
@@ -422,7 +423,7 @@ class _ServerBus:
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching
-    """For what is said to servers, which is numbered and signed apart."""
+    """Marks messages to servers, which are numbered and signed apart."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:
