@@ -40,11 +40,11 @@ class AddressDiscovery:
     async def candidates_of(
         self, bound: Address, advertise: Sequence[Address] = ()
     ) -> list[Candidate]:
-        """List where peers may reach a socket bound there: what ``advertise`` says, if anything.
+        """List the addresses at which peers may reach a bound socket: ``advertise``, if given.
 
-        Bound to every address, it is told by those of its family that face the servers; loopback
-        is then left out unless there is nothing else, for it means another machine to everybody
-        else. Raises ``SettingsError`` when no address of that family faces a server.
+        A socket bound to every address has those of its family that face the servers. Loopback is
+        then left out unless there is nothing else, for on another machine it means that machine.
+        Raises ``SettingsError`` if no address of that family faces a server.
         """
         if advertise:
             return [Candidate(*address) for address in advertise]

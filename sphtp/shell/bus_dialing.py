@@ -42,7 +42,7 @@ class BusError(LocalError):
 
 
 class BusAddressInUseError(BusError):
-    """Somebody else listens on that address already; the message names it."""
+    """Another program listens on that address already; the message names it."""
 
 
 class _Ends:
@@ -132,7 +132,9 @@ class BusSocket:
             nng.nng_dialer_close(dialer[0])
 
     def close(self) -> None:
-        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
+        fine.
+        """
         if not self._closed:
             self._closed = True
             self._dialers.clear()

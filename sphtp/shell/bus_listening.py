@@ -251,7 +251,9 @@ class ListeningSocket:
         return self.urls[-1]
 
     def close(self) -> None:
-        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
+        fine.
+        """
         if self._closed:
             return
         self._closed = True

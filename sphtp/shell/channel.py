@@ -1,11 +1,10 @@
 """A channel as users hold it: messages to one peer and from it.
 
-What people write is ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
-are the calls that cost least. A message sent is appended to a list, which is queued in the core
-when the loop sends (see ``loop``); room for a number of messages is reserved at a time, so that
-what was taken from the program always finds a place, and a call that is cancelled has sent nothing.
-A message read comes from a list as well, which is filled with more at a time the faster the program
-reads.
+The usual calls are ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
+cost least. ``send`` appends the message to a list, which is queued in the core when the loop sends
+(see ``loop``). Room for several messages is reserved at a time. So a message on the list always
+fits, and a call that is cancelled has sent nothing. ``receive`` takes messages from a list as well.
+It is filled with more at a time the faster the program reads.
 """
 
 import math
@@ -172,12 +171,12 @@ class Channel(trio.abc.Channel[Any]):
     async def send(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message; waits while too many messages are unacknowledged.
 
-        Cancelled, it has sent nothing. What became of a message is told by ``post``.
+        If cancelled, nothing was sent. ``post`` returns a receipt with the outcome.
 
         Args:
-            lane: whose order it takes part in, and whose priority it has.
-            compress: True or False decides for this message where ``messages`` have compression;
-                by default its threshold does.
+            lane: the lane, which gives the message its order and its priority.
+            compress: True or False decides for this message if ``messages`` have compression; by
+                default its threshold does.
 
         Raises:
             MessageTooLargeError: over the limit of the channel.
@@ -259,19 +258,19 @@ class Channel(trio.abc.Channel[Any]):
         copies: int = 0,
         compress: bool | None = None,
     ) -> Receipt:
-        """Send a message as ``send`` does, and return a receipt that tells what became of it.
+        """Send a message as ``send`` does, and return a receipt for its outcome.
 
-        A message that is sent once never waits. Cancelled, it has sent nothing.
+        A message that is sent once never waits. If cancelled, nothing was sent.
 
         Args:
-            delivery: what is promised; see ``Delivery``.
+            delivery: the guarantee; see ``Delivery``.
             lane, compress: as ``send``.
-            deadline: seconds from the call after which a message is given up that was not
-                acknowledged, or is sent once and did not leave; those behind it do not wait for
-                it. Where there is no room for it until then, nothing of it is sent, and its
-                receipt says ``EXPIRED``.
-            copies: with how many further packets it goes again without waiting for a loss, for
-                what cannot wait a round trip: in them, or behind them when they are full.
+            deadline: seconds from the call after which a message is given up if it was not
+                acknowledged, or, sent once, did not leave. Later messages do not wait for it. If
+                there is no room for it until then, nothing is sent and the outcome is
+                ``EXPIRED``.
+            copies: the number of further packets that repeat the message without waiting for a
+                loss, for a message that cannot wait a round trip.
 
         Raises as ``send``; ``MessageTooLargeError`` also for a message that is sent once and does
         not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``

@@ -1,9 +1,9 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them.
 
 It has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and keeps an
-id registered; a ``Node`` has the channels and streams. They meet in three places: the id that was
-acknowledged is the node's, the peers that the servers tell of say where to dial, and their keys
-are those that the node lets in.
+id registered; a ``Node`` has the channels and streams. They meet in three places: the node has the
+id that was acknowledged, it dials the addresses of the peers that servers introduce, and it admits
+the keys of those peers.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -281,15 +281,15 @@ class Client:
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
-            peer_id, topic: whose; a peer's ``topics`` say which it has.
-            late_join: messages sent before: all that the source keeps, or as many of the last.
-            after: every message after the one with this number, or its loss, instead.
-            session: the ``session`` of the stream that told this number.
+            peer_id, topic: the peer, and one of its ``topics``.
+            late_join: messages sent before: all that the source retains, or so many of the last.
+            after: instead, every message after the one with this number, or its loss.
+            session: the ``session`` of the stream in which this number was read.
             numbered: messages come as ``StreamMessage``, with their numbers.
             ordered: in the order of their sending; else as they arrive, each at most once.
-            recover: whether what the stream does not repair is fetched over TCP.
+            recover: True if messages that the stream does not repair are fetched over TCP.
             settings: timers and limits of this receiver, by default those of one network.
-            interface: where to join a multicast group, by default where this client is bound.
+            interface: the address at which to join a multicast group, by default this client's.
             timeout: seconds to wait until the servers know the peer.
 
         Raises:
@@ -371,18 +371,20 @@ async def open_client(
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
     Args:
-        servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'. A
-            list may have several, as text, as ``ServerAddress`` or as pairs of host and port.
-        data, limits: msgpack of up to 4096 bytes that peers learn of it; how much it remembers.
+        servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
+            list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+        data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
-        advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout: seconds within which servers that are there have to acknowledge it.
-        wait: seconds for servers that nobody can reach yet; by default one has to be there.
+        advertise: the addresses of that socket for peers, if they differ from the bound one.
+        timeout: seconds within which running servers have to acknowledge the id.
+        wait: seconds to wait for a server to start; by default one has to be running.
         timers, ids: the servers' periods; ids to try.
         channel_settings, handshake_limits: of its node.
         messages, instruments, impairment, seed: of its node, too.
-        identity, secret, tls: who this client is (else somebody new), and what servers ask for.
-        server_keys: public keys of servers, or of clusters that vouch for them: no other is heard.
+        identity, secret, tls: this client's identity (by default a new one), and the secret and
+            the certificates that servers ask for.
+        server_keys: public keys of servers, or of clusters that certify them; no others are
+            accepted.
 
     Raises:
         UnreachableError: no server is heard, and why: within a second where nobody listens and

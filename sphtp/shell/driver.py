@@ -48,13 +48,13 @@ async def drive(
     wakeup: Wakeup,
     flush: Callable[[], None],
 ) -> None:
-    """Keep a machine running; ``flush`` performs what it asks for, once per batch of messages.
+    """Keep a machine running; ``flush`` performs its outputs, once per batch of messages.
 
-    ``wakeup`` wakes it when one of its publishers is connected to somebody new.
+    ``wakeup`` wakes it when one of its publishers has a new connection.
 
-    To be woken costs more than to handle a heartbeat, and a thousand clients send a thousand of
-    them in a second, each at its own time. So a machine that is woken again and again rests for a
-    moment, and takes what has come meanwhile together.
+    Waking costs more than handling a heartbeat, and a thousand clients send a thousand of them in a
+    second, each at its own time. So a machine that is woken again and again rests for a moment, and
+    then takes the messages of that time together.
     """
     before, row = float("-inf"), 0
     while True:

@@ -1,10 +1,9 @@
-"""The loop of a node: take a batch off the socket, handle it, tell who waits, send a batch.
+"""The loop of a node: receive a batch, handle it, wake readers, send a batch.
 
-Two tasks run it. One waits for the socket: what it takes off is handled, whoever waits for that is
-told, and has a turn before acks leave, so that these travel with an answer. The other one sends
-what is left: messages that were corked, the rest of a large transfer, whatever a timer gives rise
-to, and what the socket had no room for. There is one way in, ``_receive``, and one way out,
-``flush``.
+Two tasks run it. The first waits for the socket and handles a batch. It wakes the tasks that wait
+for messages, and gives them a turn before acks leave, so that acks travel with an answer. The
+second sends the rest: corked messages, large transfers, output of timers, and datagrams that the
+socket had no room for. There is one way in, ``_receive``, and one way out, ``flush``.
 
 **Corking.** A message that finds the line idle leaves within the call. What follows within
 ``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
@@ -21,10 +20,10 @@ is not asked for with each packet: a time that is set earlier than the task mean
 up, and when it wakes it looks whether anything is due indeed. While the socket has no room, it
 wakes every ``BLOCKED`` seconds, for what waits for the socket has its timer set when it was polled.
 
-**Busy polling.** Who sleeps is woken late, on a virtual machine some 25 us after the datagram came,
-and with cold caches. So where answers come soon, the loop looks for the next one for a while before
-it sleeps (the kernel's ``net.core.busy_poll``). It does so only while somebody waits for an answer,
-and where the last answer came within the time: a single wait in vain ends it.
+**Busy polling.** A task that sleeps is woken late, on a virtual machine some 25 us after the
+datagram came, and with cold caches. So where answers come soon, the loop looks for the next one for
+a while before it sleeps (the kernel's ``net.core.busy_poll``). It does so only while a task waits
+for an answer, and if the last answer came within that time: a single miss ends it.
 """
 
 import math
