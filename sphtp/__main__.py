@@ -13,14 +13,14 @@ from importlib.metadata import EntryPoint, entry_points
 GROUP = "sphtp.commands"
 
 EXTRAS = {"click": "cli", "pydantic": "cli", "rich": "cli", "structlog": "cli", "numpy": "sim"}
-"""Which extra brings a module."""
+"""The extra that installs each module."""
 
 CHECKOUT = "sphtp_benchmarks"
-"""What only a checkout has."""
+"""The package that only a checkout has."""
 
 
 def how_to_get(program: str, error: ModuleNotFoundError) -> str | None:
-    """Return the sentence that says what a program lacks; None for a module of somebody else's."""
+    """Return the sentence that names what a program lacks; None for a module of another project."""
     if error.name == CHECKOUT:
         return (
             f"{program} comes with the source and not with the installed package: get a checkout "
@@ -45,7 +45,7 @@ class Verbs(click.Group):
         return sorted({*super().list_commands(ctx), *_found()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one verb; one that cannot be imported says why when it is called."""
+        """Import and return one verb. One that fails to import explains why when called."""
         found = _found().get(cmd_name)
         if found is None:
             return super().get_command(ctx, cmd_name)
@@ -84,7 +84,7 @@ def _broken(point: EntryPoint, reason: str) -> click.Command:
 
 
 def _without(point: EntryPoint, text: str, complaint: str, *, exit_code: int) -> click.Command:
-    """Return what stands in for a verb: its help is ``text``, and any call of it a complaint."""
+    """Return a stand-in for a verb: ``text`` is its help, and any call prints ``complaint``."""
 
     def complain() -> None:
         click.echo(f"Error: {complaint}", err=True)

@@ -17,7 +17,7 @@ class SphtpError(Exception):
 
 
 class LocalError(SphtpError):
-    """An error of this side: a wrong call, a wrong value, a wrong state."""
+    """An error of this side: a wrong call, value or state."""
 
 
 class RemoteError(SphtpError):

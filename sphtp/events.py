@@ -1,4 +1,4 @@
-"""What happens: the classes that ``events()`` of clients and servers yields, and a channel's."""
+"""Events: the classes that ``events()`` of clients and servers yields, and a channel's."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason

@@ -1,6 +1,6 @@
-"""Types of messages: what ``messages=`` of nodes and clients takes, and what it is made of.
+"""Types of messages: the codec for ``messages=`` of nodes and clients, and its parts.
 
-Not loaded by ``import sphtp``, for without types there is no need of it.
+``import sphtp`` does not load this module, for programs without types do not need it.
 """
 
 from sphtp.core.messages import BitMessage as BitMessage

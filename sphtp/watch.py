@@ -1,4 +1,4 @@
-"""What an ``Instrument`` is told, and one that writes it to a file."""
+"""The events of an ``Instrument``, and an instrument that writes them to a file."""
 
 from sphtp.core.channel.handshake import Refusal as Refusal
 from sphtp.core.channel.instrument import CongestionInfo as CongestionInfo

@@ -1,4 +1,4 @@
-"""The addresses of a client: the one that it binds, and those that it tells its peers."""
+"""The addresses of a client: the one that it binds, and those that its peers get."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,10 +17,10 @@ from sphtp.shell.server_wait import GRACE, ServerWait
 
 
 class AddressDiscovery:
-    """This machine as the servers see it. Programs start in any order, so a name may come late.
+    """Finds the addresses of this machine that face the servers.
 
-    Its methods raise ``UnreachableError`` when there is no way to any of the servers for longer
-    than ``patience`` has it.
+    Programs start in any order, so a name may come late. The methods raise ``UnreachableError`` if
+    there is no way to any server for longer than ``patience`` allows.
     """
 
     def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
@@ -40,11 +40,11 @@ class AddressDiscovery:
     async def candidates_of(
         self, bound: Address, advertise: Sequence[Address] = ()
     ) -> list[Candidate]:
-        """List where peers may reach a socket bound there: what ``advertise`` says, if anything.
+        """List the addresses at which peers may reach a bound socket: ``advertise``, if given.
 
-        Bound to every address, it is told by those of its family that face the servers; loopback
-        is then left out unless there is nothing else, for it means another machine to everybody
-        else. Raises ``SettingsError`` when no address of that family faces a server.
+        A socket bound to every address has those of its family that face the servers. Loopback is
+        then left out unless there is nothing else, for on another machine it means that machine.
+        Raises ``SettingsError`` if no address of that family faces a server.
         """
         if advertise:
             return [Candidate(*address) for address in advertise]
@@ -80,7 +80,7 @@ class AddressDiscovery:
         raise server_wait.give_up(fault.text)
 
     async def _look(self) -> tuple[list[str], list[str]]:
-        """Return the addresses that face servers, and what was said of servers without any."""
+        """Return the addresses that face servers, and the errors of servers without any."""
         facing: dict[str, None] = {}
         complaints: dict[str, None] = {}
         for host, port in self._servers:

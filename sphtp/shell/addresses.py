@@ -12,7 +12,7 @@ from sphtp.errors import UnreachableError
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host; a name but ``localhost`` may be any."""
+    """Return true if only this machine can reach a host: not so for names but ``localhost``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -38,9 +38,9 @@ async def local_address_towards(host: str, port: int) -> str:
 
 
 async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
-    """Look up those that a socket of a family can send to; one bad one does not spoil the others.
+    """Look up the addresses that a socket of a family can send to.
 
-    Raises ``UnreachableError`` when there is none.
+    An address that fails is left out. Raises ``UnreachableError`` if none is left.
     """
     found: dict[Address, None] = {}
     for host, port in addresses:

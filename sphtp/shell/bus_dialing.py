@@ -16,10 +16,10 @@ from sphtp.shell import bus_tls as tls_configs
 from sphtp.shell.tls import Tls
 
 DEFAULT_BUFFER: Final = 8192
-"""Messages, the most that NNG allows. With its own 16, a mass start loses nine answers of ten."""
+"""The messages buffered, which is NNG's maximum. With its default of 16 a mass start loses 90 %."""
 
 ENDS_KEPT: Final = 16384
-"""Connections that ended and of which nobody has been told yet; the oldest go unmentioned."""
+"""The most ended connections that are remembered until they are taken; the oldest are dropped."""
 
 RECONNECT_MIN: Final = 100
 RECONNECT_MAX: Final = 2000
@@ -38,15 +38,18 @@ for _parameter, _count in _THREADS.items():
 
 
 class BusError(LocalError):
-    """An address that cannot be listened on or dialled; the message names it."""
+    """An address cannot be listened on or dialled; the message names it."""
 
 
 class BusAddressInUseError(BusError):
-    """Somebody else listens on that address already; the message names it."""
+    """Another program listens on that address already; the message names it."""
 
 
 class _Ends:
-    """Connections that ended. A method of the socket would keep the socket alive."""
+    """The connections that ended.
+
+    This is an object of its own, because a method of the socket would keep the socket alive.
+    """
 
     def __init__(self) -> None:
         self.number = 0
@@ -97,7 +100,7 @@ class BusSocket:
 
     @property
     def ended(self) -> int:
-        """The number of connections that ended, for whatever reason; NNG tells none."""
+        """The number of connections that ended, for any reason; NNG gives none."""
         return self._ends.number
 
     def take_ended(self) -> list[int]:
@@ -106,7 +109,7 @@ class BusSocket:
         return [ended.popleft() for _ in range(len(ended))]
 
     def dial(self, url: str) -> None:
-        """Reach for ``url``, now and again until it answers. Dialling it twice is dialling it once.
+        """Connect to ``url``, and try again until it answers. Dialling it again has no effect.
 
         Raises:
             BusError: the address is malformed. One where nobody listens is no error.
@@ -122,14 +125,16 @@ class BusSocket:
             raise BusError(f"cannot dial {url}: {error.args[0]}") from error
 
     def hang_up(self, url: str) -> None:
-        """Drop the connection to ``url`` and dial it no more. Not having dialled it is fine."""
+        """Close the connection to ``url`` and stop dialling it. An unknown address is ignored."""
         self._check_open()
         dialer = self._dialers.pop(url, None)
         if dialer is not None:
             nng.nng_dialer_close(dialer[0])
 
     def close(self) -> None:
-        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
+        fine.
+        """
         if not self._closed:
             self._closed = True
             self._dialers.clear()
@@ -161,14 +166,14 @@ def _dial(opened: Any, url: str, config: Any) -> Any:
 
 
 def checked_buffer(buffer: int) -> int:
-    """Return a size of a buffer. Raises ``SettingsError`` when NNG has none such."""
+    """Return the size of a buffer. Raises ``SettingsError`` if NNG does not allow it."""
     if not 1 <= buffer <= DEFAULT_BUFFER:
         raise SettingsError(f"a bus buffer of {buffer} messages; allowed are 1 to {DEFAULT_BUFFER}")
     return buffer
 
 
 MAX_MESSAGE_SIZE: Final = 65536
-"""Bytes that a publisher sends at most."""
+"""The most bytes of a message that a publisher sends."""
 
 
 class PubSocket(BusSocket):
@@ -211,11 +216,14 @@ class PubSocket(BusSocket):
 
 
 RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
-"""Bytes. NNG drops a larger message, and its connection; below, readers count what is too large."""
+"""The most bytes that NNG receives: it drops a larger message, and its connection.
+
+Below that, readers count messages that are too large.
+"""
 
 
 class BusArrival(NamedTuple):
-    """A message, and the connection that it came through: by its number."""
+    """A message, and the number of the connection that brought it."""
 
     data: bytes
     pipe: int
@@ -248,12 +256,12 @@ class SubSocket(BusSocket):
         self._descriptor: int = opened.recv_fd
 
     def subscribe(self, topic: bytes) -> None:
-        """Receive what begins with ``topic`` from now on; ``b""`` is everything."""
+        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message."""
         self._check_open()
         self._socket.subscribe(topic)
 
     def unsubscribe(self, topic: bytes) -> None:
-        """Receive ``topic`` no more, not even what waits in the buffer.
+        """Stop receiving ``topic``, buffered messages included.
 
         Raises:
             BusError: it was not subscribed to.
@@ -265,16 +273,16 @@ class SubSocket(BusSocket):
             raise BusError(f"not subscribed to {topic!r}") from error
 
     def prove(self, _: int) -> None:
-        """Note that a connection brought a message that the cluster's secret vouches for.
+        """Note that a connection brought a message with a valid MAC.
 
         Here that changes nothing: this side chose whom to dial.
         """
 
     def note_replayed_message(self, _: int) -> None:
-        """Note that a connection brought such a message that had come before: as ``prove``."""
+        """Do nothing, as ``prove``: note a message that came before over another connection."""
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:
-        """As ``receive_arrivals``, without where they came from."""
+        """Wait for messages as ``receive_arrivals`` does, and return only their bytes."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
     async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:

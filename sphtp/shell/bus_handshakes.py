@@ -1,10 +1,10 @@
-"""Connections that have still to prove themselves, and what happens when they do not.
+"""Connections that are not authenticated yet, and their deadlines.
 
 A connection proves itself in steps: in TLS, where that is asked for; in the greeting of SP, eight
-bytes each way; and, where the cluster has a secret, by a message that the secret vouches for. All
-of them together have one deadline. So many may be on their way at a time: one more, or the last
-descriptor of the process, costs the network address that holds the most of them its oldest one.
-Strangers push out each other, and a newcomer that does answer is through long before its turn.
+bytes each way; and, where the cluster has a secret, by a message with a valid MAC. All of them
+together have one deadline. Their number is limited: one more, or the last descriptor of the
+process, costs the network address that holds the most of them its oldest one. Strangers push out
+each other, and a newcomer that does answer is through long before its turn.
 """
 
 import errno
@@ -17,22 +17,22 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 OUT_OF_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-"""The errors of ``accept`` that say so: of this process, of the machine, or of its memory."""
+"""The errors of ``accept`` for want of descriptors or memory."""
 
 _IPV6_SITE: Final = 64
-"""Bits of an IPv6 address that tell sites apart; one machine may use all addresses below them."""
+"""The leading bits of an IPv6 address that identify a site; one machine may use all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """Bounds of the sockets that a server listens on."""
+    """Limits of the sockets that a server listens on."""
 
     max_connections: int = 8256
-    """Connections of each socket."""
+    """The most connections of each socket."""
     max_handshakes: int = 1024
-    """Connections of all sockets together that have not proved themselves yet."""
+    """The most connections of all sockets together that are not authenticated yet."""
     handshake_timeout: float = 10.0
-    """Seconds that a connection has for that, and for each message that it begins."""
+    """Seconds that a connection has to authenticate itself, and for each message that it begins."""
 
 
 @dataclass(slots=True)
@@ -40,19 +40,19 @@ class AcceptCounters:
     """Connections that were ended early, counted by cause."""
 
     refused: int = 0
-    """There were ``max_connections``, and all had proved themselves."""
+    """Refused because there were ``max_connections``, all of them authenticated."""
     evicted: int = 0
-    """They had not proved themselves, and their place was needed."""
+    """Closed before they were authenticated, because their place was needed."""
     timed_out: int = 0
-    """They did not prove themselves in time, or did not end a message that they had begun."""
+    """Closed because they did not authenticate themselves, or end a message, in time."""
     failed: int = 0
-    """Their first bytes were no TLS, no SP, or those of the wrong sort of socket."""
+    """Closed because their first bytes were not TLS or SP, or of the wrong type of socket."""
     out_of_descriptors: int = 0
-    """Times that the process had no descriptor left for a connection."""
+    """The times that the process had no descriptor left for a connection."""
 
 
 class UnauthenticatedConnection(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection that is not authenticated yet."""
 
     @property
     def owner(self) -> object:
@@ -61,7 +61,7 @@ class UnauthenticatedConnection(Protocol):
 
     @property
     def site(self) -> str:
-        """The network that it comes from, see ``site_of``."""
+        """The site that it comes from, see ``site_of``."""
         ...
 
     def end(self) -> None:
@@ -70,13 +70,13 @@ class UnauthenticatedConnection(Protocol):
 
 
 class Handshakes:
-    """The connections of one server that owe it something, the one that does so longest first."""
+    """The connections of one server that are not authenticated yet, the oldest first."""
 
     def __init__(self, limits: AcceptLimits, *, secret: bool = False) -> None:
         self.limits = limits
         self.counters = AcceptCounters()
         self.asks_for_proof = secret
-        """True if the greeting is not enough: a message has to be vouched for."""
+        """True if the greeting is not enough: a message has to carry a valid MAC."""
         self._due: dict[UnauthenticatedConnection, float] = {}
         self._by_site: dict[str, dict[UnauthenticatedConnection, Callable[[], bool]]] = {}
         self._proven: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class Handshakes:
         connection: UnauthenticatedConnection,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Give a connection its deadline. ``excused`` is asked then, and may have it stay."""
+        """Start the deadline of a connection. If ``excused`` returns true then, it may stay."""
         if connection in self._due:
             return
         while len(self._due) >= self.limits.max_handshakes:
@@ -96,7 +96,7 @@ class Handshakes:
         self._by_site.setdefault(connection.site, {})[connection] = excused
 
     def end(self, connection: UnauthenticatedConnection) -> None:
-        """Let go of a connection that owes nothing any more, or is closed."""
+        """Remove a connection that is authenticated, or closed."""
         if self._due.pop(connection, None) is not None:
             of_site = self._by_site[connection.site]
             del of_site[connection]
@@ -104,9 +104,9 @@ class Handshakes:
                 del self._by_site[connection.site]
 
     def evict(self, owner: object = None) -> bool:
-        """Close the oldest connection of whoever has the most here; tell whether there was one.
+        """Close the oldest connection of the site that has the most. Return true if there was one.
 
-        Only those that one socket accepted are looked at, if it is given.
+        With ``owner``, only connections that this socket accepted count.
         """
         crowds = (
             [each for each in crowd if owner in (None, each.owner)]
@@ -122,7 +122,7 @@ class Handshakes:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Close what is overdue."""
+        """Close the connections that are overdue."""
         while (due := self.next_due()) is not None and due <= now:
             connection = next(iter(self._due))
             excused = self._by_site[connection.site][connection]
@@ -132,11 +132,11 @@ class Handshakes:
                 connection.end()
 
     def next_due(self) -> float | None:
-        """Return the time at which the next one is overdue."""
+        """Return the time of the next deadline."""
         return next(iter(self._due.values()), None)
 
     def trust(self, site: str) -> None:
-        """Note that a connection from there has proved that it knows the secret."""
+        """Note that a connection from this site has proved that it knows the secret."""
         self._proven[site] += 1
         if self._proven[site] == 1:
             of_site = self._by_site.get(site, {}).items()
@@ -150,19 +150,19 @@ class Handshakes:
             del self._proven[site]
 
     def trusts(self, site: str) -> bool:
-        """Return whether a connection from this site has proved to know the secret.
+        """Return true if a connection from this site has proved that it knows the secret.
 
-        A connection that only listens cannot prove it; it is believed for the sake of the one that
-        comes from the same place and speaks.
+        A connection that only listens cannot prove it. It is accepted because another one from the
+        same site sends.
         """
         return site in self._proven
 
 
 class SpareDescriptor:
-    """A descriptor kept back, so that a connection can be taken when there is none left.
+    """A spare descriptor, with which a connection can be accepted when there is no other one.
 
-    What cannot be accepted stays in the queue and is reported as waiting for ever; accepted with
-    the last descriptor and closed, it is told, and tries again.
+    A connection that cannot be accepted stays in the queue, which stays readable for ever. Accepted
+    with the spare descriptor and closed at once, it learns of the refusal and tries again.
     """
 
     def __init__(self) -> None:
@@ -170,21 +170,21 @@ class SpareDescriptor:
         self.refill()
 
     def spend(self) -> bool:
-        """Give the descriptor up, if there is one; tell whether there was."""
+        """Close the spare descriptor. Return true if there was one."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
         return descriptor >= 0
 
     def refill(self) -> None:
-        """Take one again, if there is one."""
+        """Open a spare descriptor again, if possible."""
         if self._descriptor < 0:
             with suppress(OSError):
                 self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def site_of(host: str) -> str:
-    """Return what stands for everybody at one place: an IPv4 address, or half an IPv6 address."""
+    """Return the site of a host: an IPv4 address, or the upper half of an IPv6 address."""
     address = ip_address(host.partition("%")[0])
     if not isinstance(address, IPv6Address):
         return host

@@ -1,14 +1,14 @@
 """The sockets that a server listens on: SP over TCP and TLS, spoken here and not by NNG.
 
-NNG gives a handshake that stands still all the time in the world, holds a descriptor for each, and
-says nothing when the last one is gone; its one queue for what all connections say drops the oldest,
-so that one that floods makes the others fall silent. Here a connection has to prove itself in time
-(see `handshakes`), and what is read is taken from the connections in turn: who has more to say than
-we take is not read from, and TCP slows it down.
+NNG never ends a handshake that stands still, holds a descriptor for each, and does not report that
+the last one is gone. It has one queue for the messages of all connections, which drops the oldest,
+so that one connection that floods it silences the others. Here a connection has to authenticate
+itself in time (see ``bus_handshakes``), and messages are taken from the connections in turn. A
+connection that sends more than is taken is not read from, and TCP slows it down.
 
-The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a
-greeting of eight bytes each way, then messages, each after its length as eight bytes, most
-significant first.
+The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a greeting
+of eight bytes each way, then messages, each after its length as eight bytes, most significant
+first.
 """
 
 import errno
@@ -61,25 +61,25 @@ PIECE: Final = 65_536
 behind them is the end of what all were to be sent, and is kept once for all of them."""
 
 _BACKLOG: Final = 1024
-"""Connections that the kernel holds for us; with 128, a mass start is turned away."""
+"""The connections that the kernel queues; with 128, it refuses part of a mass start."""
 
 _ACCEPTED_AT_ONCE: Final = 64
-"""Connections accepted before others are looked after again."""
+"""The connections that are accepted before others are served again."""
 
 _HANDSHAKES_AT_ONCE: Final = 16
-"""Steps of TLS, at about a millisecond each, before others are looked after again."""
+"""The steps of TLS, at about a millisecond each, before others are served again."""
 
 _READ: Final = 65536
-"""Bytes read from a connection at once."""
+"""The bytes that are read from a connection at once."""
 
 _PAUSE: Final = 0.1
-"""Seconds until the next attempt to accept, when not even the reserve descriptor is left."""
+"""Seconds until the next attempt to accept, if not even the spare descriptor is left."""
 
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A peer whose machine is gone is found out after 25 s of silence."""
+"""Keepalive settings with which a machine that is gone is detected after 25 s of silence."""
 
 _USER_TIMEOUT: Final = 25_000
-"""Milliseconds for which what was sent may stay unacknowledged (RFC 5482)."""
+"""The milliseconds for which sent data may stay unacknowledged (RFC 5482)."""
 
 _LENGTH: Final = struct.Struct(">Q")
 _GREETING: Final = struct.Struct(">4sHH")
@@ -103,7 +103,7 @@ class ConnectionStage(IntEnum):
 
 
 class _BusConnection:
-    """One connection, what was read of it and not taken, and what it is still to be sent."""
+    """One connection, with the bytes that were read and not taken, and those still to send."""
 
     __slots__ = (
         "at",
@@ -142,7 +142,7 @@ class _BusConnection:
 
     @property
     def message_size(self) -> int | None:
-        """Bytes of the message that begins where reading stands; None when it is not known yet."""
+        """The size of the next message; None if it is not known yet."""
         if len(self.received) - self.at < _LENGTH.size:
             return None
         size: int = _LENGTH.unpack_from(self.received, self.at)[0]
@@ -150,7 +150,7 @@ class _BusConnection:
 
     @property
     def has_message(self) -> bool:
-        """True if a message is there as a whole."""
+        """True if a whole message is there."""
         size = self.message_size
         return size is not None and len(self.received) - self.at - _LENGTH.size >= size
 
@@ -161,13 +161,13 @@ class _BusConnection:
         return bytes(memoryview(self.received)[start : self.at])
 
     def forget_taken(self) -> None:
-        """Free the memory of what was taken."""
+        """Free the memory of the messages that were taken."""
         del self.received[: self.at]
         self.at = 0
 
 
 class ListeningSocket:
-    """The base of both listening sockets: accepts, shakes hands, and ends what does not answer.
+    """The base of both listening sockets: accepts connections, runs handshakes, ends silent ones.
 
     Args:
         handshakes: shared by the sockets of one server; by default with its own limits.
@@ -215,7 +215,7 @@ class ListeningSocket:
 
     @property
     def connections(self) -> int:
-        """The number of peers that are connected; those that have not greeted are not."""
+        """The number of peers that are connected and have greeted."""
         return len(self._greeted)
 
     @property
@@ -251,7 +251,9 @@ class ListeningSocket:
         return self.urls[-1]
 
     def close(self) -> None:
-        """Close at once; whoever waits gets ``trio.ClosedResourceError``. Closing twice is fine."""
+        """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
+        fine.
+        """
         if self._closed:
             return
         self._closed = True
@@ -266,7 +268,7 @@ class ListeningSocket:
         self._spare_descriptor.spend()
 
     def end(self, connection: _BusConnection) -> None:
-        """Close a connection. Ending it twice is fine."""
+        """Close a connection. Closing it twice is fine."""
         if connection.stage is ConnectionStage.ENDED:
             return
         self._let_go(connection)
@@ -285,7 +287,7 @@ class ListeningSocket:
             raise trio.ClosedResourceError("this bus socket is closed")
 
     async def _wait(self) -> None:
-        """Wait until there is something to do, or something is due."""
+        """Wait for a socket or a deadline."""
         self._check_open()
         due = self._handshakes.next_due()
         with trio.CancelScope(deadline=min(math.inf if due is None else due, self._resume_at)):
@@ -293,7 +295,7 @@ class ListeningSocket:
         self._check_open()
 
     def _pump(self) -> None:
-        """Do what can be done without waiting."""
+        """Do all work that needs no waiting."""
         now = trio.current_time()
         if now >= self._resume_at:
             self._resume_accepting()
@@ -325,7 +327,7 @@ class ListeningSocket:
             self._admit(now, listener, accepted, address[0])
 
     def _find_descriptor(self, now: float, listener: socket.socket) -> bool:
-        """Make room for one connection more; tell whether to go on accepting."""
+        """Make room for one more connection. Return true if accepting may go on."""
         self.counters.out_of_descriptors += 1
         if self._handshakes.evict():
             return True
@@ -446,7 +448,7 @@ class ListeningSocket:
             self._on_connected()
 
     def _watch(self, connection: _BusConnection, events: int) -> None:
-        """Wait for these events; for none, while there is more than we take."""
+        """Wait for these events of a connection; for none while it has too much to be taken."""
         if events == connection.events:
             return
         if not events:
@@ -458,7 +460,7 @@ class ListeningSocket:
         connection.events = events
 
     def _is_excused(self, connection: _BusConnection) -> bool:
-        """Return whether a connection need not prove that it knows the secret."""
+        """Return true if a connection need not prove that it knows the secret."""
         raise NotImplementedError
 
     def _handle_received(self, now: float, connection: _BusConnection) -> None:
@@ -468,11 +470,11 @@ class ListeningSocket:
         raise NotImplementedError
 
     def _let_go(self, connection: _BusConnection) -> None:
-        """Forget a connection that is about to be closed."""
+        """Remove a connection that is about to be closed."""
 
 
 class ListeningPubSocket(ListeningSocket):
-    """A PUB socket that listens: what is sent goes to everyone connected.
+    """A PUB socket that listens: it sends to every connected subscriber.
 
     ``run`` has to run all the time. ``buffer`` messages, and 4 MiB, are kept for a subscriber that
     is slower than this publisher; then the oldest goes. They are the same for all that are slow.
@@ -491,17 +493,17 @@ class ListeningPubSocket(ListeningSocket):
         super().__init__(handshakes, on_connected=on_connected, tls=tls)
         self._buffer = checked_buffer(buffer)
         self.discarded = 0
-        """Messages that were not sent to somebody who reads too slowly."""
+        """The messages that were discarded for subscribers that read too slowly."""
 
     async def run(self) -> None:
-        """Accept connections, and send what they are too slow for, until cancelled or closed."""
+        """Accept connections, and send to slow subscribers, until cancelled or closed."""
         with suppress(trio.ClosedResourceError):
             while True:
                 await self._wait()
                 self._pump()
 
     def send(self, data: bytes) -> None:
-        """Send to everyone connected, without ever blocking; raises as ``send_many``."""
+        """Send to every connected subscriber without blocking. Raises as ``send_many``."""
         self.send_many((data,))
 
     def send_many(self, messages: Sequence[bytes]) -> None:
@@ -578,7 +580,7 @@ class ListeningPubSocket(ListeningSocket):
 
 
 class ListeningSubSocket(ListeningSocket):
-    """A SUB socket that listens: hears everybody in turn, and knows through which connection.
+    """A SUB socket that listens: it takes messages from all connections in turn.
 
     ``max_size`` is in bytes; a larger message is dropped, with the connection it came through.
     """
@@ -632,7 +634,7 @@ class ListeningSubSocket(ListeningSocket):
                 return batch
 
     def prove(self, number: int) -> None:
-        """Note that a connection brought a message that the cluster's secret vouches for."""
+        """Note that a connection brought a message with a valid MAC."""
         connection = self._all.get(number)
         if connection is not None and connection.stage is ConnectionStage.UNPROVEN:
             connection.stage = ConnectionStage.PROVEN
@@ -640,11 +642,11 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.trust(connection.site)
 
     def note_replayed_message(self, number: int) -> None:
-        """Note that a connection brought such a message that had come before.
+        """Note that a connection brought a message that came before over another one.
 
-        Who dials a server under two of its names says everything twice, and the first of both is
-        heard. A copy proves nothing by itself: the second connection is believed for the sake of
-        the first one, from the same place.
+        A client that dials a server under two of its names sends everything twice, and only the
+        first copy counts. A copy proves nothing by itself. The second connection is accepted
+        because the first one comes from the same site.
         """
         connection = self._all.get(number)
         if connection is None or connection.stage is not ConnectionStage.UNPROVEN:
@@ -678,7 +680,7 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.end(connection)
 
     def _handle_received(self, now: float, connection: _BusConnection) -> None:
-        """Queue a connection that has a message as a whole; read on from one that has none."""
+        """Queue a connection that has a whole message; read on from one that has none."""
         size = connection.message_size
         if size is not None and size > self._max_size:
             self.end(connection)
@@ -692,7 +694,7 @@ class ListeningSubSocket(ListeningSocket):
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: _BusConnection) -> None:
-        """Give a message that has begun its deadline: what is held for it is not held for ever."""
+        """Start the deadline of a message that has begun: its memory must not be held for ever."""
         if connection.received:
             self._handshakes.begin(now, connection)
         else:
@@ -709,7 +711,7 @@ class ListeningSubSocket(ListeningSocket):
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[memoryview, int]]:
-    """Join frames to pieces; give with each one how many frames have been joined by then."""
+    """Join frames to pieces. Yield each with the number of frames joined so far."""
     parts: list[bytes] = []
     size = number = 0
     for number, frame in enumerate(frames, 1):
@@ -755,7 +757,7 @@ def _words(error: Exception) -> str:
 
 
 def _set_up(accepted: socket.socket) -> None:
-    """Send small messages at once, and find out when the other machine is gone."""
+    """Make a socket send small messages at once, and detect a machine that is gone."""
     tcp = socket.IPPROTO_TCP
     with suppress(OSError):  # it has gone again, which reading will tell
         accepted.setsockopt(tcp, socket.TCP_NODELAY, 1)

@@ -1,6 +1,6 @@
 """TLS of the bus: OpenSSL where it listens, and NNG's own where it dials.
 
-NNG takes wrong files without a word, or with one that says nothing.
+NNG accepts wrong files silently, or with an error that explains nothing.
 """
 
 import ssl

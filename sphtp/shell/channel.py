@@ -1,11 +1,10 @@
 """A channel as users hold it: messages to one peer and from it.
 
-What people write is ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
-are the calls that cost least. A message sent is appended to a list, which is queued in the core
-when the loop sends (see ``loop``); room for a number of messages is reserved at a time, so that
-what was taken from the program always finds a place, and a call that is cancelled has sent nothing.
-A message read comes from a list as well, which is filled with more at a time the faster the program
-reads.
+The usual calls are ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
+cost least. ``send`` appends the message to a list, which is queued in the core when the loop sends
+(see ``loop``). Room for several messages is reserved at a time. So a message on the list always
+fits, and a call that is cancelled has sent nothing. ``receive`` takes messages from a list as well.
+It is filled with more at a time the faster the program reads.
 """
 
 import math
@@ -33,21 +32,22 @@ from sphtp.shell.loop import Loop
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
 
 PARTING: Final = 0.5
-"""Seconds that what was sent may take to arrive once an error has ended the block of a channel."""
+"""The seconds that messages may still take to arrive after an error has ended the block."""
 
 RESERVED: Final = 128
 RESERVED_SIZE: Final = 4096
-"""Messages for which room is reserved at a time, and bytes of each; larger ones go singly."""
+"""The messages for which room is reserved at a time, and the bytes of each; larger ones go singly.
+"""
 
 MOST_AHEAD: Final = 64
-"""Messages that are taken ahead of a program that reads fast."""
+"""The most messages that are taken ahead of a program that reads fast."""
 
 FAST: Final = 50e-6
-"""Seconds for a message within which a program reads fast."""
+"""The seconds per message within which a program counts as reading fast."""
 
 
 class _Cork:
-    """Messages of one lane that are held back, and how many more there is room for."""
+    """The messages of one lane that are held back, and the room for more."""
 
     __slots__ = ("payloads", "room")
 
@@ -57,14 +57,14 @@ class _Cork:
 
 
 class ChannelHooks(NamedTuple):
-    """The handles by which a node, and no program, drives a channel."""
+    """The functions by which a node, but no program, drives a channel."""
 
     wake: Callable[[], bool]
-    """Let everybody see what is new; true when somebody waited for messages, and there are."""
+    """Wake the tasks that wait. Return true if one waited for messages, and there are some."""
     detach: Callable[[], None]
-    """Let everybody see that the node is closed."""
+    """Mark the channel as closed with its node."""
     wait_open: Callable[[], Awaitable[None]]
-    """Wait until the peer has answered; raises ``UnreachableError`` or ``RefusedError``."""
+    """Wait until the peer has answered. Raises ``UnreachableError`` or ``RefusedError``."""
 
 
 class Channel(trio.abc.Channel[Any]):
@@ -138,13 +138,13 @@ class Channel(trio.abc.Channel[Any]):
 
     @property
     def has_vanished(self) -> bool:
-        """True if the channel has ended because the peer went without a word."""
+        """True if the channel ended because the peer vanished."""
         closed = self._connection.closed
         return closed is not None and closed.reason is CloseReason.VANISHED
 
     @property
     def undecodable(self) -> int:
-        """Messages dropped because they are not msgpack, or not of a type or within its bounds."""
+        """The messages dropped because they are not msgpack, of no known type, or too large."""
         return self.statistics().undecodable
 
     def statistics(self) -> ChannelStatistics:
@@ -166,18 +166,18 @@ class Channel(trio.abc.Channel[Any]):
         )
 
     def arriving(self) -> list[MessageProgress]:
-        """Return how far large messages are of which a part is here, by lane, oldest first."""
+        """Return the progress of large messages of which a part is here, by lane, oldest first."""
         return self._connection.port.arriving()
 
     async def send(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message; waits while too many messages are unacknowledged.
 
-        Cancelled, it has sent nothing. What became of a message is told by ``post``.
+        If cancelled, nothing was sent. ``post`` returns a receipt with the outcome.
 
         Args:
-            lane: whose order it takes part in, and whose priority it has.
-            compress: True or False decides for this message where ``messages`` have compression;
-                by default its threshold does.
+            lane: the lane, which gives the message its order and its priority.
+            compress: True or False decides for this message if ``messages`` have compression; by
+                default its threshold does.
 
         Raises:
             MessageTooLargeError: over the limit of the channel.
@@ -259,19 +259,19 @@ class Channel(trio.abc.Channel[Any]):
         copies: int = 0,
         compress: bool | None = None,
     ) -> Receipt:
-        """Send a message as ``send`` does, and return a receipt that tells what became of it.
+        """Send a message as ``send`` does, and return a receipt for its outcome.
 
-        A message that is sent once never waits. Cancelled, it has sent nothing.
+        A message that is sent once never waits. If cancelled, nothing was sent.
 
         Args:
-            delivery: what is promised; see ``Delivery``.
+            delivery: the guarantee; see ``Delivery``.
             lane, compress: as ``send``.
-            deadline: seconds from the call after which a message is given up that was not
-                acknowledged, or is sent once and did not leave; those behind it do not wait for
-                it. Where there is no room for it until then, nothing of it is sent, and its
-                receipt says ``EXPIRED``.
-            copies: with how many further packets it goes again without waiting for a loss, for
-                what cannot wait a round trip: in them, or behind them when they are full.
+            deadline: seconds from the call after which a message is given up if it was not
+                acknowledged, or, sent once, did not leave. Later messages do not wait for it. If
+                there is no room for it until then, nothing is sent and the outcome is
+                ``EXPIRED``.
+            copies: the number of further packets that repeat the message without waiting for a
+                loss, for a message that cannot wait a round trip.
 
         Raises as ``send``; ``MessageTooLargeError`` also for a message that is sent once and does
         not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``
@@ -363,7 +363,7 @@ class Channel(trio.abc.Channel[Any]):
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> Any:
-        """Take the next message; raises ``trio.WouldBlock`` when there is none by now."""
+        """Take the next message. Raises ``trio.WouldBlock`` if there is none."""
         if not self._take(1):
             raise trio.WouldBlock
         return self._taken.popleft()
@@ -407,7 +407,7 @@ class Channel(trio.abc.Channel[Any]):
             await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:
-        """Close at once; the peer is told why, once, and what is not acknowledged may be lost."""
+        """Close at once. The peer is told the reason, once. Unacknowledged messages may be lost."""
         self._detach()
         self._connection.abort(trio.current_time(), why)
         self._loop.flush_now(self._connection)
@@ -415,7 +415,7 @@ class Channel(trio.abc.Channel[Any]):
     # Sending
 
     def _push_corked(self) -> None:
-        """Queue in the core what is held back; the loop calls it before it sends."""
+        """Queue the corked messages in the core; the loop calls this before it sends."""
         self._is_corked = False
         if self._connection.closed is not None:
             return
@@ -425,7 +425,7 @@ class Channel(trio.abc.Channel[Any]):
                 cork.payloads = []
 
     def _uncork(self) -> None:
-        """Queue what is held back and give reserved room up, before others take room."""
+        """Queue the corked messages and release reserved room, before others take room."""
         if self._is_corked:
             self._push_corked()
             # It keeps its place in the loop's line.
@@ -434,7 +434,7 @@ class Channel(trio.abc.Channel[Any]):
             cork.room = 0
 
     def _reserve(self, size: int, lane: int) -> _Cork | None:
-        """Find room in a lane for a message, and for some that may follow; None if there is none.
+        """Reserve room in a lane for a message and some later ones; None if there is none.
 
         Raises as ``send``.
         """
@@ -452,7 +452,7 @@ class Channel(trio.abc.Channel[Any]):
         return cork
 
     async def _wait_for_room(self, size: int, lane: int) -> _Cork:
-        """Wait for room in a lane; as ``_reserve``."""
+        """Wait for room in a lane, and reserve it as ``_reserve`` does."""
         cork = self._reserve(size, lane)
         while cork is None:
             self._loop.flush_soon(self._connection)
@@ -467,7 +467,7 @@ class Channel(trio.abc.Channel[Any]):
         return self._connection.port.has_room(size, lane)
 
     def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> tuple[Receipt, bool]:
-        """Queue a message that is followed; return its receipt, and whether it left at once."""
+        """Queue a message with a receipt. Return that, and true if the message left at once."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
         receipt = Receipt(ticket, self._callbacks)
@@ -477,7 +477,7 @@ class Channel(trio.abc.Channel[Any]):
         return receipt, self._loop.cork(self._connection, self._push_corked)
 
     def _expire(self, ticket: Ticket) -> Receipt:
-        """Give the receipt of a message for which there was no room in time."""
+        """Return the receipt of a message for which there was no room in time."""
         self._connection.port.expire(trio.current_time(), ticket)
         receipt = Receipt(ticket, self._callbacks)
         self._loop.flush_soon(self._connection)
@@ -486,16 +486,16 @@ class Channel(trio.abc.Channel[Any]):
     # Receiving
 
     def _choose_ahead(self) -> None:
-        """Choose how many messages to take ahead: so many more as the program reads fast.
+        """Choose the number of messages to take ahead: the more, the faster the program reads.
 
-        One that takes its time has them one by one, so that what it did not read yet can still grow
-        stale, and hold the peer up.
+        A slow program gets them one by one, so that an unread message can still expire, and can
+        hold the peer up.
         """
         is_fast = perf_counter() - self._taken_at < FAST * self._ahead
         self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
 
     def _take(self, limit: int) -> bool:
-        """Have a message taken, and more of those that are there; false where there is none yet.
+        """Take a message and those after it that are here. Return false if there is none yet.
 
         Raises as ``receive`` where none will come.
         """
@@ -518,7 +518,7 @@ class Channel(trio.abc.Channel[Any]):
     # The loop's side
 
     def _detach(self) -> None:
-        """Let everybody see that it is closed on this side: by itself, or with its node."""
+        """Mark the channel as closed on this side: by itself, or with its node."""
         self._uncork()
         self._closing = True
         self._taken.clear()

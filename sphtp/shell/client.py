@@ -1,9 +1,9 @@
 """A client: registered with the servers, introduced to peers, and in channels with some of them.
 
 It has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and keeps an
-id registered; a ``Node`` has the channels and streams. They meet in three places: the id that was
-acknowledged is the node's, the peers that the servers tell of say where to dial, and their keys
-are those that the node lets in.
+id registered; a ``Node`` has the channels and streams. They meet in three places: the node has the
+id that was acknowledged, it dials the addresses of the peers that servers introduce, and it admits
+the keys of those peers.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -57,23 +57,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientStatistics:
-    """Figures of one client since its start."""
+    """Statistics of one client since its start."""
 
     counters: Mapping[str, int]
-    """Control messages dropped, by reason."""
+    """The control messages that were dropped, by reason."""
     node: NodeStatistics
-    """Datagrams at its socket."""
+    """The statistics of its node."""
     events_dropped: int
-    """Events missed by listeners that were too far behind."""
+    """The events that listeners missed because they were too far behind."""
     undialable: int
-    """Addresses of servers that the bus cannot make sense of."""
+    """The addresses of servers that the bus cannot dial."""
 
 
 Wanted = int | Callable[[Peer], bool]
 
 
 class PeerMatcher:
-    """Asks about each peer; an error that its data caused means that it is not the one."""
+    """Finds the wanted peer.
+
+    An error that a peer's data caused in the function means that it is another one.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         if not isinstance(wanted, int) and not callable(wanted):
@@ -82,7 +85,7 @@ class PeerMatcher:
         self._failures: dict[int, Exception] = {}
 
     def find(self, peers: Mapping[int, Peer]) -> Peer | None:
-        """Return the one, if it is there. Raises what the function raised by itself."""
+        """Return the wanted peer if it is there. Raises errors of the function itself."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
         self._failures.clear()
@@ -97,7 +100,7 @@ class PeerMatcher:
         return None
 
     def timeout_error(self, seconds: float, others: int) -> UnreachableError:
-        """Return the error for when time is up."""
+        """Return the error to raise when the time is up."""
         name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
         text = f"{name} did not appear within {seconds:g} s; {others} others are here"
         if not self._failures:
@@ -111,7 +114,7 @@ class PeerMatcher:
 
 
 def _is_of_function(error: Exception) -> bool:
-    """Return whether the error is the function's own: a misspelt name, or a wrong signature."""
+    """Return true if the error is the function's own: a misspelt name, or a wrong signature."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Peer)
     # The first entry of the traceback is our call; a function that could be called has a second.
@@ -193,7 +196,7 @@ class Client:
         return self._registration.feed.listen()
 
     def set_data(self, data: Any) -> None:
-        """Change what peers learn of this client."""
+        """Change this client's data, which its peers get."""
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
@@ -210,11 +213,11 @@ class Client:
         self._registration.flush()
 
     async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
-        """Wait for a peer, named by its id or by what a function says of it.
+        """Wait for a peer with this id, or the first one for which a function returns true.
 
-        Peers tell of themselves what they like: where the function fails on a peer's data, that is
-        not the one, and the function is asked again when the data has changed. What no data can
-        cause, a name or an attribute of ``Peer`` that does not exist, leaves as it is.
+        A peer's data can be anything. If the function fails on a peer's data, that peer does not
+        match, and the function is called again when the data has changed. An error that no data can
+        cause is raised: a name, or an attribute of ``Peer``, that does not exist.
 
         Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
         failed, it says so, and the last error is its cause.
@@ -278,15 +281,15 @@ class Client:
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
-            peer_id, topic: whose; a peer's ``topics`` say which it has.
-            late_join: messages sent before: all that the source keeps, or as many of the last.
-            after: every message after the one with this number, or its loss, instead.
-            session: the ``session`` of the stream that told this number.
+            peer_id, topic: the peer, and one of its ``topics``.
+            late_join: messages sent before: all that the source retains, or so many of the last.
+            after: instead, every message after the one with this number, or its loss.
+            session: the ``session`` of the stream in which this number was read.
             numbered: messages come as ``StreamMessage``, with their numbers.
             ordered: in the order of their sending; else as they arrive, each at most once.
-            recover: whether what the stream does not repair is fetched over TCP.
+            recover: True if messages that the stream does not repair are fetched over TCP.
             settings: timers and limits of this receiver, by default those of one network.
-            interface: where to join a multicast group, by default where this client is bound.
+            interface: the address at which to join a multicast group, by default this client's.
             timeout: seconds to wait until the servers know the peer.
 
         Raises:
@@ -332,7 +335,7 @@ class Client:
         return tuple(peer.addresses)
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
-        """Let peers see which topics this client has."""
+        """Publish the topics of this client's sources to its peers."""
         self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
         self._registration.flush()
@@ -368,18 +371,20 @@ async def open_client(
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
     Args:
-        servers: one server's address is enough, ``"tcp://host:8764"``; it tells the others'. A
-            list may have several, as text, as ``ServerAddress`` or as pairs of host and port.
-        data, limits: msgpack of up to 4096 bytes that peers learn of it; how much it remembers.
+        servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
+            list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+        data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
-        advertise: where peers reach that socket, should that differ from where it is bound.
-        timeout: seconds within which servers that are there have to acknowledge it.
-        wait: seconds for servers that nobody can reach yet; by default one has to be there.
+        advertise: the addresses of that socket for peers, if they differ from the bound one.
+        timeout: seconds within which running servers have to acknowledge the id.
+        wait: seconds to wait for a server to start; by default one has to be running.
         timers, ids: the servers' periods; ids to try.
         channel_settings, handshake_limits: of its node.
         messages, instruments, impairment, seed: of its node, too.
-        identity, secret, tls: who this client is (else somebody new), and what servers ask for.
-        server_keys: public keys of servers, or of clusters that vouch for them: no other is heard.
+        identity, secret, tls: this client's identity (by default a new one), and the secret and
+            the certificates that servers ask for.
+        server_keys: public keys of servers, or of clusters that certify them; no others are
+            accepted.
 
     Raises:
         UnreachableError: no server is heard, and why: within a second where nobody listens and
@@ -430,7 +435,7 @@ async def _registered(
 
 
 def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
-    """Keep id and peers as the servers tell them."""
+    """Update the id and the peers from an event."""
     match event:
         case Established(client_id, _):
             node.peer_id = client_id

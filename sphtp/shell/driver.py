@@ -1,4 +1,4 @@
-"""Drives a machine of the control plane: hands it time and messages, and decides nothing."""
+"""Drives a machine of the control plane: it hands in time and messages, and decides nothing."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -12,13 +12,13 @@ from sphtp.shell.vouching import VerifiedMessage, Vouching
 from sphtp.shell.wakeup import Wakeup
 
 LINGER: Final = 0.05
-"""Seconds from the good-bye to the closing of the sockets, which drops what is queued."""
+"""Seconds from LEAVE to the closing of the sockets, which drops queued messages."""
 
 REST: Final = 0.01
-"""Seconds between two batches of a machine to which many speak all the time."""
+"""Seconds between two batches of a busy machine."""
 
 BUSY_AFTER: Final = 16
-"""Batches, less than two rests apart, after which it rests. One client that registers is fewer."""
+"""The batches, less than two rests apart, after which it rests. One registration takes fewer."""
 
 
 class ArrivalSource(Protocol):
@@ -33,11 +33,11 @@ class ArrivalSource(Protocol):
         ...
 
     def prove(self, number: int) -> None:
-        """Note that a connection brought a message that was vouched for."""
+        """Note that a connection brought a message with a valid MAC."""
         ...
 
     def note_replayed_message(self, number: int) -> None:
-        """Note that a connection brought such a message that had come before."""
+        """Note that a connection brought a message that came before over another one."""
         ...
 
 
@@ -48,13 +48,13 @@ async def drive(
     wakeup: Wakeup,
     flush: Callable[[], None],
 ) -> None:
-    """Keep a machine running; ``flush`` performs what it asks for, once per batch of messages.
+    """Keep a machine running; ``flush`` performs its outputs, once per batch of messages.
 
-    ``wakeup`` wakes it when one of its publishers is connected to somebody new.
+    ``wakeup`` wakes it when one of its publishers has a new connection.
 
-    To be woken costs more than to handle a heartbeat, and a thousand clients send a thousand of
-    them in a second, each at its own time. So a machine that is woken again and again rests for a
-    moment, and takes what has come meanwhile together.
+    Waking costs more than handling a heartbeat, and a thousand clients send a thousand of them in a
+    second, each at its own time. So a machine that is woken again and again rests for a moment, and
+    then takes the messages of that time together.
     """
     before, row = float("-inf"), 0
     while True:
@@ -90,7 +90,7 @@ async def drive(
 def _check(
     arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> VerifiedMessage | None:
-    """Return what came, if it counts; it may prove who speaks through its connection."""
+    """Return the message if it is valid, and note that its connection is authenticated."""
     heard = vouching.check(arrival, counters)
     if heard is not None:
         subscriber.prove(arrival.pipe)

@@ -16,13 +16,13 @@ class Encoding(Protocol):
 
     @property
     def most_at_once(self) -> int:
-        """The payloads to decode at a time: the messages made of them stay in memory."""
+        """The most payloads to decode at a time: the messages made of them stay in memory."""
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """Return the payload of a message, or raise."""
+        """Return the payload of a message. Raises if it cannot be encoded."""
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """Return the payloads of messages, or raise for any of them."""
+        """Return the payloads of messages. Raises if one cannot be encoded."""
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the messages, without those that are malformed."""
@@ -38,11 +38,11 @@ class Typed:
         self.decode_many_untrusted = codec.decode_many_untrusted
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """See ``Encoding``."""
+        """Encode as ``Encoding`` says."""
         return self._codec.encode(value, compress=compress)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """See ``Encoding``."""
+        """Encode as ``Encoding`` says."""
         return self._codec.encode_many(values, compress=compress)
 
 
@@ -53,5 +53,5 @@ def check_limit(limit: int) -> None:
 
 
 def encoding_for(messages: "MessageCodec | None") -> Encoding:
-    """Return what to do to messages of these types, or of none."""
+    """Return the encoding for messages of these types, or of none."""
     return PLAIN if messages is None else Typed(messages)

@@ -1,4 +1,4 @@
-"""Events for whoever wants them, without ever waiting for anybody."""
+"""Event feeds: each event goes to all listeners, and nobody waits for them."""
 
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -9,7 +9,7 @@ import trio
 T = TypeVar("T")
 
 FEED_BUFFER = 1024
-"""Events that are kept for a listener that is busy with something else."""
+"""The events that are kept for a listener that is busy."""
 
 
 class Listener(Generic[T]):
@@ -43,12 +43,15 @@ class Listener(Generic[T]):
             raise StopAsyncIteration from None
 
     def close(self) -> None:
-        """Want no more events. Closing twice is fine."""
+        """Stop receiving events. Closing twice is fine."""
         self._receiver.close()
 
 
 class Feed(Generic[T]):
-    """Hands each event to all listeners. One that is ``buffer`` events behind misses the next."""
+    """Hands each event to all listeners.
+
+    A listener that is ``buffer`` events behind misses the next.
+    """
 
     def __init__(self, buffer: int = FEED_BUFFER) -> None:
         self._buffer = buffer
@@ -76,7 +79,7 @@ class Feed(Generic[T]):
         return listener
 
     def publish(self, event: T) -> None:
-        """Hand an event over; never blocks."""
+        """Hand an event to all listeners; never blocks."""
         if not self._senders:
             return
         for sender in tuple(self._senders.values()):
@@ -88,7 +91,7 @@ class Feed(Generic[T]):
                 pass  # closed: it wants none
 
     def close(self) -> None:
-        """End all listeners once they have had what is waiting for them."""
+        """End each listener after the events that wait for it."""
         self._closed = True
         for sender in tuple(self._senders.values()):
             sender.close()

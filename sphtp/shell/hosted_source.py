@@ -1,4 +1,4 @@
-"""A source on its node: its machine, its seal, its socket, and who listens to it."""
+"""A source on its node: its machine, its seal, its socket, and its receivers."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ from sphtp.shell.udp import UdpSocket, largest_datagram
 
 @contextmanager
 def open_fan_out(udp: UdpSocket, group: Group | None) -> Iterator["FanOutSocket"]:
-    """Make the outlet of a source; raises ``UdpAddressError`` for an interface that is not here."""
+    """Open the socket of a source. Raises ``UdpAddressError`` if the interface is not here."""
     if group is None:
         yield FanOutSocket(udp)
         return
@@ -39,7 +39,7 @@ def open_fan_out(udp: UdpSocket, group: Group | None) -> Iterator["FanOutSocket"
 
 
 class FanOutSocket:
-    """A socket for a stream; with a group everything goes there, and to no receiver by itself."""
+    """A socket for a stream. With a group, it sends everything to the group."""
 
     def __init__(self, udp: UdpSocket, group: Group | None = None) -> None:
         self._udp = udp
@@ -54,18 +54,18 @@ class FanOutSocket:
 
     @property
     def loopback_datagram(self) -> int:
-        """Bytes of the largest datagram if only this machine is reached, else 0."""
+        """The bytes of the largest datagram if only this machine is reached, else 0."""
         return largest_datagram(self._udp.address)
 
     def put(self, rows: Sequence[tuple[bytes, int]], addresses: Iterable[Address]) -> None:
-        """Let rows, each with the size of its datagrams, leave for each of these addresses."""
+        """Queue rows, each with the size of its datagrams, to each of these addresses."""
         if self._group is not None:
             addresses = [self._group.address]
         for address in addresses:
             self._unsent.append(deque(Datagrams(address, data, size) for data, size in rows))
 
     def send(self) -> bool:
-        """Send what waits; false when the socket has no room for all of it."""
+        """Send the queued rows. Return false if the socket has no room for all of them."""
         while self._unsent:
             if not self._udp.send(self._unsent[0]):
                 return False
@@ -78,9 +78,9 @@ class FanOutSocket:
 class StreamReceiver(NamedTuple):
     """A receiver as its source knows it.
 
-    It is ``behind`` by so many datagrams of which the source does not know that they came, with
-    ``room`` for so many bytes until its reader goes on, and was heard ``silence`` seconds ago.
-    Who ``is_left_behind`` stood still for too long; the source does not wait for it.
+    ``behind`` counts the datagrams that the source does not know to have arrived. ``room`` is in
+    bytes. The last message from the receiver came ``silence`` seconds ago. A receiver that
+    ``is_left_behind`` stood still for too long; the source does not wait for it.
     """
 
     address: Address | None
@@ -165,7 +165,7 @@ class HostedSource:
     # Membership
 
     def welcome(self, now: float, join: Join, channel: Channel) -> Welcome:
-        """Let a receiver in; return what it has to know."""
+        """Add a receiver. Return its WELCOME."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
         self._receivers[receiver] = HostedReceiver(channel, FeedbackUnsealer(key, self.seals), key)
@@ -189,7 +189,7 @@ class HostedSource:
         )
 
     def receivers(self, now: float) -> tuple[StreamReceiver, ...]:
-        """The receivers, and how far they are."""
+        """The receivers, with their lag."""
         pairs = self._receivers.items()
         return tuple(
             StreamReceiver(known.channel.peer_address, *self.source.pace(now, receiver))
@@ -197,7 +197,7 @@ class HostedSource:
         )
 
     async def closing(self, topic: str) -> Closing:
-        """Wait until all that there was has left; return what a receiver of a topic must know."""
+        """Wait until all data has left. Return the END for a receiver of a topic."""
         while not self.source.is_closing:
             await self.changed.park()
         return self.closing_now(topic)
@@ -207,7 +207,7 @@ class HostedSource:
         return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
     def remove_receiver(self, now: float, receiver: int) -> bool:
-        """Forget a receiver; return whether ``renew_key`` is now due for the first time."""
+        """Remove a receiver. Return true if ``renew_key`` is now due for the first time."""
         del self._receivers[receiver]
         self.source.handle_left(now, receiver)
         if (connection := self._connections.pop(receiver, None)) is not None:
@@ -217,7 +217,7 @@ class HostedSource:
         return not was_stale
 
     def renew_key(self) -> StreamKey | None:
-        """Seal with another key from now on; return it if there is anybody to tell."""
+        """Seal with another key from now on. Return it if there is a receiver to send it to."""
         self._is_stale = False
         if self.is_over:
             return None
@@ -259,7 +259,7 @@ class HostedSource:
                     del self._connections[receiver]
 
     def close(self, now: float) -> None:
-        """Let the source send what waits, linger and end."""
+        """Close the source: it sends what waits, lingers and ends."""
         self.source.close(now)
 
     @property
@@ -268,12 +268,12 @@ class HostedSource:
         return self.is_abandoned or self.source.state is SourceState.CLOSED
 
     def abandon(self) -> None:
-        """Take note that the node is closed: nothing leaves any more."""
+        """Note that the node is closed: nothing leaves any more."""
         self.is_abandoned = True
         self.end()
 
     def end(self) -> None:
-        """Let all receivers go, and whoever waits know."""
+        """Remove all receivers, and wake the tasks that wait."""
         for scope in self._scopes:
             scope.cancel()
         self.changed.unpark_all()
@@ -281,7 +281,7 @@ class HostedSource:
     # Datagrams and times
 
     def handle_feedback_untrusted(self, now: float, receiver: int, row: Datagrams) -> bool:
-        """Take what a receiver sent; false when nobody here has that number and address."""
+        """Take a receiver's feedback. Return false if none here has that number and address."""
         known = self._receivers.get(receiver)
         if known is None or known.channel.peer_address != row.address:
             return False
@@ -290,7 +290,7 @@ class HostedSource:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due."""
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
@@ -298,7 +298,7 @@ class HostedSource:
         return self.source.poll_timeout()
 
     def send(self, now: float) -> bool:
-        """Let leave what may; false when the socket has no room for more."""
+        """Send what may leave. Return false if the socket has no room for more."""
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
             if outgoing is None:

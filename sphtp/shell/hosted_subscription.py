@@ -1,4 +1,4 @@
-"""A receiver on its node: the machine of one subscription, its seals, and where its source is."""
+"""A receiver on its node: the machine of one subscription, its seals, and its source's address."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from sphtp.shell.channel import Channel
 class HostedSubscription:
     """One subscription to a source of another node.
 
-    ``changed`` wakes whoever waits for news of it; ``touched`` lets the node look after it.
+    ``changed`` wakes tasks that wait for changes; ``touched`` makes the node look after it.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class HostedSubscription:
         self.counters = counters
         self.changed = trio.lowlevel.ParkingLot()
         self.count_unread: Callable[[], int] = int
-        """Counts bytes of messages that were polled, and that the reader has not read."""
+        """Counts the bytes of messages that were polled and that the reader has not read."""
         self._touched = touched
         self._is_linked = True
         self._is_sealed = welcome.key is not None
@@ -48,30 +48,30 @@ class HostedSubscription:
     # Membership
 
     def learn(self, key: StreamKey) -> None:
-        """Take the key by which the source seals from now on."""
+        """Take the key with which the source seals from now on."""
         self._unsealer.learn(key)
 
     def handle_closing(self, closing: Closing) -> None:
-        """The source ends."""
+        """Note that the source ends."""
         self.subscription.handle_closing(trio.current_time(), *closing)
         self.touch()
 
     def handle_gone(self, *, anew: bool = False) -> None:
-        """The source is no more, or began ``anew``."""
+        """Note that the source is gone, or began ``anew``."""
         self.subscription.handle_gone(trio.current_time(), anew=anew)
         self.touch()
 
     def unlink(self) -> None:
-        """The channel to the source's node broke: whether that lives only its datagrams can say."""
+        """Note that the channel to the source's node broke: datagrams show whether it lives."""
         self._is_linked = False
 
     @property
     def join(self) -> Join:
-        """The JOIN by which it comes back."""
+        """Return the JOIN by which it comes back."""
         return Join(self.topic, self.session, self.subscription.settled)
 
     def relink(self, welcome: Welcome, channel: Channel) -> None:
-        """This side came back to the same session, over another channel."""
+        """Note that this side rejoined the same session, over another channel."""
         if welcome.key is not None:
             self._unsealer.learn(welcome.key)
         self.welcome, self.channel, self._is_linked = welcome, channel, True
@@ -81,7 +81,7 @@ class HostedSubscription:
         self.touch()
 
     def touch(self) -> None:
-        """Let whoever waits, and the node, look at what has changed."""
+        """Wake the tasks that wait, and the node."""
         self.changed.unpark_all()
         self._touched()
 
@@ -97,10 +97,10 @@ class HostedSubscription:
         self.changed.unpark_all()
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now.
+        """Run the timers that are due.
 
-        A source is there as long as the channel to it lives, whose end is told. But a group may be
-        silent all the same: networks carry the one and not the other.
+        A source is alive as long as its channel lives. But a group may be silent all the same:
+        networks may carry the one and not the other.
         """
         if not self.welcome.group and self._is_linked:
             self.subscription.handle_alive(now)
@@ -112,7 +112,7 @@ class HostedSubscription:
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:
-        """Return the next NAK or STATUS, as it travels; None when there is none."""
+        """Return the next NAK or STATUS, sealed; None if there is none."""
         address = self.channel.peer_address
         self.subscription.unread = self.count_unread()
         body = self.subscription.poll_transmit(now)

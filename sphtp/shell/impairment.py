@@ -1,9 +1,9 @@
-"""A bad network at a node's own socket, for trying out what one does.
+"""A bad network at a node's own socket, for experiments.
 
-What comes in is thrown away, taken twice and held back on purpose. A datagram that is held back
-goes on after a few later ones from the same address, or after a few receive calls if they do not
-come: which, and when, follows from a seed and from what comes, not from the time. Links in
-time, with rate and delay, are in ``sphtp.testing.link``.
+Incoming datagrams are dropped, duplicated and delayed on purpose. A delayed datagram goes on after
+a few later ones from the same address, or after a few receive calls if they do not come. Which, and
+when, follows from a seed and from the datagrams, not from the time. Links in time, with rate and
+delay, are in ``sphtp.testing.link``.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from sphtp.errors import SettingsError
 from sphtp.shell.udp import UdpSocket
 
 MOST_OVERTAKING: Final = 3
-"""Later datagrams that pass one that is held back; at least one does if it comes."""
+"""The most later datagrams that overtake one that is held back; at least one does if it comes."""
 
 MOST_CALLS: Final = 8
-"""Receive calls after which one that is held back goes on, overtaken or not."""
+"""The receive calls after which a held datagram goes on, overtaken or not."""
 
 LULL: Final = 0.005
-"""Seconds to the next receive call on a silent socket, as long as anything is held back."""
+"""Seconds to the next receive call on a silent socket while a datagram is held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class Impairment:
     """
 
     duplicate: float = 0.0
-    """Taken twice; each copy has a fate of its own from there on."""
+    """Duplicated. Each copy may be dropped or held back by itself."""
     loss: float = 0.0
-    """Thrown away."""
+    """Dropped."""
     reorder: float = 0.0
     """Held back, so that later ones from the same address overtake them."""
 
@@ -53,7 +53,7 @@ UNIMPAIRED: Final = Impairment()
 
 
 def open_socket(host: str, port: int, impairment: Impairment, seed: int | None) -> UdpSocket:
-    """Bind a socket, which is one like any other as long as nothing is to go wrong with it."""
+    """Bind a socket: an ordinary one if nothing is impaired."""
     if impairment == UNIMPAIRED:
         return UdpSocket(host, port)
     return ImpairedSocket(host, port, impairment, Random(seed))
@@ -73,7 +73,7 @@ class _Held:
 
 
 class ImpairedSocket(UdpSocket):
-    """A socket that treats what it receives badly, and says so in its counters."""
+    """A socket that impairs what it receives, and counts that."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class ImpairedSocket(UdpSocket):
         self._held: list[_Held] = []
 
     def open_shared(self, host: str, port: int) -> UdpSocket:
-        """Bind another one, on which as much goes wrong."""
+        """Bind another socket with the same impairment."""
         random = Random(self._random.getrandbits(64))
         return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
-        """Yield what is there and what was held back long enough, one datagram at a time."""
+        """Yield datagrams that are here or were held long enough, one at a time."""
         for row in super().receive_batch(limit, size):
             for datagram in row.datagrams:
                 yield from self._treat(Datagrams.of(row.address, datagram))
@@ -104,7 +104,7 @@ class ImpairedSocket(UdpSocket):
         yield from self._release()
 
     async def wait_readable(self) -> None:
-        """Wait for something to receive; not for long if the last one may be in here already."""
+        """Wait for a datagram; only briefly if one is held."""
         if not self._held:
             await super().wait_readable()
             return

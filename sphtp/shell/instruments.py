@@ -1,4 +1,4 @@
-"""Several instruments as one, so that a faulty one harms nobody but itself."""
+"""Several instruments as one. A faulty instrument affects no other one."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,10 @@ def watching(instruments: Sequence[Instrument], address: Address) -> Iterator[In
 
 
 class Instruments(Instrument):
-    """Passes every event on to those that have a method for it.
+    """Passes every event on to the instruments that have a method for it.
 
-    One that raises is told nothing more, and its error is logged under ``sphtp.instrument``.
+    An instrument that raises gets no further events; its error is logged under
+    ``sphtp.instrument``.
     """
 
     def __init__(self, instruments: Sequence[Instrument]) -> None:

@@ -1,4 +1,4 @@
-"""Keys: drawn, kept in files that nobody else may read, and read again."""
+"""Keys: drawing them, saving them to files that nobody else may read, and loading them."""
 
 import os
 import stat
@@ -19,9 +19,9 @@ OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_own(path: Path, most: int = -1) -> bytes:
-    """Return what a file holds, ``most`` bytes of it.
+    """Return the content of a file, at most ``most`` bytes.
 
-    Raises ``SettingsError`` when others may read it, and ``OSError``.
+    Raises ``SettingsError`` if others may read the file, and ``OSError``.
     """
     with path.open("rb") as file:
         # Of the open file: who may change what stands at the path shall not choose what is judged.
@@ -51,26 +51,26 @@ _TITLES: Final = {
 """The first line of a file, so that none is taken for another one."""
 
 ENOUGH: Final = 1024
-"""Bytes of a file with one key; whatever is longer is something else."""
+"""The most bytes of a file with one key; a longer file is something else."""
 
 
 def draw_identity() -> Identity:
-    """Make a new identity."""
+    """Draw a new identity."""
     return Identity.draw(SECRETS)
 
 
 def draw_secret() -> bytes:
-    """Make a new secret for a cluster."""
+    """Draw a new secret for a cluster."""
     return token_bytes(SECRET_SIZE)
 
 
 def draw_cluster_key() -> ClusterKey:
-    """Make a new key that vouches for servers."""
+    """Draw a new key of a cluster, which certifies servers."""
     return ClusterKey.draw(SECRETS)
 
 
 def draw_server_key(cluster: ClusterKey | None = None) -> ServerKey:
-    """Make a new key for a server, for which a cluster's key vouches if it is given."""
+    """Draw a new key for a server, certified by the cluster's key if that is given."""
     key = ServerKey.draw(SECRETS)
     return key if cluster is None else key.certified(cluster)
 
@@ -133,7 +133,7 @@ def load_public(path: Path) -> bytes:
 
 
 def check_new(paths: Iterable[Path]) -> None:
-    """Raise ``SettingsError`` when there is a file already where one is to be written."""
+    """Raise ``SettingsError`` if one of the files to write exists already."""
     for path in paths:
         try:
             path.lstat()
@@ -145,7 +145,7 @@ def check_new(paths: Iterable[Path]) -> None:
 
 
 def load_public_keys(path: str | Path) -> frozenset[bytes]:
-    """Read public keys, one per line; what follows a # is left out. Raises ``SettingsError``."""
+    """Read public keys, one per line; text after a # is ignored. Raises ``SettingsError``."""
     keys, text = set(), _read_text(Path(path))
     if (other := _title_of(text)) is not None:
         raise SettingsError(f"{path} holds {other}, and public keys are wanted")
@@ -156,7 +156,7 @@ def load_public_keys(path: str | Path) -> frozenset[bytes]:
 
 
 def allow_only(keys: Iterable[bytes]) -> Callable[[Peer], bool]:
-    """Return what to give ``ServerOptions(admit=...)`` so that only these public keys may come."""
+    """Return a function for ``ServerOptions(admit=...)`` that admits only these public keys."""
     allowed = frozenset(keys)
     return lambda peer: peer.key in allowed
 
@@ -177,7 +177,7 @@ def _save(path: Path, what: str, key: str, overwrite: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Make a file; half of one does not stay."""
+    """Write a file, whole or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "w") as file:
@@ -190,7 +190,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _put_new(draft: Path, path: Path) -> None:
-    """Give a file its name unless there is one; whole or not at all, where there are hard links."""
+    """Rename a file unless the name exists; atomic if there are hard links."""
     try:
         os.link(draft, path)
     except FileExistsError:

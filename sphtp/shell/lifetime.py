@@ -1,4 +1,4 @@
-"""Blocks: what is open as long as they last, and the task that runs beside one."""
+"""Blocks: services that run as long as they last, and tasks beside them."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,10 +18,10 @@ T = TypeVar("T")
 def block(
     function: Callable[P, AsyncIterator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T]]:
-    """Make a function a context manager as ``asynccontextmanager`` does, one that programs use.
+    """Make a function a context manager for programs, like ``asynccontextmanager``.
 
-    An error of this library on the way into the block says by itself what is wrong: it leaves
-    without the dozen frames between the line of the program and the one that raised it.
+    An error of this library on entry explains itself. It leaves without the dozen frames between
+    the program's line and the one that raised it.
     """
     managed = asynccontextmanager(function)
 
@@ -60,9 +60,9 @@ class _BlockScope(AbstractAsyncContextManager[T], Generic[T]):
 
 
 class ScopedService(AbstractAsyncContextManager[Any]):
-    """A service that runs for the length of an ``async with`` block, as its ``_lifetime`` says.
+    """A service that runs for the length of an ``async with`` block: its ``_lifetime``.
 
-    Programs are given it inside the block, by the function that opens it.
+    Programs get it inside the block, from the function that opens it.
     """
 
     _entered: AbstractAsyncContextManager[None]
@@ -124,7 +124,7 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Return whether an error is nothing but cancellation: by itself, or in groups of a nursery."""
+    """Return true if an error is only cancellation: by itself, or in groups of a nursery."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)

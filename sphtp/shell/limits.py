@@ -1,4 +1,4 @@
-"""The log of limits: names the setting that held something back, so that nobody has to guess."""
+"""The log of limits: it names each setting that held something back."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -34,19 +34,19 @@ SETTINGS: Final[Mapping[str, str]] = {
     "receivers_refused": "max_receivers",
     Count.OVER_MAX_PEERS: "max_peers",
 }
-"""The setting behind each counter of what a bound held back."""
+"""The setting behind each counter of a limit."""
 
 ORDINARY: Final = frozenset(("held_by_receive_buffer", "held_by_receive_buffer_bytes"))
 """Counters that rise whenever a reader is slower than a writer: logged, but not as a warning."""
 
 QUIET: Final = 10.0
-"""Seconds between two lines about the same setting: a flood must not fill a disk."""
+"""Seconds between two lines about one setting: a flood must not fill a disk."""
 
 log: Final = logging.getLogger("sphtp.limits")
 
 
 class LimitLog:
-    """Watches the counters of a node, and of what comes and goes with it."""
+    """Watches the counters of a node, and of its sources and subscriptions."""
 
     def __init__(self, *counters: "Watched") -> None:
         self._sources: dict[int, list[tuple[str, Callable[[], int]]]] = {}
@@ -56,17 +56,17 @@ class LimitLog:
             self.watch(one)
 
     def watch(self, counters: "Watched") -> None:
-        """Look at these from now on, too."""
+        """Watch these counters from now on, too."""
         self._sources[id(counters)] = list(_readers(counters))
         self._seen[id(counters)] = self._read(id(counters))
 
     def forget(self, now: float, counters: "Watched") -> None:
-        """Look at these a last time."""
+        """Look at these counters one last time."""
         self.look(now)
         del self._sources[id(counters)], self._seen[id(counters)]
 
     def look(self, now: float) -> None:
-        """Write a line for each limit that was reached since the last look, if it is time."""
+        """Log each limit that was reached since the last look, if one is due."""
         for key in self._sources:
             seen = self._read(key)
             if seen != self._seen[key]:

@@ -1,10 +1,9 @@
-"""The loop of a node: take a batch off the socket, handle it, tell who waits, send a batch.
+"""The loop of a node: receive a batch, handle it, wake readers, send a batch.
 
-Two tasks run it. One waits for the socket: what it takes off is handled, whoever waits for that is
-told, and has a turn before acks leave, so that these travel with an answer. The other one sends
-what is left: messages that were corked, the rest of a large transfer, whatever a timer gives rise
-to, and what the socket had no room for. There is one way in, ``_receive``, and one way out,
-``flush``.
+Two tasks run it. The first waits for the socket and handles a batch. It wakes the tasks that wait
+for messages, and gives them a turn before acks leave, so that acks travel with an answer. The
+second sends the rest: corked messages, large transfers, output of timers, and datagrams that the
+socket had no room for. There is one way in, ``_receive``, and one way out, ``flush``.
 
 **Corking.** A message that finds the line idle leaves within the call. What follows within
 ``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
@@ -21,10 +20,10 @@ is not asked for with each packet: a time that is set earlier than the task mean
 up, and when it wakes it looks whether anything is due indeed. While the socket has no room, it
 wakes every ``BLOCKED`` seconds, for what waits for the socket has its timer set when it was polled.
 
-**Busy polling.** Who sleeps is woken late, on a virtual machine some 25 us after the datagram came,
-and with cold caches. So where answers come soon, the loop looks for the next one for a while before
-it sleeps (the kernel's ``net.core.busy_poll``). It does so only while somebody waits for an answer,
-and where the last answer came within the time: a single wait in vain ends it.
+**Busy polling.** A task that sleeps is woken late, on a virtual machine some 25 us after the
+datagram came, and with cold caches. So where answers come soon, the loop looks for the next one for
+a while before it sleeps (the kernel's ``net.core.busy_poll``). It does so only while a task waits
+for an answer, and if the last answer came within that time: a single miss ends it.
 """
 
 import math
@@ -48,10 +47,10 @@ if TYPE_CHECKING:
     from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
-"""Seconds of sending or reading after which others have a turn: of a program, and of the loop."""
+"""Seconds of sending or reading after which other tasks have a turn."""
 
 CORKING: Final = 0.0001
-"""Seconds after the end of a lone send for which messages wait for others to leave with."""
+"""Seconds after a lone send in which messages wait for others to leave with."""
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 512 * 1024
@@ -59,33 +58,33 @@ BATCH_BYTES: Final = 512 * 1024
 with much larger batches one side waits while the other one works."""
 
 LITTLE: Final = 1024
-"""Bytes that come in a batch, up to which acks always wait for a task that was woken."""
+"""The bytes of a batch up to which acks always wait for a task that was woken."""
 
 MOST_BEHIND: Final = 16
-"""Full batches in a row after which timers are handled whatever the socket still holds."""
+"""The full batches in a row after which timers are handled even if the socket holds more."""
 
 LOOKS: Final = 256
-"""Looks at the socket after which busy polling ends, also under a clock that stands still."""
+"""The most looks at the socket in busy polling; it ends also under a clock that stands still."""
 
 SENT_BYTES: Final = 512 * 1024
-"""Bytes that leave in a turn of the loop at most: what half a millisecond takes at 1 GB/s."""
+"""The most bytes that leave in a turn of the loop: half a millisecond's worth at 1 GB/s."""
 
 BLOCKED: Final = 0.01
-"""Seconds after which timers are looked at, at the latest, while the socket has no room."""
+"""The most seconds between two looks at the timers while the socket has no room."""
 
 LOG_INTERVAL: Final = 0.1
 """Seconds between two looks at the counters of limits."""
 
 yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
-"""Lets other processes have the core, if there are any that want it."""
+"""Yields the core to other processes."""
 
 
 class Loop:
     """Moves datagrams between the socket of a node and its channels and streams.
 
-    ``report`` is called with each connection of which something may have changed; it tells who
-    waits, and says whether somebody waited for messages that came. ``busy_poll`` is for how many
-    seconds to look for an answer before sleeping.
+    ``report`` is called with each connection that may have changed. It wakes the tasks that wait,
+    and returns true if one waited for messages that came. ``busy_poll`` is the seconds to look for
+    an answer before sleeping.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class Loop:
             yield
 
     def close(self) -> None:
-        """Send nothing any more: the socket is closing."""
+        """Stop sending: the socket is closing."""
         self._is_closed = True
 
     async def _receive_forever(self) -> None:
@@ -176,7 +175,7 @@ class Loop:
             is_done = self.flush()
 
     def _ask(self) -> None:
-        """Have the task that sends do so when it is its turn."""
+        """Wake the sending task."""
         if not self._is_asked:
             self._is_asked = True
             self._asleep.unpark()
@@ -219,7 +218,7 @@ class Loop:
         return self._answers_are_quick and self._expects_answer and self._waiting > 0
 
     async def _poll_busily(self) -> bool:
-        """Look at the socket for a while; false when nothing came."""
+        """Poll the socket for a while. Return false if nothing came."""
         until = perf_counter() + self._window
         for _ in range(LOOKS):
             await trio.lowlevel.checkpoint()
@@ -234,10 +233,10 @@ class Loop:
         return False
 
     def _receive(self) -> bool:
-        """Take a batch off the socket, handle it, and report what came of it.
+        """Receive a batch from the socket, handle it, and report the changes.
 
-        True when somebody waited for what came, and acks can wait for the next message: where an
-        answer is expected, or so little came that its sender has no use for early acks.
+        Return true if a reader was waiting and acks can wait: an answer is expected, or the batch
+        was small.
         """
         now = trio.current_time()
         rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
@@ -252,7 +251,7 @@ class Loop:
         return self._report_all() and (self._expects_answer or size <= LITTLE)
 
     async def _let_readers_go_first(self) -> None:
-        """Let who was woken have the message before acks leave, and these travel with an answer.
+        """Let woken readers run before acks leave, so that acks travel with an answer.
 
         Tasks that are ready run in any order: their first turn comes before ours or after it.
         """
@@ -278,18 +277,18 @@ class Loop:
 
     @property
     def is_turn_over(self) -> bool:
-        """True if the program has sent or read for so long that others should have a turn."""
+        """True if the program has sent or read for so long that other tasks should have a turn."""
         return perf_counter() - self._turn_began > TURN
 
     async def give_way(self) -> None:
-        """Let others have a turn. Cannot be cancelled."""
+        """Give other tasks a turn. Cannot be cancelled."""
         await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
-        """Let messages that are held back leave, at once if nothing else does; true if they did.
+        """Schedule corked messages to leave, at once if the line is idle. Return true if they left.
 
-        ``push`` queues them in the core, and is called before that is asked for datagrams.
+        ``push`` queues them in the core. It is called before the core is asked for datagrams.
         """
         self._expects_answer = True
         is_idle = (
@@ -306,27 +305,27 @@ class Loop:
         return True
 
     async def end_lone_send(self) -> None:
-        """Let others have a turn after a message that left within its call. Cannot be cancelled.
+        """Give other tasks a turn after a message that left within its call. Cannot be cancelled.
 
-        Without one, who waits for the answer would go to sleep before what arrived is handled.
+        Otherwise a task that waits for the answer would sleep before what arrived is handled.
         """
         await trio.lowlevel.cancel_shielded_checkpoint()
         self._turn_began = self._sent_at = perf_counter()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Send what a connection has to say at the next schedule point."""
+        """Send a connection's datagrams at the next schedule point."""
         self._endpoint.touch(connection)
         self._ask()
 
     def flush_now(self, connection: Connection | None = None) -> None:
-        """Send what there is at once, and leave to the sending task what is too much for that."""
+        """Send datagrams at once, and leave the excess to the sending task."""
         if connection is not None:
             self._endpoint.touch(connection)
         if not self.flush():
             self._ask()
 
     def flush(self) -> bool:
-        """Send for the length of a turn, and report what came of it; false when there is more."""
+        """Send for the length of a turn, and report the changes. Return false if there is more."""
         self._is_asked = False
         if self._is_closed:
             return True
@@ -345,7 +344,7 @@ class Loop:
         return is_done
 
     def _send(self, now: float) -> bool:
-        """Send all there is, or what a turn is long enough for; false when something is left."""
+        """Send everything, or as much as a turn allows. Return false if something is left."""
         udp, endpoint, unsent, corked = self._udp, self._endpoint, self._unsent, self._corked
         left, until = SENT_BYTES, perf_counter() + TURN
         while unsent or left > 0:
@@ -372,7 +371,7 @@ class Loop:
     # Who waits
 
     def _report_all(self) -> bool:
-        """Report the connections that changed; true when somebody waited for messages."""
+        """Report the connections that changed. Return true if a task waited for messages."""
         is_awaited = False
         active = self._endpoint.active
         while active:

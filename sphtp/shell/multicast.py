@@ -1,4 +1,4 @@
-"""Streams by IP multicast: one datagram in the network, and whoever joined the group gets it."""
+"""Streams by IP multicast: one datagram in the network reaches all members of a group."""
 
 import ipaddress
 import socket
@@ -18,8 +18,8 @@ class Group:
     """A multicast group, and on which interface.
 
     ``host`` is an IPv4 address from 224.0.0.0 to 239.255.255.255, ``interface`` an address of this
-    machine: which network it is has to be said, for a guess is wrong on machines with several.
-    ``ttl`` is how many routers a datagram may pass, 1 for none. NAKs travel by unicast.
+    machine on the network to use: a guess would be wrong on machines with several. ``ttl`` is the
+    number of routers that a datagram may pass, plus 1. NAKs travel by unicast.
 
     Raises ``SettingsError``, naming the setting.
     """
@@ -46,7 +46,7 @@ class Group:
 
 
 def open_sender(group: Group) -> UdpSocket:
-    """Bind a socket from which a source sends to a group; raises ``UdpAddressError``."""
+    """Bind a socket for a source that sends to a group. Raises ``UdpAddressError``."""
     udp = UdpSocket(group.interface, 0)
     interface = socket.inet_aton(group.interface)
     udp.set_options(

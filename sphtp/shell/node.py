@@ -295,7 +295,7 @@ class Node(ScopedService):
         return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
     def _welcome(self) -> None:
-        """See to the channels that others opened."""
+        """Take in the channels that other nodes opened."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
@@ -303,7 +303,7 @@ class Node(ScopedService):
             self._streams.admit(self._adopt(connection))
 
     def _report(self, connection: Connection) -> bool:
-        """See to a connection that has news; true when somebody waited for messages of it."""
+        """Handle a connection that changed. Return true if a task waited for messages of it."""
         channel = self._channels.get(connection)
         if channel is None:
             self._welcome()
@@ -343,7 +343,7 @@ class Node(ScopedService):
             self._loop.close()
 
     def _close(self) -> None:
-        """Tell every peer that is still there, once, and wake whoever waits."""
+        """Send every live peer a CLOSE, once, and wake the tasks that wait."""
         self._is_closed = True
         for channel in self._channels.values():
             channel.detach()
@@ -353,9 +353,9 @@ class Node(ScopedService):
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
-        """Answer peers that have closed for as long as they may ask again.
+        """Answer closed peers for as long as they may ask again.
 
-        They would wait for an ack that got lost.
+        Otherwise they would wait for an ack that got lost.
         """
         async with self._loop.running():
             while self._endpoint.connections:

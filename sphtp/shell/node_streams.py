@@ -1,7 +1,7 @@
-"""The streams of a node: opens sources and subscriptions, and lets them share its socket.
+"""The streams of a node: opens sources and subscriptions, which share its socket.
 
-The code of sources and of subscriptions is loaded when the first one of a program is opened: most
-programs open neither, and it is a sixth of the library.
+The code of sources and of subscriptions is loaded when a program opens the first one: most programs
+open neither, and it is a sixth of the library.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,7 +32,7 @@ _NOWHERE: Final = ("", 0)
 
 
 class NodeStreams:
-    """Makes sources and subscriptions of a node. ``touched`` lets the node look after them."""
+    """Opens the sources and subscriptions of a node. ``touched`` makes the node look after them."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NodeStreams:
         await self._reception.run()
 
     def admit(self, channel: Channel) -> None:
-        """Let a channel in by which a receiver wants to join."""
+        """Admit a channel over which a receiver wants to join."""
         try:
             self._reception.admit(channel)
         except trio.WouldBlock:

@@ -21,11 +21,11 @@ from sphtp.errors import SettingsError
 from sphtp.shell.tls import Tls, is_tls
 
 ANSWER_WITHIN: Final = 0.35
-"""Seconds for a connection and its first bytes. Both are made by NNG's threads, without Python."""
+"""Seconds for a connection and its first bytes, which NNG's threads exchange without Python."""
 
 PUB: Final = 0x20
 SUB: Final = 0x21
-"""Numbers of the two protocols in the header of a connection."""
+"""The numbers of the two protocols in the header of a connection."""
 
 _HEADER: Final = b"\0SP\0\0%c\0\0"
 _HEADER_SIZE: Final = 8
@@ -35,11 +35,11 @@ class FaultKind(IntEnum):
     """The kinds of fault, by their prospect: time mends some and not others."""
 
     PERMANENT = 0
-    """It does not: somebody is there and speaks otherwise, or the secret is another one."""
+    """Time does not help: another program answers, or the secret is wrong."""
     ABSENT = 1
-    """Nobody is there: a server may still be started."""
+    """Nobody answers: a server may still be started."""
     SILENT = 2
-    """No word, for or against: it may be slow, stopped, full, or behind a firewall that drops."""
+    """The server is silent: it may be slow, stopped, full, or behind a firewall that drops."""
 
 
 class ServerFault(NamedTuple):
@@ -52,7 +52,7 @@ class ServerFault(NamedTuple):
 async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
     """Dial all addresses of these servers at once; return None when a server answers at both.
 
-    What is returned names what is wrong with each server, and has the hope of the most hopeful one.
+    The result names the fault of each server, and has the kind of the mildest one.
     """
     found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
@@ -95,7 +95,7 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | No
 
 
 class _Address:
-    """One address of a server, and how far a look at it has come."""
+    """One address of a server, with the progress of its probe."""
 
     def __init__(self, host: str, port: int, protocol: int) -> None:
         self.host = host
@@ -181,7 +181,7 @@ def _joined(host: str, port: int) -> str:
 
 
 async def _exchange(stream: trio.abc.Stream, protocol: int) -> bytes:
-    """Say what we are, and return the first bytes of the other side: less than eight at its end."""
+    """Send our header. Return the first bytes of the other side: less than eight at its end."""
     await stream.send_all(_HEADER % (PUB if protocol == SUB else SUB))
     header = b""
     while len(header) < _HEADER_SIZE:

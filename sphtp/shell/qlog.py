@@ -1,9 +1,9 @@
-"""A log of everything that an instrument is told, in qlog, so that tools for QUIC can draw it.
+"""A log of all events of an instrument, in qlog, so that tools for QUIC can draw it.
 
-qlog is the QUIC working group's format for such logs. Written is its version 0.3
-(draft-ietf-quic-qlog-main-schema-05, draft-ietf-quic-qlog-quic-events-04), for it is the newest one
-that qvis reads, as JSON text sequences (RFC 7464): a line for each event, so that a log that was
-cut off is good up to there.
+qlog is the QUIC working group's format for such logs. This module writes its version 0.3
+(draft-ietf-quic-qlog-main-schema-05, draft-ietf-quic-qlog-quic-events-04), the newest one that qvis
+reads, as JSON text sequences (RFC 7464): a line for each event, so that a log that was cut off is
+good up to there.
 
 A channel is drawn as the QUIC connection that it resembles. Its packets are 1-RTT packets; a lane
 is a bidirectional stream, whose bytes are its reliable messages one behind the other; an unreliable
@@ -51,7 +51,7 @@ NODE: Final = "node"
 """The group of events that belong to no channel: a log is split by groups only if all have one."""
 
 ANYWHERE: Final = ("::", 0)
-"""The address of those whose address is not known."""
+"""The address that stands for an unknown one."""
 
 STREAMS: Final = 4
 """Ids from one bidirectional stream of a side to the next, for two bits tell the kinds apart."""
@@ -59,14 +59,14 @@ STREAMS: Final = 4
 QUARTER: Final = HALF // 2
 
 BUFFER: Final = 1 << 16
-"""Bytes that wait for the disk."""
+"""The bytes that are buffered before they are written."""
 
 DROP_TRIGGERS: Final[Mapping[Drop, str]] = {
     Drop.MALFORMED: "invalid",
     Drop.UNKNOWN: "connection_unknown",
     Drop.FORGED_ACK: "invalid",
 }
-"""Of the others, the trigger is ``rejected``."""
+"""The triggers of drops; of all others it is ``rejected``."""
 
 LOSS_TRIGGERS: Final[Mapping[LostBy, str]] = {
     LostBy.PACKETS: "reordering_threshold",
@@ -79,7 +79,7 @@ CLOSE_TRIGGERS: Final[Mapping[CloseReason, str]] = {
     CloseReason.VANISHED: "idle_timeout",
     CloseReason.SCHEMA: "version_mismatch",
 }
-"""Of the others, the trigger is ``error``."""
+"""The triggers of closing; of all others it is ``error``."""
 
 VantagePoint = Literal["client", "server", "unknown"]
 
@@ -137,13 +137,13 @@ class QlogWriter(Instrument):
         self.close()
 
     def close(self) -> None:
-        """Write what waits, and close the file. What is told afterwards is not written."""
+        """Write the buffer, and close the file. Later events are not written."""
         self._file.close()
 
     # The node
 
     def node_opened(self, now: float, address: Address) -> None:
-        """Begin the log with where the node listens."""
+        """Begin the log with the node's address."""
         self._here = address
         host, port = address
         version = _ip_version(host)
@@ -151,13 +151,13 @@ class QlogWriter(Instrument):
         self._write(now, None, "connectivity:server_listening", place)
 
     def node_closed(self, now: float) -> None:
-        """Log it."""
+        """Log the event."""
         self._write(now, None, "sphtp:node_closed", {})
 
     def datagram_dropped(
         self, now: float, channel: WatchedChannel | None, address: Address, size: int, why: Drop
     ) -> None:
-        """Log it."""
+        """Log the event."""
         data = {
             "raw": {"length": size},
             "details": {"remote": _place(address), "reason": why.name.lower()},
@@ -166,20 +166,20 @@ class QlogWriter(Instrument):
         self._write(now, channel, "transport:packet_dropped", data)
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """Log it."""
+        """Log the event."""
         data = {"remote": _place(address), "trigger": why.name.lower()}
         self._write(now, None, "sphtp:connection_refused", data)
 
     # Channels
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
-        """Log it."""
+        """Log the event."""
         self._channels[channel] = _ChannelTrace()
         data = {"new": "attempted", "dialled": channel.is_dialled}
         self._write(now, channel, "connectivity:connection_state_updated", data)
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """Log it, with who the peer turned out to be: its address was not known before."""
+        """Log the event, with the peer's address, which was not known before."""
         states = {"old": "attempted", "new": "handshake_confirmed"}
         self._write(now, channel, "connectivity:connection_state_updated", states)
         here, there = self._here, channel.peer_address or ANYWHERE
@@ -196,7 +196,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "connectivity:connection_started", data)
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
-        """Log it."""
+        """Log the event."""
         self._channels.pop(channel, None)
         data = {
             "owner": "remote" if closed.by_peer else "local",
@@ -210,30 +210,30 @@ class QlogWriter(Instrument):
     # Packets
 
     def packet_sent(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """Log it."""
+        """Log the event."""
         data = _packet(packet, self._state(channel).sent)
         self._write(now, channel, "transport:packet_sent", data)
 
     def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """Log it."""
+        """Log the event."""
         data = _packet(packet, self._state(channel).received)
         self._write(now, channel, "transport:packet_received", data)
 
     def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """Log it."""
+        """Log the event."""
         self._write(now, channel, "transport:packets_acked", {"packet_numbers": [sequence]})
 
     def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
-        """Log it."""
+        """Log the event."""
         data = {"header": _header(sequence), "trigger": LOSS_TRIGGERS[by]}
         self._write(now, channel, "recovery:packet_lost", data)
 
     def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """Log it."""
+        """Log the event."""
         self._write(now, channel, "sphtp:spurious_loss", {"header": _header(sequence)})
 
     def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
-        """Log it."""
+        """Log the event."""
         data = {"timer_type": "pto", "event_type": "expired"}
         self._write(now, channel, "recovery:loss_timer_updated", data)
         self._write(now, channel, "recovery:metrics_updated", {"pto_count": unanswered})
@@ -241,7 +241,7 @@ class QlogWriter(Instrument):
     # Estimates
 
     def round_trip_changed(self, now: float, channel: WatchedChannel, trip: RoundTripInfo) -> None:
-        """Log it."""
+        """Log the event."""
         data = {
             "latest_rtt": to_milliseconds(trip.latest),
             "smoothed_rtt": to_milliseconds(trip.smoothed),
@@ -268,7 +268,7 @@ class QlogWriter(Instrument):
             self._write(now, channel, "recovery:congestion_state_updated", states)
 
     def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
-        """Log it."""
+        """Log the event."""
         self._write(now, channel, "connectivity:mtu_updated", {"new": size})
 
     # Messages. What credit allows is in the frames that carry it.
@@ -294,7 +294,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "transport:data_moved", data)
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """Log it."""
+        """Log the event."""
         data = {
             "lane": message.lane,
             "length": message.size,
@@ -306,12 +306,12 @@ class QlogWriter(Instrument):
     def send_blocked(
         self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
     ) -> None:
-        """Log it."""
+        """Log the event."""
         data = {"trigger": why.name.lower(), "lanes": lanes}
         self._write(now, channel, "sphtp:send_blocked", data)
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
-        """Log it."""
+        """Log the event."""
         self._write(now, channel, "sphtp:send_unblocked", {})
 
     def _state(self, channel: WatchedChannel) -> "_ChannelTrace":
@@ -407,7 +407,7 @@ class QlogFile:
         self._write_record({"time": self._time, "name": name, "group_id": group, "data": data})
 
     def close(self) -> None:
-        """Write what waits, and close. Closing twice is fine."""
+        """Write the buffer, and close. Closing twice is fine."""
         if self._start is None and not self._file.closed:
             self._begin(0.0)
         try:
@@ -499,5 +499,5 @@ def _ip_version(host: str) -> str:
 
 
 def to_milliseconds(seconds: float) -> float:
-    """Return what qlog gives times in, to the microsecond."""
+    """Return a time in qlog's unit, milliseconds, to the microsecond."""
     return round(seconds * 1e3, 3)

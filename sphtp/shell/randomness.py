@@ -6,9 +6,9 @@ from typing import Final
 from sphtp.core.entropy import Entropy, Secrets
 
 SECRETS: Final[Secrets] = SystemRandom()
-"""The source of keys, tokens, cookies and nonces: the operating system, whatever the seed."""
+"""The source of keys, tokens, cookies and nonces: the operating system, seeded run or not."""
 
 
 def decisions(seed: int | None) -> Entropy:
-    """Return what ids, jitter and back-off are drawn from; a seed makes them repeatable."""
+    """Return the generator of ids, jitter and back-off; a seed makes it repeatable."""
     return SystemRandom() if seed is None else Random(seed)

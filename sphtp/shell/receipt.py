@@ -22,7 +22,7 @@ class Progress(NamedTuple):
 
 
 class Receipt:
-    """Of one message that was sent. Made by ``Channel.post``."""
+    """The receipt of a message that was sent. Made by ``Channel.post``."""
 
     __slots__ = ("_callbacks", "_channel_callbacks", "_settled", "_ticket")
 
@@ -48,12 +48,12 @@ class Receipt:
 
     @property
     def progress(self) -> Progress:
-        """The part of it that has arrived; it stays as it was when the rest is lost."""
+        """The part of the message that has arrived. It stays as it was if the rest is lost."""
         ticket = self._ticket
         return Progress(ticket.size if ticket.outcome in CAME else ticket.acked, ticket.size)
 
     async def wait(self) -> Outcome:
-        """Wait until it is known what became of it. Cancelling loses nothing."""
+        """Wait for the outcome of the message. Cancelling loses nothing."""
         await trio.lowlevel.checkpoint()
         while self._ticket.outcome is None:
             if self._settled is None:
@@ -62,7 +62,7 @@ class Receipt:
         return self._ticket.outcome
 
     def add_callback(self, callback: Callback) -> None:
-        """Call ``callback(receipt)`` when it is known; soon, should it be known already.
+        """Call ``callback(receipt)`` when the outcome is known, soon if it is known already.
 
         Callbacks run one after the other in a task of the node's, never in the one that receives.
         An error in one of them ends the node.
@@ -75,8 +75,8 @@ class Receipt:
     def add_progress_callback(self, callback: Callback) -> None:
         """Call ``callback(receipt)`` when there is progress, and a last time when it is settled.
 
-        Not for every packet: one call tells of all that has come until then. It runs as those of
-        ``add_callback`` do, and before them.
+        One call reports all progress until then, not every packet. Progress callbacks run like
+        those of ``add_callback``, and before them.
         """
         if self._ticket.outcome is None:
             self._channel_callbacks.watch(self, callback)
@@ -93,9 +93,9 @@ class Receipt:
 
 
 class ReceiptCallbacks:
-    """The callbacks of a channel's receipts, and those who watch the progress of one.
+    """The callbacks of a channel's receipts, for outcomes and for progress.
 
-    ``open`` has what announces the end of each message of which it is not known yet.
+    ``open`` maps each message without an outcome to the announcement of it.
     """
 
     __slots__ = ("_watched", "open", "run_soon")
@@ -106,24 +106,24 @@ class ReceiptCallbacks:
         self._watched: dict[Receipt, ProgressCallbacks] = {}
 
     def watch(self, receipt: Receipt, callback: Callback) -> None:
-        """Call back whenever a receipt has made progress."""
+        """Call a function whenever a receipt has made progress."""
         self._watched.setdefault(receipt, ProgressCallbacks()).callbacks.append(callback)
 
     def report_progress(self) -> None:
-        """Call back for those that have made progress since they were last told."""
+        """Call the functions of receipts that have made progress since the last call."""
         for receipt, callbacks in self._watched.items():
             if callbacks.is_behind(receipt):
                 self.run_soon(callbacks.call, receipt)
 
     def end(self, receipt: Receipt) -> None:
-        """Call back for the last time."""
+        """Call the progress functions of a receipt one last time."""
         callbacks = self._watched.pop(receipt, None)
         if callbacks is not None and not callbacks.is_due:
             self.run_soon(callbacks.call, receipt)
 
 
 class ProgressCallbacks:
-    """The callbacks for a message's progress, and how much of it they were told of."""
+    """The progress callbacks of a message, and the progress that they were last called for."""
 
     __slots__ = ("callbacks", "is_due", "told")
 

@@ -29,7 +29,7 @@ from sphtp.shell.wakeup import Wakeup
 
 @dataclass(frozen=True, slots=True)
 class ClientBus:
-    """The two sockets of a client, what rings when one is connected, and who is believed."""
+    """The two sockets of a client, their wake-up, and the checks of messages."""
 
     publisher: PubSocket
     subscriber: SubSocket
@@ -41,7 +41,7 @@ class ClientBus:
 def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
 ) -> Iterator[ClientBus]:
-    """Open both sockets for the length of the block; they dial whom the machine says."""
+    """Open both sockets for the length of the block. The machine decides what they dial."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
         PubSocket(on_connected=wakeup.wake, tls=tls) as publisher,
@@ -51,7 +51,7 @@ def open_bus(
 
 
 class Registration:
-    """Keeps one id registered; ``on_event`` sees every event before anybody else does."""
+    """Keeps one id registered. ``on_event`` gets every event before all listeners."""
 
     def __init__(
         self, machine: ClientMachine, bus: ClientBus, on_event: Callable[[ClientEvent], None]
@@ -67,14 +67,14 @@ class Registration:
         self._fault: ServerFault | None = None
 
     async def run(self) -> None:
-        """Keep the registration alive."""
+        """Run the registration until cancelled."""
         self.machine.handle_start(trio.current_time())
         self.flush()
         bus = self._bus
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Say good-bye, and give it time to leave the machine."""
+        """Send LEAVE, and wait until it has left the machine."""
         if self._refusal is None:
             self.machine.leave(trio.current_time())
         self.flush()
@@ -82,7 +82,9 @@ class Registration:
         await trio.sleep(LINGER)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that events change is so; raises ``RefusedError`` when refused."""
+        """Wait for a condition that events change. Raises ``RefusedError`` if the client is
+        refused.
+        """
         await trio.lowlevel.checkpoint()
         while not condition():
             if self._refusal is not None:
@@ -91,10 +93,10 @@ class Registration:
             await self._changed.park()
 
     async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:
-        """Wait until every server of the view has acknowledged.
+        """Wait until every server of the view has acknowledged the id.
 
-        Raises ``UnreachableError``, which says why not, as soon as waiting is of no use, and
-        ``RefusedError``.
+        Raises ``RefusedError``, and ``UnreachableError`` with the cause as soon as waiting is of no
+        use.
         """
         async with running(partial(self._look_for_trouble, server_wait, tls)):
             with trio.CancelScope(deadline=server_wait.deadline):
@@ -103,7 +105,7 @@ class Registration:
             raise server_wait.give_up(self._what_is_missing())
 
     def flush(self) -> None:
-        """Perform what the machine asks for, and tell what it reports."""
+        """Perform the machine's outputs: messages, connections and events."""
         while (command := self.machine.poll_bus()) is not None:
             self._perform(command)
         while (data := self.machine.poll_transmit()) is not None:

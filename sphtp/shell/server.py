@@ -1,8 +1,8 @@
 """A server on real sockets: drives ``ServerMachine``, decides nothing.
 
-It has three sockets of the bus: one that clients hear, one that clients and servers speak to, and
-one that other servers hear. What comes goes to the machine, and so does time (see ``driver``); what
-the machine wants to send, dial or tell is done by ``_flush``, after every input.
+It has three sockets of the bus: a PUB to clients, a SUB for clients and servers, and a PUB to other
+servers. ``driver`` hands messages and the time to the machine. After every input ``_flush``
+performs its outputs: messages, connections and events.
 """
 
 import logging
@@ -48,12 +48,12 @@ admission_log: Final = logging.getLogger("sphtp.server")
 
 
 def everybody(_: Peer) -> bool:
-    """Admit whoever comes."""
+    """Admit every client."""
     return True
 
 
 def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
-    """Ask ``admit``, and take an error of it for a no, which is logged."""
+    """Return ``admit`` as a function that treats an error as a refusal, and logs it."""
 
     def ask(record: PeerRecord) -> bool:
         try:
@@ -74,38 +74,41 @@ class ServerOptions:
     )
     """The address to listen at; port 0 takes any that is free."""
     advertise: ServerAddress | None = None
-    """The address that others use, should it differ from ``bind``."""
+    """The address that others use, if it differs from ``bind``."""
     join: tuple[ServerAddress, ...] = ()
     """Other servers of the cluster; one that is up is enough, and none needs to be up yet.
 
-    As long as no other server is heard, this one founds no cluster of its own: it waits, and tells
-    what for by ``JoinFailing``. With ``new_cluster`` it does not wait, and tells.
+    As long as no other server is heard, this one founds no cluster of its own: it waits, and
+    reports that by ``JoinFailing``. With ``new_cluster`` it reports it and does not wait.
     """
     new_cluster: bool = False
-    """Nobody holds an id yet, so there is nothing to wait for."""
+    """True if no client holds an id yet, so that there is nothing to wait for."""
     timers: ControlTimers = field(default_factory=ControlTimers)
     limits: ServerLimits = field(default_factory=ServerLimits)
     admit: Callable[[Peer], bool] = everybody
-    """Asked about each new client; False refuses it, and so does an error, which is logged with
-    where it came from under ``sphtp.server``. See ``allow_only``."""
+    """Called for each new client. False refuses it, and so does an error, which is logged with its
+    traceback under ``sphtp.server``. See ``allow_only``.
+    """
     secret: bytes | None = field(default=None, repr=False)
-    """The cluster's secret, 32 bytes: only what its holders say is heard."""
+    """The cluster's secret, 32 bytes. Messages without its MAC are dropped."""
     signing_key: ServerKey | None = field(default=None, repr=False)
-    """The key that signs all messages of this server. Whoever has the secret is a member, and
-    without signatures every member can pretend to be a server."""
+    """The key that signs all messages of this server. Every holder of the secret is a member, and
+    without signatures every member can pretend to be a server.
+    """
     server_keys: Collection[bytes] = ()
-    """Public keys of the servers that this one hears, or of clusters that vouch for servers. With
-    ``signing_key`` and none of these: the key that vouches for it."""
+    """Public keys of the servers that this one accepts, or of clusters that certify servers. The
+    default is the key that certifies ``signing_key``.
+    """
     tls: Tls | None = None
-    """Certificates, for addresses ``tls+tcp``."""
+    """The certificates for addresses ``tls+tcp``."""
     insecure: bool = False
-    """Listen on more than loopback with neither ``secret`` nor ``tls``."""
+    """True to listen on more than loopback with neither ``secret`` nor ``tls``."""
     seed: int | None = None
     """Makes the random choices, ids among them, repeatable, for tests; no nonce follows from it."""
 
 
 def require_protection(options: ServerOptions) -> None:
-    """Raise ``SettingsError`` where nothing protects what is open to others."""
+    """Raise ``SettingsError`` if an address is open to others and nothing protects it."""
     _require_tls_throughout(options)
     if options.insecure or options.secret is not None or options.tls is not None:
         return
@@ -125,31 +128,32 @@ def _require_tls_throughout(options: ServerOptions) -> None:
 
 
 FIRST_LOOK: Final = 0.5
-"""Seconds after which a server that hears nobody whom it is to join looks for the reason."""
+"""Seconds until the first diagnosis of a server that hears no server to join."""
 
 NEXT_LOOK: Final = 10.0
-"""Seconds between that and the next look."""
+"""Seconds between two such diagnoses."""
 
 
 @dataclass(frozen=True)
 class ServerStatistics:
-    """Figures of one server since its start."""
+    """Statistics of one server since its start."""
 
     counters: Mapping[str, int]
     """Messages that were dropped or refused, by reason."""
     publishing_to: int
-    """Connections at this moment of the socket that clients hear."""
+    """The connections at present of the PUB socket to clients."""
     hearing_from: int
-    """Connections at this moment of the socket that clients and servers speak to."""
+    """The connections at present of the SUB socket."""
     connections_ended: int
     """Connections of clients and servers that ended, also for a message of more than twice the
-    largest size. Those that never proved themselves are counted by their reasons instead."""
+    largest size. Connections that were never authenticated are counted by their reasons instead.
+    """
     connections_refused: int
-    """Connections turned away because there were ``max_connections``."""
+    """The connections that were refused because there were ``max_connections``."""
     events_dropped: int
-    """Events missed by listeners that were too far behind."""
+    """The events that listeners missed because they were too far behind."""
     undialable: int
-    """Addresses of other servers that the bus cannot make sense of."""
+    """The addresses of other servers that the bus cannot dial."""
 
 
 @block
@@ -197,9 +201,10 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
-    """Refuse to join nobody but oneself: that would be to found a cluster, by mistake.
+    """Raise ``SettingsError`` if all servers to join are this one: that would found a cluster.
 
-    Beside others one's own address is fine, for all servers may have been given the same list.
+    This server's own address is fine beside others, for all servers may have been given the same
+    list.
     """
     if join and all(address in own for address in join):
         raise SettingsError(f"join = {join[0]}: that is this server itself")
@@ -330,7 +335,7 @@ class Server(ScopedService):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
-        """Report why no server is heard that this one is to join, soon and then now and again."""
+        """Report why no server to join is heard, soon and then now and again."""
         met = False
         await trio.sleep(FIRST_LOOK)
         while True:
@@ -364,7 +369,7 @@ class Server(ScopedService):
         await trio.sleep(LINGER)
 
     def _note_refused(self) -> None:
-        """Count what the bus refused among the rest, so that it is told and logged with that."""
+        """Add the connections that the bus refused to the counters."""
         counters, told = self._machine.counters, self._bus.subscriber.counters
         for name, count in {
             Count.OVER_MAX_CONNECTIONS: told.refused,
@@ -414,7 +419,7 @@ class Server(ScopedService):
 
 @dataclass(frozen=True)
 class _ServerBus:
-    """The three sockets of a server, what rings when a publisher is connected, who is believed."""
+    """The three sockets of a server, their wake-up, and the checks of messages."""
 
     subscriber: ListeningSubSocket
     clients: ListeningPubSocket
@@ -422,7 +427,7 @@ class _ServerBus:
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching
-    """For what is said to servers, which is numbered and signed apart."""
+    """Marks messages to servers, which are numbered and signed apart."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:

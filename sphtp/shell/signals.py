@@ -4,16 +4,16 @@ import signal
 from typing import Final
 
 ASKED: Final = (signal.SIGINT, signal.SIGTERM)
-"""Somebody asks for the end."""
+"""Signals that ask a program to end."""
 
 OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""End a program that does nothing about them, and so without a good-bye."""
+"""Signals that end a program without clean-up unless it handles them."""
 
 
 def ending() -> tuple[signal.Signals, ...]:
-    """Return the signals at which a command leaves.
+    """Return the signals at which a command ends.
 
-    What it was started to ignore it goes on ignoring: ``nohup`` does that with SIGHUP.
+    Signals that it was started to ignore stay ignored, such as SIGHUP under ``nohup``.
     """
     caught = (each for each in OTHERS if signal.getsignal(each) is not signal.SIG_IGN)
     return (*ASKED, *caught)

@@ -1,4 +1,4 @@
-"""A source as users hold it: messages to whoever subscribes."""
+"""A source as users hold it: messages to all subscribers."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +16,8 @@ from sphtp.shell.hosted_source import HostedSource, StreamReceiver
 class Source(trio.abc.AsyncResource):
     """Sends messages of one topic, or of several, to all who have subscribed to it.
 
-    A message is what a channel's is. It is kept for repairs for a while, and for those who come
-    late as long as ``retention`` says. Made by ``open_source``.
+    A message is what a channel's is. A message is kept for repairs for a while, and for late
+    joiners within ``retention``. Made by ``open_source``.
     """
 
     def __init__(
@@ -30,12 +30,12 @@ class Source(trio.abc.AsyncResource):
 
     @property
     def topics(self) -> Sequence[str]:
-        """Its topics; messages are of the first one unless they say otherwise."""
+        """The topics of the source. Messages are of the first one unless they name another."""
         return self._hosted.topics
 
     @property
     def receivers(self) -> Sequence[StreamReceiver]:
-        """The receivers, and how far each of them is."""
+        """The receivers, with their lag."""
         return self._hosted.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:
@@ -52,7 +52,7 @@ class Source(trio.abc.AsyncResource):
     async def send(self, value: Any, *, topic: str | None = None) -> int:
         """Send a message; return its number, which is one more than that of the one before.
 
-        Waits while too much waits to leave. Cancelled, it has sent nothing.
+        Waits while the send queue is full. If cancelled, nothing was sent.
 
         Raises:
             MessageTooLargeError: over ``max_message``.
@@ -69,7 +69,7 @@ class Source(trio.abc.AsyncResource):
         return number
 
     def send_nowait(self, value: Any, *, topic: str | None = None) -> int:
-        """Do as ``send``, or raise ``trio.WouldBlock`` where it would wait."""
+        """Send a message as ``send`` does, or raise ``trio.WouldBlock`` instead of waiting."""
         payload = self._encoding.encode(value, None)
         self._check_open()
         if not self._hosted.source.room:
@@ -99,10 +99,10 @@ class Source(trio.abc.AsyncResource):
         return numbers
 
     async def aclose(self) -> None:
-        """Send what waits, and repair until all have everything and know that this is the end.
+        """Send what waits, and repair until all receivers have everything and know the end.
 
-        That lasts for the linger at most; whoever does not know by then is told all the same as
-        long as this node is there. Cancelled, it ends.
+        This takes the linger at most. Receivers that do not know the end by then still learn of it
+        as long as this node is open. If cancelled, the source ends at once.
         """
         if self._is_closed:
             await trio.lowlevel.checkpoint()

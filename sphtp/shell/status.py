@@ -1,4 +1,4 @@
-"""Asks a server how it is."""
+"""Asks a server for its status."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -24,13 +24,13 @@ from sphtp.shell.vouching import Vouching, vouching
 from sphtp.shell.wakeup import Wakeup
 
 REPEAT: Final = 0.25
-"""Seconds between two requests; the answer to the first may be published before we can hear it."""
+"""Seconds between two requests: the first answer may come before the subscription holds."""
 
 MOST_NESTED: Final = 16
-"""Lists and mappings in one another, of which a server has four."""
+"""The most levels of nested lists and mappings; a server uses four."""
 
 MAX_PARTS: Final = 256
-"""Messages that one answer may consist of."""
+"""The most messages of one answer."""
 
 
 async def fetch_status(
@@ -98,7 +98,7 @@ async def fetch_status(
 
 
 class _StatusAnswer:
-    """Puts an answer together from its parts; what is malformed counts as not said."""
+    """Joins an answer from its parts. A malformed part is ignored."""
 
     def __init__(self, trust: Vouching) -> None:
         self.document: dict[str, Any] | None = None
@@ -118,7 +118,7 @@ class _StatusAnswer:
 
 
 def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
-    """Return the document that a server told in parts; None for what is none."""
+    """Return the document of a server from its parts; None if it is malformed."""
     try:
         document = json.loads(b"".join(texts or ()))
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
-    """True if lists and mappings are nested no deeper than every reader of them can follow."""
+    """True if no reader is overwhelmed by the nesting of lists and mappings."""
     level: list[Any] = [document]
     for _ in range(MOST_NESTED):
         level = [inner for outer in level for inner in _inside(outer)]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class PendingReceivers:
-    """Channels on which a JOIN is awaited: ``most`` of them, for ``patience`` seconds each.
+    """Channels on which a JOIN is awaited: at most ``most``, for ``patience`` seconds each.
 
-    Of more, the oldest is dropped. An honest receiver sends its JOIN within a round trip, and is
-    dropped only by a flood that is faster.
+    Beyond that, the oldest is dropped. An honest receiver sends its JOIN within a round trip, and
+    only a faster flood drops it.
     """
 
     def __init__(self, most: int, patience: float) -> None:
@@ -41,7 +41,7 @@ class PendingReceivers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Count the block as one channel; raises ``trio.TooSlowError`` when it is dropped."""
+        """Count the block as one channel. Raises ``trio.TooSlowError`` if it is dropped."""
         with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
             self._scopes[scope] = None
             if len(self._scopes) > self._most:
@@ -59,12 +59,12 @@ class PendingReceivers:
 
 
 PATIENCE: Final = 5.0
-"""Seconds from the opening of such a channel to its JOIN, at most."""
+"""The most seconds from the opening of such a channel to its JOIN."""
 MOST_PENDING: Final = 64
-"""Channels whose JOIN is awaited, or that take their time to receive a refusal."""
+"""The most channels that wait for a JOIN, or for a refusal to arrive."""
 
 GATHERING: Final = 0.05
-"""Seconds from a receiver's leaving to the key that it does not get."""
+"""Seconds from a receiver's departure to the next key, which it does not get."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors with which a channel ends, on either side."""
@@ -87,7 +87,7 @@ class ReceiverAdmission:
                 nursery.start_soon(self._serve, channel)
 
     def admit(self, channel: Channel) -> None:
-        """Serve a channel; raises ``trio.WouldBlock`` when too many wait already."""
+        """Serve a channel. Raises ``trio.WouldBlock`` if too many wait already."""
         self._arrived.send_nowait(channel)
 
     async def _serve(self, channel: Channel) -> None:
@@ -118,7 +118,7 @@ class ReceiverAdmission:
         return None
 
     async def _serve_receiver(self, channel: Channel, hosted: "HostedSource", join: Join) -> None:
-        """Keep a receiver for as long as its channel lives, and tell it where the stream ends."""
+        """Keep a receiver as long as its channel lives, and send it the END of the stream."""
         welcome = hosted.welcome(trio.current_time(), join, channel)
         try:
             with hosted.until_over():
@@ -138,7 +138,7 @@ class ReceiverAdmission:
 
 
 async def _send_closing(hosted: "HostedSource", topic: str, channel: Channel) -> None:
-    """Send END as soon as nothing more will leave, in time to ask for what is missing."""
+    """Send END as soon as all data has left, early enough to ask for what is missing."""
     with suppress(*GONE):
         await send_message(channel, await hosted.closing(topic))
 
@@ -150,7 +150,7 @@ def _refusal(hosted: "HostedSource | None", topic: str) -> JoinRefused:
 
 
 async def _renew_key(hosted: "HostedSource") -> None:
-    """Seal with a key that those who left do not have: one for all who leave at about one time."""
+    """Renew the key, which receivers that left do not get: once for all that leave together."""
     await trio.sleep(GATHERING)
     key = hosted.renew_key()
     if key is None:
@@ -171,7 +171,7 @@ async def send_message(channel: Channel, message: Member) -> None:
 
 
 async def receive_message_untrusted(channel: Channel) -> Member:
-    """Wait for the next one; raises ``RemoteError`` for what is none."""
+    """Wait for the next message. Raises ``RemoteError`` if it is malformed."""
     data = await channel.receive()
     if not isinstance(data, bytes):
         raise RemoteError("a message of membership is bytes")

@@ -1,4 +1,4 @@
-"""Datagrams of streams on their way: from the socket to sources and subscriptions, and back."""
+"""Datagrams of streams: from the socket to sources and subscriptions, and back."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from sphtp.shell.hosted_subscription import HostedSubscription
 
 MOST: Final = 4 << 20
-"""Bytes that are kept, for all sources that are being joined together; others are repaired."""
+"""The most bytes that are kept, for all sources that are being joined; the rest is repaired."""
 OVERHEAD: Final = 512
-"""Bytes that a row takes beside its data, about: small ones must not be for nothing."""
+"""The approximate bytes of a row beside its data: small ones must count, too."""
 
 
 class EarlyDatagrams:
-    """Keeps rows by session while this node joins a source where they come from."""
+    """Keeps rows by session while this node joins their source."""
 
     def __init__(self) -> None:
         self._expected = Counter[Address]()
@@ -49,7 +49,7 @@ class EarlyDatagrams:
 
     @contextmanager
     def expecting(self, address: Address) -> Iterator[None]:
-        """Keep rows from there for the length of the block, in which to call ``take``."""
+        """Keep rows from this address for the length of the block, in which to call ``take``."""
         self._expected[address] += 1
         try:
             yield
@@ -60,7 +60,7 @@ class EarlyDatagrams:
                 self._size = 0
 
     def keep(self, session: int, row: Datagrams) -> bool:
-        """Keep a row; false when none is expected from there, or there are too many."""
+        """Keep a row. Return false if none is expected from its address, or there are too many."""
         size = self._size + _size(row)
         if row.address not in self._expected or size > MOST:
             return False
@@ -69,7 +69,7 @@ class EarlyDatagrams:
         return True
 
     def take(self, session: int) -> list[Datagrams]:
-        """Return what came of a session, in order."""
+        """Return the rows of a session, in order."""
         rows = self._kept.pop(session, [])
         self._size -= sum(map(_size, rows))
         return rows
@@ -80,33 +80,33 @@ def _size(row: Datagrams) -> int:
 
 
 RETRY: Final = 0.001
-"""Seconds after which a group's socket has room again, in all likelihood."""
+"""Seconds after which a group's socket usually has room again."""
 
 
 @dataclass(slots=True)
 class StreamCounters:
-    """Datagrams of streams that reached nobody here."""
+    """Counts of stream datagrams that reached no source or subscription here."""
 
     stream_malformed: int = 0
     stream_unknown: int = 0
 
 
 class HasTimeouts(Protocol):
-    """Somebody with times."""
+    """An object with a timer."""
 
     def poll_timeout(self) -> float | None:
         """The time at which ``handle_timeout`` is due."""
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due."""
 
 
 class StreamDispatcher:
-    """Hands datagrams of streams to whom they are for, and what these send to the socket.
+    """Hands stream datagrams to their sources and subscriptions, and theirs to the socket.
 
-    ``counters`` are of datagrams that reached nobody here, ``seals`` of those that were not let in.
-    ``is_busy`` says whether there is any stream at all, or will be, and ``is_blocked`` whether the
-    socket had no room for what should leave next.
+    ``counters`` count datagrams that reached none, ``seals`` those that were rejected. ``is_busy``
+    is true if there is any stream, or will be; ``is_blocked`` if the socket had no room for all
+    that was to leave.
     """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
@@ -125,7 +125,7 @@ class StreamDispatcher:
     # Who takes part
 
     def host(self, hosted: "HostedSource") -> None:
-        """Let a source take part; raises ``StateError`` when there is one of its topics."""
+        """Add a source. Raises ``StateError`` if one of its topics has a source already."""
         for topic in hosted.topics:
             self.check_free(topic)
         self._hosted[hosted.session] = hosted
@@ -133,12 +133,12 @@ class StreamDispatcher:
         self._limits.watch(hosted.source.counters)
 
     def check_free(self, topic: str) -> None:
-        """Raise ``StateError`` when a source here has a topic."""
+        """Raise ``StateError`` if a source here has this topic."""
         if self.find_topic(topic) is not None:
             raise StateError(f"this node has a source of the topic {topic!r} already")
 
     def unhost(self, hosted: "HostedSource") -> None:
-        """Forget a source."""
+        """Remove a source."""
         del self._hosted[hosted.session]
         self._note_parties()
         self._limits.forget(trio.current_time(), hosted.source.counters)
@@ -157,13 +157,13 @@ class StreamDispatcher:
         return self._hosted.get(session)
 
     def close(self) -> None:
-        """Take note that the node is closed."""
+        """Note that the node is closed."""
         for hosted in self._hosted.values():
             hosted.abandon()
 
     @contextmanager
     def joining(self, address: Address) -> Iterator[None]:
-        """Keep what a source there sends for the length of the block, in which to ``attend``."""
+        """Keep the datagrams of a source at this address for the block, in which to ``attend``."""
         try:
             with self._early.expecting(address):
                 self._note_parties()
@@ -172,14 +172,14 @@ class StreamDispatcher:
             self._note_parties()
 
     def attend(self, subscription: "HostedSubscription") -> None:
-        """Let a subscription take part, and have what came before this side was ready."""
+        """Add a subscription, and hand it the datagrams that came before this side was ready."""
         self._subscribed.setdefault(subscription.session, []).append(subscription)
         self._note_parties()
         for row in self._early.take(subscription.session):
             subscription.handle_row_untrusted(trio.current_time(), row)
 
     def unattend(self, subscription: "HostedSubscription") -> None:
-        """Forget a subscription."""
+        """Remove a subscription."""
         others = self._subscribed[subscription.session]
         others.remove(subscription)
         if not others:
@@ -193,7 +193,7 @@ class StreamDispatcher:
     # What comes
 
     def take_own_untrusted(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
-        """Take the datagrams of streams out of a row; yield the others."""
+        """Handle the stream datagrams of a row. Yield the others."""
         for part in split_by_front(row, 1):
             if is_of_stream(part.data):
                 self.handle_row_untrusted(now, part)
@@ -201,7 +201,7 @@ class StreamDispatcher:
                 yield part
 
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams of one kind that came together; what is for nobody is counted."""
+        """Take datagrams of one kind that came together. Count those for nobody."""
         is_stream = row.data[0] & 0x0F == Kind.STREAM
         front = STREAM_HEADER if is_stream else FEEDBACK_HEADER
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
@@ -212,7 +212,7 @@ class StreamDispatcher:
                 self.counters.stream_malformed += part.number
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due."""
         for one in self._parties():
             due = one.poll_timeout()
             if due is not None and due <= now:
@@ -244,7 +244,7 @@ class StreamDispatcher:
         return due
 
     def send(self, now: float) -> bool:
-        """Let leave what may; false when the socket has no room for all of it."""
+        """Send what may leave. Return false if the socket has no room for all of it."""
         for subscription in self._subscriptions():
             while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)

@@ -1,4 +1,4 @@
-"""Late join and off-transport recovery over TCP: a source's history, and those who ask it.
+"""Late join and off-transport recovery over TCP: the history of a source, and its receivers.
 
 A connection begins with ``session u32, receiver u32, salt 16`` from the receiver, and ``salt 16``
 from the source; then frames go both ways, sealed with keys that both salts give.
@@ -26,9 +26,9 @@ from sphtp.shell.stream_admission import PendingReceivers
 HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16
 PATIENCE: Final = 5.0
-"""Seconds in which a connection has to be made, and to say who it is."""
+"""Seconds in which a connection has to be made and identified."""
 MOST_PENDING: Final = 64
-"""Connections that have not said yet who they are."""
+"""The most connections that are not identified yet."""
 CHUNK: Final = 65_536
 
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
@@ -36,7 +36,7 @@ LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio
 
 
 class HistoryConnection:
-    """A connection on which both sides have said who they are."""
+    """A connection on which both sides are identified."""
 
     def __init__(self, stream: trio.SocketStream, seal: TcpSeal) -> None:
         self._stream = stream
@@ -48,9 +48,9 @@ class HistoryConnection:
         await self._stream.send_all(b"".join(prefixed(self._seal.seal(one)) for one in frames))
 
     async def receive_untrusted(self) -> list[bytes]:
-        """Wait for frames; none when the other side hung up.
+        """Wait for frames; none if the other side hung up.
 
-        Raises ``RemoteError`` for what is not sealed by it.
+        Raises ``RemoteError`` if a frame has a wrong seal.
         """
         while data := await self._stream.receive_some(CHUNK):
             frames = self._framing.feed_untrusted(bytes(data))
@@ -131,7 +131,7 @@ async def _send_answers(server: FetchServer, connection: HistoryConnection) -> N
 
 
 def _gather(server: FetchServer) -> list[bytes]:
-    """Take frames that may go now, about as much as one call sends."""
+    """Return frames that may leave now, about as much as one call sends."""
     now, size, frames = trio.current_time(), 0, list[bytes]()
     while size < CHUNK and (frame := server.poll_transmit(now)) is not None:
         frames.append(frame)

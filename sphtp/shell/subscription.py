@@ -1,4 +1,4 @@
-"""A subscription: what it wants, its way into a stream, and the stream as users hold it."""
+"""A subscription: its terms, its way into a stream, and the stream as users hold it."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -36,21 +36,24 @@ from sphtp.shell.udp import UdpSocket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms of a subscription; raises ``SettingsError``, naming the one that cannot be."""
+    """The terms of a subscription. Raises ``SettingsError`` that names the wrong one."""
 
     ordered: bool = True
-    """Messages come in the order of their sending; else as they arrive, each at most once."""
+    """True if messages come in the order of their sending; else they come as they arrive."""
     late_join: bool | int = False
-    """Messages sent before: all that the source keeps, or as many of the last ones."""
+    """Messages sent before: all that the source retains, or so many of the last ones."""
     after: int | None = None
-    """Every message after the one with this number, or its loss: for whoever comes back to a source
-    that it has read before. Takes the place of ``late_join``."""
+    """Every message after the one with this number, or its loss.
+
+    It is for a receiver that comes back to a source that it has read before, and replaces
+    ``late_join``.
+    """
     session: int | None = None
-    """The session of these numbers: the ``session`` of the stream that was read; None for any."""
+    """The ``session`` of the stream to which ``after`` belongs; None for any."""
     numbered: bool = False
-    """Messages come as ``StreamMessage``, with their numbers."""
+    """True if messages come as ``StreamMessage``, with their numbers."""
     recover: bool = True
-    """Messages that the stream does not repair are fetched over TCP, if the source keeps them."""
+    """True if messages that the stream does not repair are fetched over TCP, if retained."""
     settings: StreamSettings = field(default_factory=StreamSettings)
     """Timers and limits of this receiver, by default those of one network."""
     interface: str = "127.0.0.1"
@@ -74,7 +77,7 @@ class Terms:
 
 
 AHEAD: Final = 64
-"""Messages that are decoded at once for who receives one by one."""
+"""The messages that are decoded at once for a program that receives one by one."""
 
 
 class StreamMessage(NamedTuple):
@@ -88,8 +91,8 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
-    and reason. It ends when the source has closed, and raises ``trio.BrokenResourceError`` when
-    that vanished or began anew: ``ended`` says which. Made by ``subscribe``.
+    and reason. It ends when the source has closed. It raises ``trio.BrokenResourceError`` if the
+    source vanished or began anew; ``ended`` says which. Made by ``subscribe``.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
 
     @property
     def undecodable(self) -> int:
-        """Messages dropped because they are not what a message can be."""
+        """The messages that were dropped because they cannot be decoded."""
         return self._undecodable
 
     def statistics(self) -> SubscriptionStatistics:
@@ -163,7 +166,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         return items
 
     def receive_nowait(self) -> Any:
-        """Take the next message or ``Loss``; raises ``trio.WouldBlock`` when there is none now."""
+        """Take the next message or ``Loss``. Raises ``trio.WouldBlock`` if there is none now."""
         self._check_open()
         if items := self._take(1):
             return items[0]
@@ -171,13 +174,13 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         raise trio.WouldBlock
 
     async def aclose(self) -> None:
-        """Leave the stream; whoever waits in ``receive`` is told."""
+        """Leave the stream. Tasks in ``receive`` get ``trio.ClosedResourceError``."""
         self._is_closed = True
         self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()
 
     def _take(self, limit: int) -> list[Any]:
-        """Take what there is, as far as it is wanted."""
+        """Take the items that are here and wanted."""
         items = self._items
         if len(items) < limit:
             self._fill(limit if items else max(limit, AHEAD))
@@ -188,7 +191,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         return taken
 
     def _fill(self, most: int) -> None:
-        """Take what there is, and decode it: what came in several datagrams at once."""
+        """Take the items that are here and decode them, those of several datagrams at once."""
         items, most = self._items, min(most, self._encoding.most_at_once)
         had, size, unread = len(items), 0, self._count_decoded()
         while len(items) < most and size < READ_BYTES:
@@ -207,7 +210,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
             self._hosted.touch()
 
     def _take_payloads(self, most: int) -> list[bytes]:
-        """Take messages up to the next item that is none."""
+        """Take messages up to the next item that is not a message."""
         poll_item = self._hosted.subscription.poll_item
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
@@ -230,7 +233,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         return payloads
 
     def _count_unread(self) -> int:
-        """Return how many bytes of messages were polled, and have not been received."""
+        """Return the bytes of messages that were polled and not received."""
         return self._count_decoded() + self._batch_bytes
 
     def _count_decoded(self) -> int:
@@ -238,7 +241,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         return self._decoded_bytes * len(self._items) // max(self._decoded_items, 1)
 
     def _count(self, taken: int) -> None:
-        """Note the numbers of messages that were taken, if they are wanted."""
+        """Note the numbers of messages that were taken, if the terms ask for them."""
         if self._numbers is not None:
             self._numbers += range(self._next, self._next + taken)
             self._next += taken
@@ -281,14 +284,14 @@ RETRY: Final = 0.25
 """Seconds between two tries to come back to a source."""
 
 BATCH: Final = 256
-"""Datagrams taken off a group's socket before others have their turn."""
+"""The datagrams taken from a group's socket before other tasks have their turn."""
 
 Dial = Callable[[], AbstractAsyncContextManager[Channel]]
 """Opens a channel to the source's node for the length of a block."""
 
 
 async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
-    """Ask to be let in; raises ``RefusedError`` or ``UnreachableError``."""
+    """Send a JOIN and wait for the WELCOME. Raises ``RefusedError`` or ``UnreachableError``."""
     try:
         with trio.fail_after(PATIENCE):
             await send_message(channel, wanted)

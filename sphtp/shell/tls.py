@@ -1,4 +1,4 @@
-"""Certificates for ``tls+tcp``: which files, and what is in them."""
+"""Certificates for ``tls+tcp``: their files, and the checks of them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class Tls:
     """
 
     ca: Path | None = None
-    """Certificates of those whose signature counts on the other side's certificate."""
+    """The certificates of the authorities that sign the other side's certificate."""
     cert: Path | None = None
     """Our own certificate, followed by those between it and the authority, if any."""
     key: Path | None = None
     """The private key of ``cert``."""
     mutual: bool = False
-    """Clients of this server have to show a certificate signed by ``ca``, too."""
+    """True if clients of this server have to show a certificate signed by ``ca``, too."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -36,30 +36,30 @@ class Tls:
             raise SettingsError("mutual TLS needs the authority (ca) that certificates come from")
 
     def read_ca(self) -> str | None:
-        """Return what ``ca`` holds. Raises ``SettingsError``, as the others do."""
+        """Return the content of ``ca``. Raises ``SettingsError``, as the others do."""
         return _read(self.ca, "authority", Path.read_bytes)
 
     def read_cert(self) -> str | None:
-        """Return what ``cert`` holds."""
+        """Return the content of ``cert``."""
         return _read(self.cert, "certificate", Path.read_bytes)
 
     def read_key(self) -> str | None:
-        """Return what ``key`` holds. Raises ``SettingsError`` also when others may read it."""
+        """Return the content of ``key``. Raises ``SettingsError`` also if others may read it."""
         return _read(self.key, "key", read_own)
 
     def check(self) -> None:
-        """Read all files, so that a wrong one is found at once. Raises ``SettingsError``."""
+        """Read all files, so that a wrong one is detected at once. Raises ``SettingsError``."""
         for read in (self.read_ca, self.read_cert, self.read_key):
             read()
 
 
 def is_tls(url: str) -> bool:
-    """Return whether a URL of the bus asks for TLS."""
+    """Return true if a URL of the bus asks for TLS."""
     return url.startswith(SCHEME)
 
 
 def require_tls(servers: Iterable[ServerAddress], tls: Tls | None) -> None:
-    """Raise ``SettingsError`` unless these can be dialled with these files."""
+    """Raise ``SettingsError`` unless these servers can be dialled with these files."""
     for url in (url for server in servers for url in (server.pub, server.sub)):
         if is_tls(url) and (tls is None or tls.ca is None):
             raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")

@@ -54,7 +54,7 @@ _NO_OFFLOAD: Final = frozenset({errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno
 
 @dataclass(slots=True)
 class UdpCounters:
-    """The counts of datagrams at the socket itself."""
+    """Counts of datagrams at the socket itself."""
 
     sent: int = 0
     received: int = 0
@@ -70,9 +70,8 @@ class UdpCounters:
 class UdpSocket:
     """A bound socket that never blocks.
 
-    ``too_large`` holds datagrams that the host refused for their size, by address and size in
-    bytes, for whoever chooses sizes. ``is_drained`` says whether the last ``receive_batch`` left
-    nothing behind.
+    ``too_large`` holds the address and the size in bytes of datagrams that the host refused for
+    their size. ``is_drained`` is true if the last ``receive_batch`` left nothing behind.
     """
 
     def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
@@ -110,7 +109,7 @@ class UdpSocket:
 
     @property
     def receive_buffer(self) -> int:
-        """Bytes of datagrams that the kernel keeps for this socket, about."""
+        """The approximate bytes of datagrams that the kernel keeps for this socket."""
         # It grants double of what was asked for, and takes its bookkeeping out of that.
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
@@ -120,10 +119,10 @@ class UdpSocket:
             self._socket.setsockopt(*option)
 
     def send(self, rows: deque[Datagrams]) -> bool:
-        """Send rows, all to one address, and take off those that went.
+        """Send rows, all to one address, and remove those that left.
 
-        False when there is no room for the rest, which has to be offered again. What the network
-        refuses counts as sent and lost.
+        Return false if there is no room for the rest, which has to be offered again. Datagrams that
+        the network refuses count as sent and lost.
         """
         while rows:
             number = self._fitting(rows) if len(rows) > 1 else 1
@@ -137,7 +136,7 @@ class UdpSocket:
         return True
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
-        """Yield what is there, up to about ``limit`` datagrams or ``size`` bytes."""
+        """Yield the datagrams that are here, up to about ``limit`` of them or ``size`` bytes."""
         fetched = 0
         self.is_drained = False
         while fetched < limit and size > 0:
@@ -162,7 +161,7 @@ class UdpSocket:
             yield row
 
     def _is_too_much(self, row: Datagrams) -> bool:
-        """True if one call cannot send it."""
+        """True if one call cannot send a row."""
         most = MOST_DATAGRAMS if self._segments else 1
         return row.number > most or len(row.data) > MOST_BYTES
 
@@ -215,7 +214,7 @@ class UdpSocket:
         return True
 
     def _send_each(self, rows: deque[Datagrams]) -> bool:
-        """Send the datagrams of the first row in a call each; false when there is no room."""
+        """Send the datagrams of the first row in a call each. Return false if there is no room."""
         address, data, size = rows[0]
         view, counters = memoryview(data), self.counters
         for start in range(0, len(data), size):
@@ -251,14 +250,14 @@ class UdpSocket:
         return all(self._send_call(rows, 1, is_one=True) for _ in range(singles))
 
     def _split(self, rows: deque[Datagrams], number: int) -> int:
-        """Put single datagrams in the place of the first rows; return how many they are."""
+        """Replace the first rows by single datagrams. Return their number."""
         address = rows[0].address
         split = [datagram for _ in range(number) for datagram in rows.popleft().datagrams]
         rows.extendleft(Datagrams.of(address, datagram) for datagram in reversed(split))
         return len(split)
 
     def is_readable(self) -> bool:
-        """True if there is something to receive."""
+        """True if a datagram is here."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -268,7 +267,7 @@ class UdpSocket:
         return True
 
     async def wait_readable(self) -> None:
-        """Wait until there is something to receive."""
+        """Wait until a datagram is here."""
         await trio.lowlevel.wait_readable(self._socket)
 
     async def wait_writable(self) -> None:
@@ -291,7 +290,7 @@ def _segment_size(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
 
 
 BUFFER: Final = 4 * 1024 * 1024
-"""Bytes asked of the kernel each way; it grants what its own limits allow."""
+"""The buffer size asked of the kernel each way; it grants what its own limits allow."""
 
 # From the kernel's headers. An IPv6 socket may have peers of either family.
 _IP_MTU_DISCOVER: Final = (socket.IPPROTO_IP, 10)
@@ -307,11 +306,11 @@ UDP_GRO: Final = 104
 
 
 class UdpAddressError(SettingsError):
-    """An address that this machine cannot bind; the message names it."""
+    """This machine cannot bind an address; the message names it."""
 
 
 def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
-    """Bind a socket that does not block; raises ``UdpAddressError``."""
+    """Bind a non-blocking socket. Raises ``UdpAddressError``."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -335,9 +334,9 @@ def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
 
 
 def _forbid_fragments(bound: socket.socket) -> None:
-    """Let no router and not the kernel cut datagrams: a lost part would lose the whole.
+    """Forbid routers and the kernel to fragment datagrams: a lost part would lose the whole.
 
-    What is too large is refused or vanishes, which is how the largest size is found (RFC 8899).
+    A datagram that is too large is refused or vanishes. So the largest size is found (RFC 8899).
     """
     for level, option in MTU_DISCOVER[bound.family]:
         with suppress(OSError):  # a kernel that knows no such thing cuts them
@@ -345,7 +344,7 @@ def _forbid_fragments(bound: socket.socket) -> None:
 
 
 def has_offload(bound: socket.socket) -> bool:
-    """Turn receive offload on; false where the kernel knows neither way of it."""
+    """Turn receive offload on. Return false if the kernel has none."""
     try:
         bound.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
         bound.getsockopt(socket.SOL_UDP, UDP_SEGMENT)
@@ -362,9 +361,9 @@ _MTU: Final = {
 
 
 def largest_datagram(address: Address) -> int:
-    """Return how many bytes a datagram may have between sockets that are bound as this one is.
+    """Return the largest datagram, in bytes, between sockets that are bound like this one.
 
-    0 if others than those on this machine may be reached, and where the kernel does not tell.
+    It is 0 if other machines may be reached, or the kernel does not tell.
     """
     bound = ip_address(address[0])
     if not bound.is_loopback:

@@ -1,7 +1,7 @@
 """Authentication of the messages on the bus: marks on the way out, checks on the way in.
 
-There are two marks. That of the secret tells members from strangers, and all members make it.
-The signature of a server tells servers from other members; it is inside the other mark.
+There are two marks. The MAC by the secret separates members from strangers, and all members add it.
+The signature of a server separates servers from other members; it is inside the MAC.
 """
 
 from collections.abc import Collection
@@ -63,25 +63,25 @@ class Vouching:
         self._why_unheard: str | None = None
         self._heard_genuine = False
         self.is_repeated = False
-        """True if the last message checked was genuine, and had come before."""
+        """True if the last message checked was genuine, but a replay."""
 
     @property
     def why_unheard(self) -> str | None:
-        """The fault of secrets or keys for which no server is heard; None if there is none."""
+        """The fault of secrets or keys that keeps all servers from being heard, or None."""
         return None if self._heard_genuine else self._why_unheard
 
     @property
     def why_refused(self) -> str | None:
-        """The fault for which the last message was refused, though other servers may be heard."""
+        """The fault for which the last message was refused, even if other servers are heard."""
         return self._why_unheard
 
     def mark(self, data: bytes) -> bytes:
-        """Return what to send. Raises ``MessageTooLargeError``."""
+        """Return a message with its marks. Raises ``MessageTooLargeError``."""
         signed = data if self._signer is None else self._signer.sign(data)
         return signed if self._voucher is None else self._voucher.vouch(signed)
 
     def check(self, arrival: BusArrival, counters: ControlCounters) -> VerifiedMessage | None:
-        """Return the message that came, or None when it was dropped and counted."""
+        """Return the verified message, or None if it was dropped and counted."""
         heard = self._check_voucher(arrival, counters)
         if heard is None or self._verifier is None:
             return heard
@@ -119,7 +119,7 @@ class Vouching:
 
 
 def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouching:
-    """Return the checks of a client that has this secret and knows these keys.
+    """Return the marks and checks of a client with this secret and these keys.
 
     Raises ``SettingsError``.
     """
@@ -129,11 +129,11 @@ def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouch
 def server_vouching(
     secret: bytes | None, key: ServerKey | None, server_keys: Collection[bytes]
 ) -> tuple[Vouching, Vouching]:
-    """Return the marks of a server for messages to clients, and those for messages to servers.
+    """Return a server's marks for messages to clients, and those for messages to servers.
 
-    Each numbers its messages apart, so that a message for clients that is replayed to a server does
-    not use its numbers up. The first one also checks what the server receives. Raises
-    ``SettingsError``.
+    Each numbers its messages apart, so that a message to clients that is replayed to a server does
+    not use up the numbers of messages to servers. The first one also checks the messages that the
+    server receives. Raises ``SettingsError``.
     """
     verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
     to_clients, to_servers = (
@@ -147,9 +147,9 @@ def server_vouching(
 
 
 def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
-    """Return the keys by which a server knows the others; raises ``SettingsError``.
+    """Return the keys by which a server knows the others. Raises ``SettingsError``.
 
-    Without any it goes by its own certificate.
+    Without any it uses its own certificate.
     """
     told = frozenset(server_keys)
     if key is None:

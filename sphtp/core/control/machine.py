@@ -1,16 +1,16 @@
-"""What a client and a server have in common: a table, alarms, and the way in and out.
+"""The base of the client and the server: a table, alarms, and the way in and out.
 
 A machine is driven from outside. Its driver hands in messages and the time by ``handle_*``, each
 with the present as ``now``. After that it takes the outputs until there are none: messages
 (``poll_transmit``), connections (``poll_bus``), events (``poll_event``), and the time of the next
 timer (``poll_timeout``).
 
-A message goes one way. The reader makes one object of its bytes; the proofs and the senders say
-whether it may be from whom it names; ``_handle`` does what it means; then the connection that it
-came through is kept for its sender.
+A message goes one way. The reader makes one object of its bytes. The signature and sender checks
+decide whether its sender is genuine. ``_handle`` does the work. Then the connection of the message
+is noted for its sender.
 
 A process that did not run for a while (a laptop that was closed, a machine that swapped) must not
-blame others for it. A machine whose timer is handled more than a heartbeat late postpones every
+give others up for it. A machine whose timer is handled more than a heartbeat late postpones every
 expiry by the delay.
 """
 

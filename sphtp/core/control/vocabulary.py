@@ -19,7 +19,7 @@ USER_PARAMETERS = 0x0100
 
 
 class Command(IntEnum):
-    """The command of a message. The sender's parity says whether it is a server or a client."""
+    """The command of a message. An even sender is a server, an odd one a client."""
 
     HEARTBEAT = 0x01
     ANNOUNCE = 0x02

@@ -6,8 +6,8 @@ together, and messages wait for their turn (``ordered_delivery``). A message tha
 no longer bring is given up: it is fetched from the source's history (off-transport recovery), or
 its loss takes its place in the order.
 
-The table says where the stream begins, who is still to bring what is missing, and when everything
-has been delivered; records pass the same stations in every state.
+The table has the beginning of the stream, the source of missing messages (transport or history),
+and the end; records pass the same stations in every state.
 """
 
 from typing import Final

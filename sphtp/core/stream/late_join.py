@@ -1,14 +1,13 @@
 """Late join and off-transport recovery (OTR) at the receiver: messages from the source's history.
 
-A receiver that joins late wants messages that were sent before it came, and one whose transport
-gave datagrams up wants what was in them. Both are fetched over a TCP connection to the source, the
+A receiver that joins late wants messages that were sent before it came. A receiver whose transport
+gave datagrams up wants their messages. Both are fetched over a TCP connection to the source, the
 oldest first, a window ahead (``FetchWindow``); the shell makes the connection, which carries the
 frames of ``late_join_wire``.
 
-The table says when there is a connection: when something is wanted, and not before. Frames come in
-order or not at all, so silence means trouble: after an interval the receiver asks again, and the
-interval doubles. The table cannot know whether anything is wanted: ``update`` looks after every
-input, and steps it.
+By the table there is a connection only while messages are wanted. Frames come in order or not at
+all, so silence is a fault: after an interval the receiver asks again, and the interval doubles. The
+table cannot know whether anything is wanted: ``update`` looks after every input, and steps it.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """The receiver of a transport session: datagrams in, each handed on once, and NAKs out.
 
-A datagram above all known numbers tells that those between are missing; so do the lead in the
-header of every datagram and in session messages, which makes a loss at the end known, too. What is
-missing goes into the loss map and is asked for (``nak``). Each datagram is handed on in the order
+A datagram above all known numbers shows that those between are missing. So does the lead in the
+header of every datagram and in session messages, which shows a loss at the end, too. Missing
+datagrams go into the loss map and are requested (``nak``). Each datagram is handed on in the order
 of arrival, or given up with a reason; ``delivery`` makes messages of them.
 
 The table is the life of the session. What is missing when it ends is given up first, each range

@@ -1,4 +1,4 @@
-"""Retransmission: from a receiver's NAK to the repair, or to the NCF that says why none comes now.
+"""Retransmission: from a receiver's NAK to the repair, or to the NCF with the reason for none.
 
 For each datagram that a NAK names, the first of these that is the case decides:
 

@@ -3,14 +3,14 @@
 Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
 They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
-or an NCF (``retransmission``). Session messages tell the window when nothing else does
-(``session_messages``). Messages are kept for those who fetch them later (``retention``).
+or an NCF (``retransmission``). Session messages announce the window when nothing else does
+(``session_messages``). Messages are retained for late joiners (``retention``).
 
-The owner hands in what comes, and after every input asks ``poll_transmit`` until nothing may leave,
-then looks for events and at ``poll_timeout``.
+The owner hands in inputs. After each it calls ``poll_transmit`` until nothing may leave, then
+``poll_event`` and ``poll_timeout``.
 
 The table is the life of a source. Data, repairs and session messages do not change it, but for the
-first datagram and the last. Session messages of a source that ends tell receivers so: CLOSING that
+first datagram and the last. Session messages of a source that ends are marked: CLOSING means that
 nothing new comes, CLOSED that it is over.
 """
 

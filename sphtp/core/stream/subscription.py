@@ -42,11 +42,11 @@ class Subscription:
     """Delivers one topic of a session to its reader. Times in seconds.
 
     ``transport`` is the session's, ``first`` the number of the topic's first message that was sent
-    after this side joined. ``late_join`` is how many messages before that are wanted, at most, of
-    those that the source keeps; or all those ``after`` a number are, and each is told, or its loss
-    is. ``recover`` says whether what the transport gives up is fetched from the source's history,
-    if it ``has_history``. ``reach`` is how many bytes the source may be ahead of this side, 0 if it
-    does not care; ``burst`` how many this side can take at once.
+    after this side joined. ``late_join`` is the most retained messages before that are wanted. With
+    ``after``, all messages after that number are wanted, and each is delivered or reported lost.
+    With ``recover``, messages that the transport gives up are fetched from the source's history, if
+    it ``has_history``. ``reach`` is the most bytes that the source may be ahead of this side, 0 for
+    no limit; ``burst`` is the most bytes that this side can take at once.
     """
 
     def __init__(

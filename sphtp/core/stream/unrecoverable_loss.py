@@ -10,8 +10,8 @@ is lost when it is a generation interval old.
 Every number is in one of four places: above ``top``, not known of yet; in a gap, where the
 transport still tries to get it; wanted from the source's history, because the transport has given
 it up; or settled, that is delivered or lost. It is settled once, on whichever way it came: so each
-message is delivered at most once. ``DeliveryPipeline.lose`` tells a loss that is final; nothing
-comes after it.
+message is delivered at most once. ``DeliveryPipeline.lose`` reports a final loss; nothing comes
+after it.
 """
 
 from bisect import bisect_left
