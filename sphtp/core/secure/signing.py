@@ -109,19 +109,19 @@ class _SigningKey:
 
 
 class ClusterKey(_SigningKey):
-    """The key that vouches for the keys of a cluster's servers. Raises ``SettingsError``."""
+    """The key that certifies the keys of a cluster's servers. Raises ``SettingsError``."""
 
     __slots__ = ()
 
     def certify(self, server: bytes) -> Certificate:
-        """Vouch for a server's public key; there is no taking that back."""
+        """Return a certificate for a server's public key. It cannot be revoked."""
         return Certificate(self.public, self._private.sign(CERTIFIED + server))
 
 
 class ServerKey(_SigningKey):
-    """The key with which a server signs what it says, and who vouches for it.
+    """The key with which a server signs its messages, with its certificate.
 
-    Raises ``SettingsError`` also for a certificate of another key.
+    Raises ``SettingsError`` also if the certificate is of another key.
     """
 
     __slots__ = ("certificate",)
@@ -133,18 +133,18 @@ class ServerKey(_SigningKey):
             raise SettingsError("the certificate is of another server's key")
 
     def certified(self, cluster: ClusterKey) -> "ServerKey":
-        """Return the same key, with a cluster's word for it."""
+        """Return the same key with a certificate of a cluster."""
         return ServerKey(self._secret, cluster.certify(self.public))
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature, 64 bytes."""
+        """Return the signature of ``data``, 64 bytes."""
         return self._private.sign(data)
 
 
 class Signer:
-    """Signs what one server says to one audience.
+    """Signs the messages of one server to one audience.
 
-    ``boot`` is 64 random bits, drawn when the process began to speak; ``purpose`` is TO_CLIENTS or
+    ``boot`` is 64 random bits, drawn when the process starts. ``purpose`` is TO_CLIENTS or
     TO_SERVERS.
     """
 
@@ -174,7 +174,7 @@ class Signer:
 
 
 class SignatureStatus(Enum):
-    """The worth of a signature."""
+    """The result of checking a signature."""
 
     GENUINE = "a server says this, for the first time"
     UNSIGNED = "there is no signature, or it is wrong"
@@ -183,7 +183,7 @@ class SignatureStatus(Enum):
 
 
 class SignatureVerdict(NamedTuple):
-    """A verdict; ``key`` and ``boot`` tell who has signed, and since when it speaks."""
+    """The result of checking a signature; ``key`` and ``boot`` identify the signer."""
 
     verdict: SignatureStatus
     key: bytes = b""
@@ -192,10 +192,10 @@ class SignatureVerdict(NamedTuple):
 
 
 class Verifier:
-    """Judges the signatures of servers for one audience.
+    """Checks the signatures of servers for one audience.
 
-    ``trusted`` are public keys, of servers or of clusters that vouch for servers. Raises
-    ``SettingsError`` for one that is none.
+    ``trusted`` are public keys of servers, or of clusters that certify servers. Raises
+    ``SettingsError`` for an invalid key.
     """
 
     __slots__ = ("_failures", "_heard", "_purpose", "_servers", "_trusted")
@@ -210,9 +210,9 @@ class Verifier:
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
-        """Tell what the signature of a message is worth; a genuine one will not be so again.
+        """Check the signature of a message. A genuine one counts only once.
 
-        ``pipe`` is the connection that it came through. What costs little is asked first.
+        ``pipe`` is the connection that it came through. The cheapest check comes first.
         """
         if not is_signed(message):
             return SignatureVerdict(SignatureStatus.UNSIGNED)
@@ -223,7 +223,7 @@ class Verifier:
         server = self._server(key, Certificate(cluster, certificate), pipe)
         if server is None:
             return SignatureVerdict(SignatureStatus.UNKNOWN, key, boot, cluster)
-        # Everything that a server says to one listener goes one way: nothing is ever late.
+        # All messages of a server to one receiver take one connection: none is overtaken.
         if count <= (self._heard.get((key, boot)) or 0):
             return SignatureVerdict(SignatureStatus.REPLAYED, key, boot, cluster)
         if not _is_signature(server, signature, self._purpose + signed):
@@ -252,13 +252,13 @@ class Verifier:
 
 
 def is_signed(message: bytes) -> bool:
-    """Tell whether a message carries a signature, whatever that is worth."""
+    """True if a message carries a signature, valid or not."""
     has_room = len(message) >= _HEADER_SIZE + SEAL_SIZE
     return has_room and message.startswith(_HEAD, len(message) - SEAL_SIZE)
 
 
 def strip_signature(message: bytes) -> bytes:
-    """Return a message that was signed as it was before."""
+    """Return a signed message without its signature."""
     return message[:-SEAL_SIZE]
 
 
