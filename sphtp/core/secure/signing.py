@@ -1,16 +1,15 @@
-"""Signatures of servers: what tells a server from everybody else who has the cluster's secret.
+"""Signatures of servers, which tell a server from any other process with the cluster's secret.
 
-A code made with a secret shows that some member said something. All members can make it, so it
-gives no power that only servers have. A server therefore signs all it says with a key of its own
-(Ed25519, RFC 8032). Whoever listens knows that key, or that of the cluster, which vouches for the
-keys of servers by a certificate; the cluster's key itself serves for nothing else, and can stay
-away from every machine that runs.
+A MAC with a shared secret proves that some member sent a message. All members can make it, so it
+proves nothing that only servers may do. Each server therefore signs its messages with a key of its
+own (Ed25519, RFC 8032). A receiver knows that key, or the key of the cluster, which certifies the
+keys of servers. The cluster's key is used for nothing else, and need not be on any running machine.
 
-The mark is a parameter at the end of a message, before that of the secret: the key, who vouches
-for it, when its owner began to speak (``boot``), the number of the message since, and the
-signature over everything before it. So each message is judged by itself, whatever was lost. A
-signature takes 0.1 ms to make and 0.2 ms to check, which a server does for its batches and
-heartbeats, some per second; what clients say, which is far more, needs none.
+The mark is a parameter at the end of a message, before that of the secret. It has the key, the
+certificate, the time when the server started (``boot``), the number of the message since then, and
+the signature of all that precedes it. So each message can be checked by itself, whatever was lost.
+A signature takes 0.1 ms to make and 0.2 ms to check. A server signs its batches and heartbeats, a
+few per second; the far more numerous messages of clients need no signature.
 """
 
 from base64 import b64decode, b64encode
@@ -36,15 +35,15 @@ SIGNATURE_SIZE: Final = 64
 CERTIFIED: Final = b"SphTP key of a server\0"
 TO_CLIENTS: Final = b"SphTP server to clients\0"
 TO_SERVERS: Final = b"SphTP server to servers\0"
-"""The words before the bytes that are signed, so that no signature passes for another sort."""
+"""Prefixes of the signed bytes, so that a signature is valid for one purpose only."""
 
 KEYS_KEPT: Final = 1024
-"""Keys of servers whose certificates need not be checked again."""
+"""The number of server keys whose certificates are not checked again."""
 
 MAX_FAILURES: Final = 16
 """Wrong signatures through one connection, after which no more are checked: servers make none."""
 CONNECTIONS_KEPT: Final = 4096
-"""Connections that have brought wrong signatures."""
+"""The number of connections whose wrong signatures are counted."""
 
 _MARK: Final = Struct(f"<HH{KEY_SIZE}s{KEY_SIZE}s{SIGNATURE_SIZE}sQQ")
 SEAL_SIZE: Final = _MARK.size + SIGNATURE_SIZE
@@ -55,7 +54,7 @@ _HEADER_SIZE: Final = 10
 
 
 class Certificate(NamedTuple):
-    """A cluster's word that a key is a server's."""
+    """A cluster's certificate that a key is a server's."""
 
     cluster: bytes
     """The cluster's public key."""
@@ -63,7 +62,7 @@ class Certificate(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``export`` wrote; raises ``SettingsError``."""
+        """Parse the text of ``export``; raise ``SettingsError`` if it is invalid."""
         try:
             data = b64decode(text.strip(), validate=True)
         except ValueError as error:
@@ -75,16 +74,16 @@ class Certificate(NamedTuple):
         return cls(data[:KEY_SIZE], data[KEY_SIZE:])
 
     def export(self) -> str:
-        """As ``parse`` reads it: 128 characters, no secret."""
+        """Return the certificate as text: 128 characters, not secret."""
         return b64encode(self.cluster + self.signature).decode()
 
 
 NOBODY: Final = Certificate(bytes(KEY_SIZE), bytes(SIGNATURE_SIZE))
-"""On the wire: nobody vouches for the key."""
+"""The certificate on the wire of a key without one."""
 
 
 class _SigningKey:
-    """An Ed25519 key pair; ``public`` is what others know it by, 32 bytes."""
+    """An Ed25519 key pair; ``public`` is the public key, 32 bytes."""
 
     __slots__ = ("_private", "_secret", "public")
 
@@ -97,11 +96,11 @@ class _SigningKey:
 
     @classmethod
     def draw(cls, secrets: Secrets) -> Self:
-        """Make a new one."""
+        """Draw a new key pair."""
         return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
 
     def export(self) -> str:
-        """The private key: 44 characters that nobody else may see."""
+        """Return the private key as text: 44 characters, which must stay secret."""
         return format_key(self._secret)
 
     def __repr__(self) -> str:
