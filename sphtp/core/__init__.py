@@ -1,8 +1,8 @@
-"""The layer that decides: no clock, socket, task or log, no randomness but what is handed in.
+"""The layer that decides: no clock, socket, task or log, and no randomness of its own.
 
-``now`` is an argument in seconds of any monotonic clock; entropy is a ``Random`` given at
-construction. So one seed gives one trace, and a day of bad network runs in seconds.
+``now`` is an argument in seconds of any monotonic clock; entropy is a ``Random`` passed to the
+constructor. So one seed gives one trace, and a day of bad network runs in seconds.
 
-Objects here have four kinds of method: getters; ``handle_*`` for what happened; commands for what
-the application wants; ``poll_*`` for what the shell must now do.
+Objects here have four kinds of method: getters; ``handle_*`` for inputs; commands for the
+application's requests; ``poll_*`` for outputs.
 """

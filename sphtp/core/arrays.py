@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
 EXTENSION: Final = 78
-"""The code of the msgpack extension: an ``N``."""
+"""The code of the msgpack extension: the letter ``N``."""
 
 MAX_DIMENSIONS: Final = 32
-"""NumPy 1 has no more; NumPy 2 has 64."""
+"""The most dimensions of an array: NumPy 1 has no more; NumPy 2 has 64."""
 
 MAX_LENGTH: Final = 2**32 - 1
-"""Of a dimension: a message has no room for more, unless there is nothing in it."""
+"""The largest length of a dimension: a message has no room for more items."""
 
 _HEAD: Final = 4
 _LENGTH: Final = 4
@@ -55,13 +55,13 @@ _KINDS: Final = {
     for width in widths
     for order in ("|" if width == 1 else "<>")
 }
-"""The first three bytes of a head, and NumPy's name for what they say."""
+"""The first three bytes of a head, and NumPy's type string for them."""
 
 _HEADS: Final = {name: head for head, name in _KINDS.items()}
 
 
 def is_array(value: Any) -> bool:
-    """True if it is an array of NumPy's; without loading NumPy, for then it is none."""
+    """True if the value is a NumPy array. This does not load NumPy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -74,7 +74,7 @@ def array_parts(array: "Array") -> tuple[bytes, Any]:
         OverflowError: too many dimensions, or one too long.
     """
     numpy = sys.modules["numpy"]
-    # A mask, or the labels of records, would be left behind without a word.
+    # A mask, or the labels of records, would be lost silently.
     if type(array) is not numpy.ndarray and not isinstance(array, numpy.memmap):
         name = type(array).__name__
         raise TypeError(f"a {name} is more than an array; send numpy.asarray of it, or its parts")
@@ -101,7 +101,7 @@ def _head(dtype: "numpy.dtype[Any]", shape: tuple[int, ...]) -> bytes:
 
 
 def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
-    """Return a new array of what stands between two places in some bytes.
+    """Return a new array from the bytes between ``start`` and ``end``.
 
     Raises:
         RemoteError: that is no array, or NumPy is not installed.
@@ -123,14 +123,14 @@ def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
     try:
         array: Array = ndarray(shape, dtype, data, items).copy()
     except ValueError as error:
-        # Nothing in it, and dimensions whose product NumPy cannot hold.
+        # An empty array with dimensions whose product is too large for NumPy.
         raise RemoteError(f"an array of shape {shape}: {error}") from None
     return array
 
 
 @lru_cache(maxsize=len(_KINDS))
 def _numpy(name: str) -> tuple["numpy.dtype[Any]", "type[Array]"]:
-    """Return a type of items, and the class of arrays; raises ``RemoteError`` without NumPy."""
+    """Return a type of items and the array class; raise ``RemoteError`` without NumPy."""
     try:
         import numpy
     except ImportError:

@@ -1,8 +1,9 @@
-"""Datagrams that go through a socket together, as one piece of memory, and the front of each.
+"""Datagrams that pass a socket together in one buffer, and the front that each begins with.
 
 version and kind u8, id u32
 
-Of a channel the id is the receiver's connection id; of a stream it is the session's.
+The front is at the start of every datagram of a node. In a channel the id is the receiver's
+connection id; in a stream it is the id of the session.
 """
 
 from collections.abc import Iterator
@@ -12,19 +13,12 @@ from typing import Final, NamedTuple
 
 from sphtp.errors import RemoteError
 
-# The front of every datagram behind a node's socket: version and kind, and whom it is for.
-#
-# version and kind u8, id u32
-#
-# Of a channel the id is the receiver's connection id; of a stream it is the session's.
-
-
 VERSION: Final = 1
 FRONT: Final = Struct("<BI")
 
 
 class Kind(IntEnum):
-    """The low four bits of a datagram's first byte."""
+    """The kind of a datagram: the low four bits of its first byte."""
 
     # Channels: sphtp.core.channel.frames, and from GREET on sphtp.core.channel.noise.
     DATA = 0
@@ -48,12 +42,12 @@ KINDS: Final = {kind.value: kind for kind in Kind}
 
 
 def encode_front(kind: Kind, to: int) -> bytes:
-    """Start a datagram of a kind to an id."""
+    """Return the front of a datagram of a kind to an id."""
     return FRONT.pack(VERSION << 4 | kind, to)
 
 
 def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
-    """Return the kind of a datagram, and the id that it is for."""
+    """Return the kind of a datagram, and the id that it is addressed to."""
     if len(datagram) < FRONT.size:
         raise RemoteError(f"a datagram of {len(datagram)} bytes has no front")
     first, to = FRONT.unpack_from(datagram)
@@ -68,16 +62,16 @@ Address = tuple[str, int]
 
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_000
-"""The most that one system call sends."""
+"""The most datagrams, and bytes in them, that one system call sends."""
 
 MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
-"""The same in bytes, as long as a seal may still be put around each."""
+"""The same bytes, less what sealing adds to each datagram."""
 
 
 class Datagrams(NamedTuple):
-    """Datagrams from one address or to one, of ``size`` bytes each; the last one may be shorter.
+    """Datagrams from or to one address, of ``size`` bytes each; the last one may be shorter.
 
-    What leaves together and comes together is so many times cheaper to hand over.
+    One system call passes all of them, which costs little more than passing one.
     """
 
     address: Address
@@ -86,28 +80,28 @@ class Datagrams(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of datagrams; an empty one is one, too."""
+        """The number of datagrams. Empty data is one empty datagram."""
         return -(-len(self.data) // self.size) if self.data else 1
 
     @property
     def is_whole(self) -> bool:
-        """True if the last one is as large as the others."""
+        """True if the last datagram is as large as the others."""
         return len(self.data) % self.size == 0
 
     @property
     def datagrams(self) -> list[bytes]:
-        """Each for itself."""
+        """The datagrams as a list."""
         cuts = range(0, len(self.data) or 1, self.size)
         return [self.data[cut : cut + self.size] for cut in cuts]
 
     @classmethod
     def of(cls, address: Address, datagram: bytes) -> "Datagrams":
-        """A row of one."""
+        """Return a row of one datagram."""
         return cls(address, datagram, len(datagram) or 1)
 
 
 def split_by_front(row: Datagrams, width: int) -> Iterator[Datagrams]:
-    """Divide a row into such as begin alike: with the same ``width`` bytes."""
+    """Split a row into rows whose datagrams begin with the same ``width`` bytes."""
     address, data, size = row
     front, first = data[:width], 0
     for start in range(size, len(data), size):

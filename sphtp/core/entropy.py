@@ -1,17 +1,17 @@
-"""The two sources of randomness that the core is handed: one to decide by, one to keep secrets.
+"""The two sources of randomness that the core receives: one for decisions, one for secrets.
 
-They are two so that no seed reaches a key. What is drawn to decide (jitter, back-off, an id) may
-follow from a seed, and a run can be repeated; what is drawn to be secret (keys, tokens, cookies,
-nonces) may not, and only ``sphtp.testing`` hands in a source of secrets that has a seed.
+They are separate so that no random seed determines a key. Decisions (jitter, backoff, ids) may
+follow from a random seed, so that a run can be repeated. Secrets (keys, tokens, cookies, nonces)
+may not; only ``sphtp.testing`` passes a source of secrets with a random seed.
 """
 
 from typing import Protocol
 
 
 class Entropy(Protocol):
-    """Decisions: `random.Random(seed)` fits, and one seed gives one trace.
+    """Randomness for decisions: `random.Random(seed)` fits, and one seed gives one trace.
 
-    It draws no bits, so that nobody makes a key of them.
+    It draws no bits, so that it cannot be used to make a key.
     """
 
     def random(self) -> float:
@@ -24,7 +24,7 @@ class Entropy(Protocol):
 
 
 class Secrets(Protocol):
-    """Bits that nobody can foresee: `random.SystemRandom()` fits."""
+    """Unpredictable bits: `random.SystemRandom()` fits."""
 
     def getrandbits(self, count: int, /) -> int:
         """Return a non-negative integer of at most ``count`` bits."""

@@ -1,21 +1,21 @@
 """State machines as tables, the runner that performs them, and their alarms.
 
 A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state ``to`` and does
-``do`` in order. It is checked when it is compiled (every pair of state and event either has a row
-or is refused on purpose), and it can be drawn. It knows its actions by name, and calls nothing.
+``do`` in order. Its constructor checks it: each pair of state and event either has a row or is
+refused on purpose. It can be drawn. It knows its actions by name, and calls nothing.
 
-A ``Runner`` joins a table with the methods of a class. A class method makes it, once, when the
-class exists: a class body that is compiled cannot name its own methods. What changes is the
-attribute ``state`` of each instance, which therefore costs a word. The state changes first, then
-the actions happen, so that an action may be the cause of the next event.
+A ``Runner`` joins a table with the methods of a class. A class method makes it once, after the
+class exists, because a compiled class body cannot name its own methods. Each instance has only the
+attribute ``state``. The state changes first, then the actions run, so that an action may cause the
+next event.
 
-What a refused event means does not follow from the call but from who causes that event, and an
-event has one cause. So a runner is told when it is made, for each event that any state refuses:
+The meaning of a refused event depends on the cause of the event, and each event has one kind of
+cause. So a runner is given a rule for each event that any state refuses:
 
-- ``raised``: a person caused it. ``StateError`` says which state refuses what; nothing changed.
-- ``counted``: the network caused it. Nothing changes but a counter; no peer can make us raise.
-- ``ignored``: it tells what holds rather than what was asked for (the last byte is acked, a timer
-  rang, a server is ready) and comes too early or too late to matter. Nothing changes.
+- ``raised``: a person caused it. ``StateError`` names state and event; nothing has changed.
+- ``counted``: the network caused it. Only a counter changes; no peer can make this side raise.
+- ``ignored``: it reports a fact (the last byte is acked, a timer expired, a server is ready) that
+  came too early or too late to matter. Nothing changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,10 +51,10 @@ class Row(NamedTuple, Generic[S, E, A]):
 
 
 class Machine(Generic[S, E, A]):
-    """A compiled table.
+    """A table of states and events, checked when it is made.
 
-    ``entries`` are states beside ``initial`` in which a machine may start. ``refused`` names, per
-    state, the events that have no row there on purpose: a pair that is neither a row nor refused is
+    ``entries`` are states beside ``initial`` in which an instance may start. ``refused`` names, per
+    state, the events that have no row there on purpose. A pair that is neither a row nor refused is
     an error, as is one that is both.
     """
 
@@ -81,16 +81,16 @@ class Machine(Generic[S, E, A]):
 
     @property
     def states(self) -> tuple[S, ...]:
-        """Every state, in the order of its definition."""
+        """All states, in the order of their definition."""
         return tuple(type(self.initial))
 
     @property
     def actions(self) -> frozenset[A]:
-        """Every action that some row names; a runner must have a method for each."""
+        """All actions of the rows; a runner must have a method for each."""
         return frozenset(action for row in self.rows for action in row.do)
 
     def find(self, state: S, event: E) -> Row[S, E, A] | None:
-        """Return the row of this event, or None when the state refuses it."""
+        """Return the row of this event, or None if the state refuses it."""
         return self._table.get(state, {}).get(event)
 
     def _check(self) -> None:
@@ -133,7 +133,7 @@ class Stateful(Protocol[S]):
 
 
 class AlarmDriven(Stateful[S], Protocol[S, E]):
-    """One whose alarms are events of its table."""
+    """An object whose alarms are events of its table."""
 
     alarms: "Alarms[E]"
 
@@ -142,14 +142,14 @@ Method = Callable[..., None]
 
 
 class Runner(Generic[S, E, A]):
-    """A table with a method for each action, and what a refused event means.
+    """Runs a table: calls a method for each action, and applies a rule to each refused event.
 
-    ``methods`` are functions of a class; each is called with the instance and with what ``step``
-    was given. ``raised``, ``counted`` and ``ignored`` share out the events that some state refuses;
-    ``count`` is the method that counts one. With ``timed`` the instance has ``alarms``, named by
-    events: those that a new state refuses are stopped before its actions happen.
+    ``methods`` are functions of a class. Each is called with the instance and the arguments of
+    ``step``. ``raised``, ``counted`` and ``ignored`` divide the events that some state refuses;
+    ``count`` is the method that counts one. With ``timed`` the instance has ``alarms`` named by
+    events; those that a new state refuses are stopped before its actions run.
 
-    Raises ``TableError`` when an action has no method, a method no action, or an event no rule.
+    Raises ``TableError`` if an action has no method, a method no action, or an event no rule.
     """
 
     __slots__ = ("_count", "_counted", "_ignored", "_machine", "_steps")
@@ -182,7 +182,7 @@ class Runner(Generic[S, E, A]):
     def step(self, owner: Stateful[S], event: E, *arguments: Any) -> None:
         """Take the row of ``event``: change the owner's state, then call the row's methods.
 
-        Raises ``StateError`` when the state refuses an event that a person caused.
+        Raises ``StateError`` if the state refuses an event that a person caused.
         """
         found = self._steps[owner.state].get(event)
         if found is None:
@@ -193,9 +193,9 @@ class Runner(Generic[S, E, A]):
             action(owner, *arguments)
 
     def step_of(self, subject: Stateful[S], owner: Any, event: E, *arguments: Any) -> None:
-        """Do the same for one of many whose state is its own and whose methods are the owner's.
+        """Take the row of ``event`` for a subject whose actions are methods of an owner.
 
-        These are called with the owner, the subject, and ``arguments``.
+        They are called with the owner, the subject, and ``arguments``.
         """
         found = self._steps[subject.state].get(event)
         if found is None:
@@ -206,7 +206,7 @@ class Runner(Generic[S, E, A]):
             action(owner, subject, *arguments)
 
     def handle_timeout(self, owner: AlarmDriven[S, E], now: float) -> None:
-        """Take the row of every alarm that is due; the methods are given ``now``."""
+        """Take the row of every alarm that is due, with ``now`` as the argument."""
         while (event := owner.alarms.take(now)) is not None:
             self.step(owner, event, now)
 
@@ -223,7 +223,7 @@ class Runner(Generic[S, E, A]):
 class Alarms(Generic[E]):
     """The timers of one machine, at most one for each name.
 
-    Absolute times in seconds; a name set again moves, and one that is not set never rings.
+    Absolute times in seconds. Setting a name again replaces its time.
     """
 
     __slots__ = ("_times",)
@@ -232,26 +232,26 @@ class Alarms(Generic[E]):
         self._times: dict[E, float] = {}
 
     def set(self, name: E, due: float) -> None:
-        """Let ``name`` ring at ``due``."""
+        """Set the alarm ``name`` to ``due``."""
         self._times[name] = due
 
     def move(self, name: E, due: float) -> None:
-        """Let ``name`` ring at ``due`` instead, if it was set."""
+        """Change the time of the alarm ``name``, if it is set."""
         if name in self._times:
             self._times[name] = due
 
     def postpone(self, name: E, seconds: float) -> None:
-        """Let ``name`` ring so much later, if it was set."""
+        """Postpone the alarm ``name`` by ``seconds``, if it is set."""
         if name in self._times:
             self._times[name] += seconds
 
     def stop(self, *names: E) -> None:
-        """Let none of ``names`` ring; those not set are left."""
+        """Unset the alarms ``names``; those not set are ignored."""
         for name in names:
             self._times.pop(name, None)
 
     def clear(self) -> None:
-        """Let nothing ring."""
+        """Unset all alarms."""
         self._times.clear()
 
     def pending(self) -> tuple[E, ...]:
@@ -259,7 +259,7 @@ class Alarms(Generic[E]):
         return tuple(self._times)
 
     def take(self, now: float) -> E | None:
-        """Unset and return the name that has been due for longest; None when none is due."""
+        """Unset and return the name that has been due longest; None if none is due."""
         name = min(self._times, key=self._times.__getitem__, default=None)
         if name is None or self._times[name] > now:
             return None
@@ -267,12 +267,12 @@ class Alarms(Generic[E]):
         return name
 
     def next_due(self) -> float | None:
-        """Return the earliest time; None when nothing is set."""
+        """Return the earliest time; None if nothing is set."""
         return min(self._times.values(), default=None)
 
 
 def diagram(machine: Machine[S, E, A]) -> str:
-    """Draw the machine as a mermaid state diagram."""
+    """Return the machine as a mermaid state diagram."""
     lines = ["stateDiagram-v2"]
     lines += [f"    [*] --> {state.name}" for state in machine.states if state in machine.entries]
     lines += [f"    {row.at.name} --> {row.to.name}: {row.on.name}" for row in machine.rows]
@@ -281,7 +281,7 @@ def diagram(machine: Machine[S, E, A]) -> str:
 
 
 def table(machine: Machine[S, E, A]) -> str:
-    """Print the rows, then what each state refuses, as markdown tables."""
+    """Return the rows, and then what each state refuses, as markdown tables."""
     lines = ["| at | on | to | do | why |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.at.name} | {row.on.name} | {row.to.name} "

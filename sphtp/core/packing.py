@@ -43,29 +43,29 @@ from sphtp.core.arrays import EXTENSION, array_parts, is_array, read_array_untru
 from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError, StateError
 
 MAX_ELEMENTS: Final = 2**21
-"""Values of a message: 16 MiB of floats are 1.9 million."""
+"""The most values of a message: 16 MiB of floats are 1.9 million."""
 
 MAX_DEPTH: Final = 128
-"""Lists and maps that are nested: Python's own ``repr`` gives up at a thousand."""
+"""The deepest nesting of lists and maps: Python's own ``repr`` gives up at a thousand."""
 
 READ_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of messages after which no more are decoded at once: 72 times as much is 150 MB."""
+"""Bytes of messages after which no more are decoded at once: 72 times as much memory is 150 MB."""
 
 MAX_ARRAYS: Final = 4096
-"""Arrays of a message: they take 10 ms to build."""
+"""The most arrays of a message: they take 10 ms to build."""
 
 LARGE: Final = 1024
-"""Bytes of a message from which on copying it once more costs more than unpacking it alone."""
+"""The size of a message, in bytes, from which an extra copy costs more than unpacking."""
 
 LEAF: Final = 8192
-"""Bytes of a leaf from which on taking it out costs less than looking through it."""
+"""The size of a leaf, in bytes, from which taking it out costs less than searching through it."""
 
 # One packer for all: making one costs ten times what packing a small message does. It calls nothing
 # of ours while it packs, so that the threads of a program may share it.
 pack_unbounded: Final = msgpack.Packer(autoreset=True).pack
 
 MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException, RemoteError)
-"""The errors that ``unpack`` raises: a key that cannot be hashed is a TypeError."""
+"""The errors that ``unpack`` raises: an unhashable key is a TypeError."""
 
 
 _ARRAY: Final = Struct(">BI")
@@ -80,7 +80,8 @@ _PLACES: Final = 1 << 14  # of 8 bytes each; lists of that many are reserved in 
 _NESTING: Final = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 _ONE: Final = b"\x91"
 
-# What begins bytes, and an extension, whose length takes one byte; the next ones take two and four.
+# The first byte of bytes, and of an extension, with a length of one byte. The next two codes have
+# lengths of two and of four bytes.
 _BIN: Final = 0xC4
 _EXT: Final = 0xC7
 _HEADS: Final = (Struct(">BB"), Struct(">BH"), Struct(">BI"))
@@ -92,16 +93,16 @@ _LOOKED_AT: Final = 512
 """Bytes of a message for each value that is looked at: a large leaf among small values is found
 for a tenth of what decoding these costs, or left where it is."""
 
-# Twelve bytes of extension -1. The shorter timestamps have too few bits for many equal hashes. No
-# message of MAX_DEPTH bytes has more than eight of them as keys.
+# Twelve bytes of extension -1. Shorter timestamps have too few bits for many equal hashes. A
+# message of MAX_DEPTH bytes has no more than eight of these as keys.
 _TIMESTAMP_96: Final = b"\xc7\x0c\xff"
 _MOST_TIMESTAMPS: Final = 8
 
 
 class Packing:
-    """msgpack of at most so many values, nested at most so deep; the same on both sides.
+    """msgpack with limits of the number of values and of their nesting, equal on both sides.
 
-    Raises ``SettingsError`` for a bound that is out of range.
+    Raises ``SettingsError`` for a limit that is out of range.
     """
 
     __slots__ = ("_filler", "max_depth", "max_elements")
@@ -117,13 +118,13 @@ class Packing:
         self._filler = _ONE * max(0, _stack() - max_depth)
 
     def describe(self) -> list[str]:
-        """Say what both peers must have alike, unless it is what everybody has."""
+        """Describe the limits, which must be equal on both sides; return nothing by default."""
         if (self.max_elements, self.max_depth) == (MAX_ELEMENTS, MAX_DEPTH):
             return []
         return [f"(bounds): at most {self.max_elements} values, {self.max_depth} deep"]
 
     def pack(self, value: Any, prefix: bytes = b"") -> bytes:
-        """Return the bytes that stand for a value, behind others that stand before it.
+        """Return a value as msgpack, behind ``prefix``.
 
         Raises:
             TypeError, OverflowError: msgpack cannot carry it.
@@ -146,9 +147,9 @@ class Packing:
         return prefix + payload
 
     def _pack_around(self, value: Any, prefix: bytes) -> bytes:
-        """Pack what has buffers, arrays or NumPy's numbers in it, each leaf copied once.
+        """Pack a value that contains buffers, arrays or NumPy's numbers; copy each leaf once.
 
-        msgpack packs a nil in the place of each leaf, and tells where.
+        msgpack packs a nil in the place of each leaf, and reports the place.
         """
         leaves: list[tuple[int, bytes, Any]] = []
 
@@ -176,9 +177,9 @@ class Packing:
         return b"".join((*pieces, rest[start:]))
 
     def unpack(self, payload: bytes, start: int = 0) -> Any:
-        """Return the value that the bytes from a place on stand for.
+        """Return the value that the bytes from ``start`` on encode.
 
-        Raises ``MALFORMED`` where they stand for none.
+        Raises ``MALFORMED`` if they encode none.
         """
         size = len(payload)
         if size - start <= self.max_depth:
@@ -194,12 +195,12 @@ class Packing:
         return _build(rest, _extensions(payload, leaves))
 
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
-        """Return the value of each; None where they had better be unpacked one by one.
+        """Return the values of payloads; None if they have to be unpacked one by one.
 
-        As one array, many small ones cost a tenth of what they cost one by one. Where they do not
-        make up one, some are malformed, and those have to be found. A peer that lies may cut its
-        values elsewhere than between payloads: that gives it nothing but as many other values,
-        which it could have sent, and to look where each ends would double the price for all.
+        As one array, many small payloads cost a tenth of the time. If they do not form a valid
+        array, some are malformed and have to be found. A lying peer may encode values that cross
+        the borders of its payloads. That only gives it as many other values, which it could have
+        sent anyway; checking the borders would double the cost for everybody.
         """
         number = len(payloads)
         size = sum(map(len, payloads))
@@ -222,7 +223,10 @@ class Packing:
         _skip(self._filler, payload)
 
     def _check_own(self, payload: bytes) -> None:
-        """Refuse what a peer would; lengths are right, for they have just been written."""
+        """Raise ``MessageTooLargeError`` for a message that a peer would refuse.
+
+        Its lengths are right, because it has just been packed.
+        """
         if len(payload) > _FEW or _nesting(payload) > self.max_depth:
             try:
                 _skip(self._filler, payload)
@@ -238,7 +242,7 @@ class Packing:
 
 
 def _skip(filler: bytes, payload: bytes) -> None:
-    """Walk through one value; raises ``MALFORMED``."""
+    """Walk through one value; raise ``MALFORMED`` if there is none."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(filler) + len(payload))
     unpacker.feed(filler)
     unpacker.feed(payload)
@@ -285,7 +289,7 @@ def _is_far(timestamp: Any) -> bool:
 
 
 def _nesting(payload: bytes) -> int:
-    """The most lists and maps that there can be: bytes that would be one if they began a value."""
+    """Return an upper bound of the number of lists and maps: the bytes that could begin one."""
     return len(payload) - len(payload.translate(None, _NESTING))
 
 
@@ -311,14 +315,14 @@ _SIZES: Final = bytes(1 + _TAILS.get(first, 0) for first in range(256))
 
 
 def _end(payload: bytes, start: int) -> int:
-    """Return where a leaf ends that says how long it is."""
+    """Return the offset of the end of a leaf with a length."""
     width, more = _LENGTHS[payload[start]]
     begin = start + 1 + width
     return begin + more + int.from_bytes(payload[start + 1 : begin], "big")
 
 
 Extension: TypeAlias = Callable[[int, bytes], Any]
-"""Makes a value of an extension's code and bytes."""
+"""A function that makes a value from the code and the bytes of an extension."""
 
 
 def _opaque(code: int, data: bytes) -> msgpack.ExtType:
@@ -333,7 +337,7 @@ def _extension(code: int, data: bytes) -> Any:
 
 
 def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extension:
-    """Return what puts leaves back into their places, and makes only so many arrays."""
+    """Return a function that puts leaves back into their places, and limits the arrays."""
     if not leaves and len(payload) <= _FEW:
         return _extension
     room = MAX_ARRAYS
@@ -366,14 +370,14 @@ _BUFFERS: Final[dict[type, Callable[[Any], int]]] = {
 
 
 def _always(_array: Any) -> int:
-    """Arrays of any size are leaves: msgpack itself cannot pack them."""
+    """Return a size that makes any array a leaf, because msgpack itself cannot pack it."""
     return LARGE + 1
 
 
 def _leaf(value: Any) -> tuple[bytes, Any]:
-    """Return what stands before a buffer, and its bytes or a view of them.
+    """Return the head of a buffer, and its bytes or a view of them.
 
-    Raises ``TypeError`` for what is none, and ``MessageTooLargeError``.
+    Raises ``TypeError`` if it is no buffer, and ``MessageTooLargeError``.
     """
     if is_array(value):
         head, items = array_parts(value)
@@ -397,7 +401,7 @@ def _head(first: int, size: int) -> bytes:
 
 
 def _number(value: Any) -> Any:
-    """Return one of NumPy's numbers as Python's; None for anything else."""
+    """Return a NumPy number as Python's; None for any other value."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.generic):
         return None
@@ -408,10 +412,10 @@ def _number(value: Any) -> Any:
 
 
 def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
-    """Return a payload with places instead of its large leaves, and where these are, by place.
+    """Return a payload with its large leaves replaced by places, and the leaves by place.
 
-    A place is an extension that is no array, being too short. Where values are many and small, it
-    gives up: what it has not looked at stays as it is.
+    A place is an extension that is too short to be an array. If values are many and small, the
+    search stops, and the rest stays as it is.
     """
     leaves: dict[bytes, tuple[int, int]] = {}
     size = len(payload)
@@ -437,7 +441,7 @@ def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[
 
 
 def _read_leaf(payload: bytes, start: int, end: int) -> Any:
-    """Return the long text, bytes or extension between two places; raises ``MALFORMED``."""
+    """Return the long text, bytes or extension at an offset; raise ``MALFORMED`` if invalid."""
     kind = payload[start]
     width, more = _LONG[kind]
     body = start + 1 + width + more
@@ -455,7 +459,7 @@ def _read_leaf(payload: bytes, start: int, end: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _stack() -> int:
-    """The lists that msgpack's own stack holds; it is a constant of its compiled code."""
+    """Return the capacity of msgpack's stack, a constant of its compiled code."""
     low, high = MAX_DEPTH, 1 << 16
     while high - low > 1:
         middle = (low + high) // 2
@@ -471,11 +475,11 @@ def _stack() -> int:
 # --- counting -----------------------------------------------------------------------------------
 
 _CHUNK: Final = 4096
-"""Values that the expression below matches at once."""
+"""Values that the pattern below matches at once."""
 
 
 def _sized(more: int) -> bytes:
-    """Return a pattern for one byte, as many others as it says, and ``more``."""
+    """Return a pattern for a length byte, as many bytes as it says, and ``more``."""
     # In groups of 16: each takes 16 comparisons at most to find, where 256 in a row took 128.
     groups = (
         b"(?=[\\x%02x-\\x%02x])(?:%s)"
@@ -491,10 +495,10 @@ def _sized(more: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return what matches a chunk of values, and a single one; few programs ever need them.
+    """Return the patterns for a chunk of values and for one value; few programs need them.
 
     Members of a list or map are values of their own. Text, bytes and extensions over 255 bytes are
-    not matched. What is most frequent in large messages stands first.
+    not matched. The most frequent values of large messages stand first.
     """
     value = b"|".join(
         (
@@ -517,14 +521,14 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 def count_elements(payload: bytes, most: int) -> int | None:
     """Return how many values a well-formed payload has; None if more than ``most``.
 
-    It takes 25 ns for each value, or 500 for a long text, and looks no further than ``most``.
+    It takes 25 ns for each value, or 500 for a long text, and stops after ``most``.
     """
     chunk, single = _patterns()
     number, start, end, pieces = 0, 0, len(payload), []
     while start < end and number <= most:
         stop = _end_of(chunk, payload, start)
         if stop == end or (payload[stop] in _LONG and not single.match(payload, stop)):
-            # The expression does not tell how many these are: they are counted together, below.
+            # The pattern does not tell how many values it matched: they are counted below.
             pieces.append(payload[start:stop])
             if stop < end:
                 number += 1
@@ -554,24 +558,24 @@ NO_LIMIT: Final = 1 << 30
 
 
 class PlainEncoding:
-    """Messages that are whatever msgpack carries."""
+    """Messages that are plain msgpack values."""
 
     most_at_once = NO_LIMIT
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """See ``shell.encoding.Encoding``; raises as ``Packing.pack``."""
+        """Return a value as msgpack; raises as ``Packing.pack``."""
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return pack(value)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """See ``shell.encoding.Encoding``; raises as ``Packing.pack``."""
+        """Return each value as msgpack; raises as ``Packing.pack``."""
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return list(map(pack, values))
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """See ``shell.encoding.Encoding``."""
+        """Return the values of payloads, without the malformed ones."""
         if len(payloads) == 1:
             try:
                 return [unpack(payloads[0])]

@@ -1,6 +1,6 @@
-"""Many payloads in one run of bytes, put together and taken apart by a few calls.
+"""Many payloads in one byte string, encoded and decoded with a few calls.
 
-Their lengths stand together in front of them, u16 each, or are not said where all are equal.
+Their lengths come first, u16 each; they are left out if all are equal.
 """
 
 import struct
@@ -13,14 +13,14 @@ from typing import Final
 from sphtp.errors import RemoteError
 
 MOST_LAID_OUT: Final = 2048
-"""Payloads that are cut in one call."""
+"""The most payloads that one call cuts."""
 
 LENGTH_OVERHEAD: Final = 2
-"""Bytes that a payload costs where lengths differ."""
+"""Bytes that each payload costs if the lengths differ."""
 
 
 def encode_lengths(lengths: Sequence[int]) -> bytes:
-    """Return what stands in front of payloads of these lengths, each below 2^16."""
+    """Return the encoded lengths of payloads, each below 2^16."""
     return struct.pack(f"<{len(lengths)}H", *lengths)
 
 
@@ -34,17 +34,17 @@ def cut_payloads(data: bytes, start: int, end: int, length: int) -> list[bytes]:
 
 @lru_cache(maxsize=64)
 def _layout(count: int, length: int) -> Struct:
-    """Return what cuts so many payloads in one call, three to five times as fast as slicing.
+    """Return a struct that cuts ``count`` payloads in one call, 3 to 5 times as fast as slicing.
 
-    Bounded, as is ``count``: a peer that always says something else must not fill the memory.
+    The cache is bounded, and so is ``count``: a peer that varies them must not fill the memory.
     """
     return Struct(f"{length}s" * count)
 
 
 def take_equal(data: bytes, start: int, count: int, length: int) -> tuple[list[bytes], int]:
-    """Take ``count`` payloads of one length; return them, and where they end.
+    """Take ``count`` payloads of one length; return them, and the offset of their end.
 
-    Raises ``RemoteError`` when there are not as many.
+    Raises ``RemoteError`` if there are fewer.
     """
     end = start + count * length
     _check(count, end, data)
@@ -52,9 +52,9 @@ def take_equal(data: bytes, start: int, count: int, length: int) -> tuple[list[b
 
 
 def take_varied(data: bytes, start: int, count: int) -> tuple[list[bytes], int]:
-    """Take ``count`` lengths, then as many payloads; return these, and where they end.
+    """Take ``count`` lengths and payloads; return the payloads, and the offset of their end.
 
-    Raises ``RemoteError`` or ``struct.error`` when there are not as many.
+    Raises ``RemoteError`` or ``struct.error`` if there are fewer.
     """
     lengths = struct.unpack_from(f"<{count}H", data, start)
     ends = list(accumulate(lengths, initial=start + LENGTH_OVERHEAD * count))

@@ -1,24 +1,24 @@
-"""Foreign text that may be shown: what a peer said must not steer a terminal.
+"""Makes foreign text safe to show: a peer's text must not control a terminal.
 
-Controls (C0, DEL and C1) begin escape sequences, overrides of direction show text in another order
-than it has, separators of lines and paragraphs make one line two. All of them, and whatever else
-is not to be seen, are written as the escapes of JSON, so that a line of JSON stays one.
+Controls (C0, DEL and C1) begin escape sequences. Directional overrides change the order in which
+text appears. Separators of lines and paragraphs turn one line into two. These and all other
+invisible characters are written as escapes of JSON, so that a line of JSON stays one line.
 """
 
 from typing import Final
 
 LONGEST: Final = 1200
-"""Characters of what a peer says that are shown."""
+"""The most characters of a peer's text that are shown."""
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    """Return a text of which every character is to be seen, and which is not too long."""
+    """Return a text with only visible characters, cut to ``longest`` of them."""
     cut = text if len(text) <= longest else f"{text[:longest]}..."
     return cut if cut.isprintable() else "".join(map(_seen, cut))
 
 
 def printable_lines(text: str) -> str:
-    """Return text of this side, of any length and several lines, in which others' words may be."""
+    """Return a text of this side, of any length, that may quote a peer on some of its lines."""
     return "\n".join(printable(line, len(line)) for line in text.split("\n"))
 
 

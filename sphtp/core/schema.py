@@ -1,4 +1,4 @@
-"""Schemas of messages: two programs compare them when they connect, and differ there if at all."""
+"""Schemas of messages. Two programs compare theirs when they connect."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The schema of the other side, as far as it tells of it.
+    """Where the other side's schema differs, as far as a REFUSE tells.
 
-    ``digest`` is that of the first line it was told of and does not have, 0 for none; ``line`` the
-    first of its own that it was not told of, perhaps cut, empty for none.
+    ``digest`` is that of the first line that the sender received and does not have, 0 for none.
+    ``line`` is the sender's first line that it did not receive, perhaps cut, empty for none.
     """
 
     schema_hash: int
@@ -24,9 +24,9 @@ class Mismatch:
 
 
 class Schema:
-    """The schema of one side's messages: a line for each type, and a hash of them all.
+    """The schema of one side's messages: a line for each type, and a hash of all lines.
 
-    Without lines the hash is 0: this side's messages are of no types.
+    Without lines the hash is 0: this side's messages have no types.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
@@ -35,11 +35,11 @@ class Schema:
 
     @cached_property
     def digests(self) -> tuple[int, ...]:
-        """32 bits for each line, in their order."""
+        """A digest of 32 bits for each line, in their order."""
         return tuple(map(digest_of, self.lines))
 
     def compare(self, digests: Sequence[int]) -> Mismatch:
-        """Say where this schema differs from one with these digests, as far as they go."""
+        """Return where this schema differs from one with these digests, which may be incomplete."""
         ours, theirs = set(self.digests), set(digests)
         lines = zip(self.lines, self.digests, strict=True)
         return Mismatch(
@@ -49,8 +49,11 @@ class Schema:
         )
 
     def explain(self, other: Mismatch) -> str:
-        """Say in words what ``compare`` found on the other side, which may say anything."""
-        # Who was not told of all our types may name one that is here.
+        """Return in words where the schemas differ, from the other side's ``compare``.
+
+        The other side may send anything.
+        """
+        # A peer that received only some of our digests may name a line that this side has.
         theirs = {printable(other.line)} - {"", *self.lines}
         ours = {line for line in self.lines if digest_of(line) == other.digest}
         names = {line.partition(": ")[0] for line in theirs}
@@ -61,21 +64,21 @@ class Schema:
 
 
 def fingerprint(lines: Iterable[str]) -> int:
-    """Return 64 bits that stand for a description; equal on all machines and Python versions."""
+    """Return a hash of 64 bits of a description; equal on all machines and Python versions."""
     text = "\n".join(lines).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
 
 
 def digest_of(line: str) -> int:
-    """Return 32 bits that stand for a line."""
+    """Return a hash of 32 bits of a line."""
     return fingerprint([line]) >> 32
 
 
 def difference(ours: Iterable[str], theirs: Iterable[str]) -> str | None:
-    """Name the first type, by the alphabet, in which two descriptions differ; None: in none.
+    """Return the first type, by the alphabet, in which two descriptions differ; None if in none.
 
-    Lines are those of ``MessageCodec.describe``; the name stands first in the answer. Of a long
-    description it shows the part that differs.
+    Lines are those of ``MessageCodec.describe``. The answer begins with the name of the type, and
+    shows the part of a long description that differs.
     """
     our_types, their_types = _by_name(ours), _by_name(theirs)
     for name in sorted(our_types.keys() | their_types.keys()):
@@ -95,13 +98,13 @@ def _name(schema_hash: int) -> str:
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many characters both begin with."""
+    """Return the length of the common beginning of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _excerpt(text: str | None, at: int) -> str:
-    """Return what surrounds a place in a text."""
+    """Return the part of a text around an offset."""
     if not text:
         return "missing"
     if len(text) <= EXCERPT:

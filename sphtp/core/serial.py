@@ -1,16 +1,16 @@
-"""Numbers that wrap around (RFC 1982).
+"""Serial numbers, which wrap around (RFC 1982).
 
-Sequences have 64 bits inside and never wrap in practice; on the wire they are cut to few: packets
-and messages of a channel to 16, datagrams of a stream, credit and revisions to 32. The receiver
-restores the full number as the one nearest to a reference that it already knows. That is right as
-long as the two are less than half a span apart, which windows take care of.
+Sequences have 64 bits inside and never wrap in practice. On the wire they are cut to fewer bits:
+packets and messages of a channel to 16, datagrams of a stream, credit and revisions to 32. The
+receiver restores the full number as the one nearest to a reference that it knows. That is right as
+long as the two are less than half a span apart, which windows guarantee.
 """
 
 from typing import Final
 
 
 class SerialNumber:
-    """Arithmetic of numbers of which the lowest ``bits`` travel."""
+    """Arithmetic of numbers whose lowest ``bits`` bits are transmitted."""
 
     __slots__ = ("half", "mask", "span")
 
@@ -20,7 +20,7 @@ class SerialNumber:
         self.half = self.span >> 1
 
     def wrap(self, number: int) -> int:
-        """Cut a full number to the bits that travel."""
+        """Cut a full number to the transmitted bits."""
         return number & self.mask
 
     def unwrap(self, short: int, reference: int) -> int:
@@ -33,17 +33,17 @@ class SerialNumber:
         return reference + ((short - reference + half) & self.mask) - half
 
     def ahead(self, number: int, other: int) -> int:
-        """Return by how much ``number`` is ahead of ``other``; below zero when it is behind.
+        """Return by how much ``number`` is ahead of ``other``; negative if it is behind.
 
-        Either may be cut. Half a span counts as behind, whichever way one looks (RFC 1982 leaves
-        that open).
+        Either may be cut. Half a span counts as behind, in both directions (RFC 1982 leaves that
+        open).
         """
         half = self.half
         return ((number - other + half) & self.mask) - half
 
 
 SEQUENCE: Final = SerialNumber(16)
-"""Packets and messages of a channel."""
+"""The sequences of packets, and the ids of messages, of a channel."""
 
 SPAN: Final = SEQUENCE.span
 MASK: Final = SEQUENCE.mask

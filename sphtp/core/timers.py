@@ -1,18 +1,18 @@
-"""Timers of many: a queue of them, a dict whose entries end, and the earliest of several times.
+"""Timers: a queue of many, a dict whose entries expire, and the earliest of several times.
 
-Nothing here has a clock. Times are absolute, in seconds of the caller's clock; who drives the core
-asks for ``next_due``, sleeps until then, and asks for what is due.
+Nothing here has a clock. Times are absolute, in seconds of the caller's clock. The caller asks for
+``next_due``, sleeps until then, and takes what is due.
 
 ``TimerQueue`` holds one time for each key, in a heap. A heap cannot remove from its middle, so a
-time that is removed or moves away stays in it and is recognised when it comes up (lazy deletion).
-Most timers move away and never fire: an idle timeout does so with every packet. Then the heap is
-not touched; the entry that comes up too early is put back at the time that holds by then. One entry
-stands for a key, the earliest; of the others, which an earlier time left behind, each goes when it
-comes up, or they would be put back again and again.
+time that is removed or postponed stays in it and is recognised when it reaches the top (lazy
+deletion). Most timers are postponed and never fire: each packet postpones an idle timeout. Then the
+heap is not touched; an entry that reaches the top too early is put back at its present time. One
+entry stands for each key, the earliest. Setting an earlier time leaves an older entry behind, which
+is dropped when it reaches the top, or it would be put back again and again.
 
-``ExpiringDict`` is for periods that are all alike: what was put last ends last, so that the order
-of insertion is the order of ends, and no heap is needed. It is also what bounds a memory of others:
-who was not heard for longest is forgotten first.
+``ExpiringDict`` is for entries with equal periods: the last one put expires last, so that the order
+of insertion is the order of expiry, and no heap is needed. It also bounds the memory spent on
+peers: the one that was silent for longest is forgotten first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -26,11 +26,11 @@ V = TypeVar("V")
 INFINITY: Final = float("inf")
 
 SLACK: Final = 64
-"""Stale entries of a heap that are not worth a rebuild."""
+"""A heap is not rebuilt for fewer stale entries than this."""
 
 
 def earliest(*times: float | None) -> float | None:
-    """Return the earliest of times that need not be set; None when none is."""
+    """Return the earliest of several times, each of which may be None; None if all are."""
     first = None
     for time in times:
         if time is not None and (first is None or time < first):
@@ -39,15 +39,15 @@ def earliest(*times: float | None) -> float | None:
 
 
 Entry = tuple[Any, ...]
-"""Time, order and key. Entries are told apart by identity, which compiled code keeps only for
-tuples of any length: others it takes apart."""
+"""Time, order and key. Entries are compared by identity, which compiled code keeps only for tuples
+of variable length."""
 
 
 class TimerQueue(Generic[K]):
-    """One time for each key; those of the same time are due in the order in which they were set.
+    """One time for each key; keys of the same time are due in the order in which they were set.
 
-    Setting, removing and taking cost the logarithm of how many there are; a time that moves away
-    costs a lookup. The heap has at most twice as many entries as there are keys, and 64.
+    Setting, removing and taking cost the logarithm of the number of keys; postponing costs a
+    lookup. The heap has at most twice as many entries as there are keys, and 64.
     """
 
     __slots__ = ("_due", "_heap", "_order", "_queued")
@@ -55,8 +55,8 @@ class TimerQueue(Generic[K]):
     def __init__(self) -> None:
         # The order decides between equal times, so that keys are never compared.
         self._due: dict[K, Entry] = {}
-        # Has, for each key that is set, one entry that is not later than its time: that in
-        # ``_queued``. What else is in the heap is left over.
+        # For each key that is set, the heap has one entry that is not later than its time: that in
+        # ``_queued``. All other entries are stale.
         self._heap: list[Entry] = []
         self._queued: dict[K, Entry] = {}
         self._order = count()
@@ -87,7 +87,7 @@ class TimerQueue(Generic[K]):
                 heapify(self._heap)
 
     def next_due(self) -> float | None:
-        """Return the earliest time; None when none is set."""
+        """Return the earliest time; None if none is set."""
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -107,19 +107,19 @@ class TimerQueue(Generic[K]):
         return None
 
     def first(self) -> K | None:
-        """Return the key of the earliest time, due or not; None when none is set."""
+        """Return the key of the earliest time, due or not; None if none is set."""
         return None if self.next_due() is None else self._heap[0][2]
 
     def pop(self) -> K | None:
-        """Remove and return the key of the earliest time, due or not; None when none is set."""
+        """Remove and return the key of the earliest time, due or not; None if none is set."""
         if self.next_due() is None:
             return None
         return self._take_first()
 
     def take_due(self, now: float) -> Iterator[K]:
-        """Remove and yield the keys whose time has come, the earliest first.
+        """Remove and yield the keys that are due by ``now``, the earliest first.
 
-        What is set meanwhile counts, so a key set again to a time not after ``now`` comes again.
+        A key that the caller sets again meanwhile, to a time not after ``now``, is yielded again.
         """
         while (when := self.next_due()) is not None and when <= now:
             yield self._take_first()
@@ -131,11 +131,11 @@ class TimerQueue(Generic[K]):
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dict whose entries end, by time or because there are too many.
+    """A dict whose entries expire, by time or because there are too many.
 
-    With a ``capacity`` the oldest entry goes when there would be more. What is over by time stays
-    until it is taken. Entries have to be put in the order of their ends: with one period for all,
-    or none, they are.
+    With a ``capacity`` the oldest entry is dropped when there would be more. An entry that has
+    expired by time stays until ``take_expired``. Entries must be put in the order of their expiry;
+    with one period for all, or none, they are.
     """
 
     __slots__ = ("_capacity", "_entries", "_postponed")
@@ -143,7 +143,7 @@ class ExpiringDict(Generic[K, V]):
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
         self._entries: dict[K, tuple[float, V]] = {}
-        # Ends are kept without it, so that postponing all of them costs nothing.
+        # Stored times are without it, so that postponing all of them costs nothing.
         self._postponed = 0.0
 
     def __contains__(self, key: K) -> bool:
@@ -156,7 +156,7 @@ class ExpiringDict(Generic[K, V]):
         return len(self._entries)
 
     def put(self, key: K, value: V, due: float = INFINITY) -> None:
-        """Let ``key`` have ``value`` until ``due``, as the newest entry."""
+        """Set ``key`` to ``value`` until ``due``, as the newest entry."""
         entries = self._entries
         entries.pop(key, None)
         if self._capacity is not None and len(entries) >= self._capacity:
@@ -164,22 +164,22 @@ class ExpiringDict(Generic[K, V]):
         entries[key] = due - self._postponed, value
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, be it over or not; None when there is none."""
+        """Return the value of ``key``, expired or not; None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
 
     def due(self, key: K) -> float | None:
-        """Return when ``key`` ends, or ended; None when it is not there."""
+        """Return when ``key`` expires or has expired; None if it is not there."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0] + self._postponed
 
     def pop(self, key: K) -> V | None:
-        """Remove ``key`` if it is there, and return its value."""
+        """Remove ``key`` and return its value; None if it is not there."""
         entry = self._entries.pop(key, None)
         return None if entry is None else entry[1]
 
     def take_expired(self, now: float) -> list[tuple[K, float]]:
-        """Remove what is over by now; return the keys, each with its end, the oldest first."""
+        """Remove the entries expired by ``now``; return each key and its time, oldest first."""
         taken = list[tuple[K, float]]()
         for key, (due, _) in self._entries.items():
             if due + self._postponed > now:
@@ -190,11 +190,11 @@ class ExpiringDict(Generic[K, V]):
         return taken
 
     def postpone(self, seconds: float) -> None:
-        """Let every entry end so much later."""
+        """Postpone the expiry of every entry by ``seconds``."""
         self._postponed += seconds
 
     def next_due(self) -> float | None:
-        """Return when the oldest entry ends; None when there is none."""
+        """Return when the oldest entry expires; None if there is none."""
         for due, _ in self._entries.values():
             return due + self._postponed
         return None

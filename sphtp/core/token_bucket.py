@@ -1,14 +1,15 @@
-"""Token buckets: how often something may happen, and how fast datagrams may leave.
+"""Token buckets: limits of events per second, and pacing of datagrams.
 
-A bucket fills by time, at a rate, up to its burst; what happens takes a token, and what finds none
-does not happen, or waits. So over any time no more happens than the rate allows and one burst, and
-after a quiet while a burst is possible. A bucket starts full. A clock that goes back gives nothing,
-nor does it when it goes over the same time again.
+A bucket fills at a rate, up to its burst. Each event takes a token. Without a token, an event is
+refused or has to wait. So the number of events in any time is limited by rate and burst, and a
+burst is possible after a quiet time. A bucket starts full. A clock that goes back gives no tokens,
+then or when it passes the same time again.
 
-``TokenBucket`` counts events, and says no. ``Pacer`` counts bytes at a rate that may change with
-every packet (that of the congestion window over the round trip, RFC 9002, section 7.7), may be
-overdrawn by what has to leave at once, and says when. Timers are coarse and waking up is dear: so
-its bucket holds some milliseconds of the rate, and who has to wait does so for a batch.
+``TokenBucket`` counts events, and refuses. ``Pacer`` counts bytes, and returns when to send. Its
+rate may change with every packet (the congestion window over the round trip, RFC 9002, section
+7.7), and packets that must leave at once may overdraw it. Timers are coarse and wakeups are
+expensive, so its bucket holds some milliseconds of the rate, and a sender that has to wait waits
+for a batch.
 """
 
 from collections.abc import Hashable
@@ -20,17 +21,20 @@ K = TypeVar("K", bound=Hashable)
 MOST_KEYS: Final = 1024
 
 BURST: Final = 10
-"""Datagrams that may leave at once when a rate holds them back (RFC 9002, section 7.7)."""
+"""The datagrams that may leave at once although a rate limits them (RFC 9002, section 7.7)."""
 
 HOLD: Final = 0.002
 """Seconds of the rate that a pacer's bucket holds, if that is more than its burst."""
 
 BATCH: Final = 0.001
-"""Seconds of the rate for which it is worth waking up."""
+"""Seconds of the rate that are worth a wakeup."""
 
 
 class TokenBucket:
-    """``rate`` tokens a second, and at most ``burst`` saved: those of a second, or one if less."""
+    """A bucket of ``rate`` tokens a second; it holds ``burst``, by default those of one second.
+
+    The default is at least one token.
+    """
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
 
@@ -41,11 +45,11 @@ class TokenBucket:
         self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        """Take a token; False when there is none."""
+        """Take a token; return False if there is none."""
         return self.take_up_to(now, 1) == 1
 
     def take_up_to(self, now: float, wanted: int) -> int:
-        """Take ``wanted`` tokens, or as many as there are; return how many."""
+        """Take up to ``wanted`` tokens; return how many."""
         if self._at is None:
             self._at = now
         elif now > self._at:
@@ -57,7 +61,7 @@ class TokenBucket:
 
 
 class TokenBuckets(Generic[K]):
-    """A ``TokenBucket`` for each key, of the 1024 keys seen last."""
+    """A ``TokenBucket`` for each key, of the 1024 most recent keys."""
 
     __slots__ = ("_buckets", "_rate")
 
@@ -66,7 +70,7 @@ class TokenBuckets(Generic[K]):
         self._buckets: dict[K, TokenBucket] = {}
 
     def take(self, now: float, key: K) -> bool:
-        """Take a token of a key; False when it has none."""
+        """Take a token of a key; return False if it has none."""
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate)
         if len(self._buckets) >= MOST_KEYS:
             del self._buckets[next(iter(self._buckets))]
@@ -75,10 +79,10 @@ class TokenBuckets(Generic[K]):
 
 
 class Pacer:
-    """Says when the next packet may leave. Sizes in bytes, times in seconds, rates in bytes/s.
+    """Decides when the next packet may leave. Sizes in bytes, times in seconds, rates in bytes/s.
 
-    The bucket holds ``burst`` bytes (ten datagrams are a good choice) or 2 ms of the rate, what
-    is more. A rate of None holds nothing back.
+    The bucket holds ``burst`` bytes (ten datagrams are a good choice) or 2 ms of the rate,
+    whichever is more. A rate of None never delays a packet.
     """
 
     __slots__ = ("_at", "_tokens", "burst")
@@ -90,14 +94,14 @@ class Pacer:
 
     @classmethod
     def for_datagrams(cls, size: int, rate: float | None) -> "Pacer":
-        """Make one for datagrams of ``size`` that starts as full as it gets at ``rate``."""
+        """Make a pacer for datagrams of ``size`` bytes with a bucket that is full at ``rate``."""
         return cls(max(BURST * size, int((rate or 0.0) * HOLD)))
 
     def ready_at(self, now: float, size: int, rate: float | None) -> float:
-        """The time at which a packet of ``size`` may leave: ``now``, or later for want of tokens.
+        """Return when a packet of ``size`` bytes may leave: ``now``, or later for want of tokens.
 
-        Later is when there is enough for a batch of 1 ms; whoever looks earlier may still find
-        that ``size`` is there.
+        A later time is when there are tokens for a batch of 1 ms; there may be ``size`` tokens
+        before.
         """
         if rate is None:
             return now
@@ -109,7 +113,7 @@ class Pacer:
         return now + (max(size, rate * BATCH) - self._tokens) / rate
 
     def budget(self, now: float, rate: float | None) -> int:
-        """The bytes that may leave at once."""
+        """Return the number of bytes that may leave at once."""
         if rate is None:
             return maxsize
         if now != self._at:
@@ -117,7 +121,7 @@ class Pacer:
         return max(int(self._tokens), 0)
 
     def sent(self, now: float, size: int, rate: float | None) -> None:
-        """Take the tokens of packets that just left, whether or not it was their time."""
+        """Take the tokens of packets that just left, even if there are not enough."""
         if rate is not None:
             if now != self._at or size > self.burst:
                 self._refill(now, size, rate)
@@ -126,6 +130,6 @@ class Pacer:
     def _refill(self, now: float, size: int, rate: float) -> None:
         elapsed = 0.0 if self._at is None else max(now - self._at, 0.0)
         self._at = now if self._at is None else self._at + elapsed
-        # A packet that is larger than the bucket would never find it full enough.
+        # The bucket must be able to hold the tokens of the largest packet.
         room = max(self.burst, rate * HOLD, size)
         self._tokens = min(self._tokens + elapsed * rate, room)

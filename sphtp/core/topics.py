@@ -1,15 +1,15 @@
-"""The names of topics, as programs give them."""
+"""The names of topics."""
 
 from typing import Final
 
 from sphtp.errors import SettingsError
 
 LONGEST_TOPIC: Final = 255
-"""Bytes of a topic's name in UTF-8."""
+"""The most bytes of a topic's name in UTF-8."""
 
 
 def check_topic(topic: str) -> str:
-    """Return the name of a topic; raises ``SettingsError`` for one that cannot be."""
+    """Return the name of a topic; raise ``SettingsError`` if it is not valid."""
     size = len(topic.encode(errors="replace"))
     if not 1 <= size <= LONGEST_TOPIC or not topic.isprintable():
         raise SettingsError(

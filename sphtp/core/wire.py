@@ -1,9 +1,9 @@
-"""Bounded little-endian reader and writer; all here raises ``WireError`` and nothing else.
+"""Bounded little-endian reader and writer, which raise ``WireError`` and nothing else.
 
-A reader is given a buffer, takes fields off its front, and never reads past its end; who has read
-all that there should be calls ``finish``, which refuses what is left. A field that is refused is
-not taken. Each integer is one call of a compiled ``struct``, because control messages are little
-else, and so it is written out for each width.
+A reader takes fields off the front of a buffer, and never reads past its end. After the last field
+the caller calls ``finish``, which refuses trailing bytes. A field that is refused is not taken.
+Each integer is one call of a compiled ``struct``, written out for each width, because control
+messages consist of little else.
 """
 
 import struct
@@ -21,7 +21,7 @@ _pack_u8, _pack_u16, _pack_u32, _pack_u64 = (it.pack for it in (U8, U16, U32, U6
 
 
 def decode_text(data: bytes) -> str:
-    """Read UTF-8."""
+    """Decode UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -40,7 +40,7 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not yet taken."""
+        """The number of bytes not taken yet."""
         return self._end - self._position
 
     def u8(self) -> int:
@@ -88,7 +88,7 @@ class Reader:
         return bytes(self._data[start:end])
 
     def rest(self) -> bytes:
-        """Take all that is left."""
+        """Take all remaining bytes."""
         return self.take(self._end - self._position)
 
     def finish(self) -> None:
@@ -101,7 +101,7 @@ class Reader:
 
 
 class Writer:
-    """Appends fields; each returns the writer, so that a record reads as one line."""
+    """Appends fields. Each method returns the writer, so that calls can be chained."""
 
     __slots__ = ("_buffer",)
 
@@ -146,11 +146,11 @@ class Writer:
         return self
 
     def prefixed(self, data: bytes, length: Callable[["Writer", int], "Writer"]) -> "Writer":
-        """Append a length in the given field type, then the bytes."""
+        """Append the length, with the given method, and then the bytes."""
         return length(self, len(data)).raw(data)
 
     def finish(self) -> bytes:
-        """Return everything written."""
+        """Return all bytes written."""
         return bytes(self._buffer)
 
 

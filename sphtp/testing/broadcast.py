@@ -20,39 +20,38 @@ from sphtp.testing.simulation import Simulation
 from sphtp.testing.subscriber import Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
-"""The address of sources that are given none."""
+"""The default address of sources."""
 GROUP: Final[Address] = ("239.2.0.1", 1000)
-"""The address to which shared datagrams go."""
+"""The address of the multicast group."""
 MOST: Final = 65_000
 
 Party = Publisher | Subscriber
 
 
 class Observer:
-    """Sees what is said on a broadcast; does nothing unless a subclass does."""
+    """Observes the traffic of a broadcast; its methods do nothing unless overridden."""
 
     def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
-        """A source lets bodies leave, for all or for one."""
+        """A source sends bodies, to all receivers or to one."""
 
     def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
-        """Bodies of its session reach a subscriber."""
+        """A subscriber receives bodies of its session."""
 
     def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
-        """A subscriber lets a NAK or STATUS leave."""
+        """A subscriber sends a NAK or STATUS."""
 
     def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
-        """A subscriber reads."""
+        """A subscriber reads items."""
 
 
 class Broadcast(Simulation):
-    """A ``publisher``, and ``subscribers`` that were there before it sent anything.
+    """A ``publisher``, and ``subscribers`` that joined before it sent anything.
 
-    Others of both may come and go. What leaves a source is lost or not for each receiver by itself,
-    as datagrams of unicast are, and a repair goes to whoever asked; with ``shared`` both are so for
-    all of them at once, as on the one line to a multicast group, and receivers have the settings
-    for groups. Nothing is sealed. ``line`` is how
-    connections to a history are. Members come and go as over a channel: without loss, and that a
-    source closes, or its node is gone, is known after the line's delay.
+    Others of both may join and leave. Each receiver loses datagrams independently, as in unicast,
+    and a repair goes to the receiver that asked. With ``shared``, all receivers share losses and
+    repairs, as on one line to a multicast group, and have the settings for groups. Nothing is
+    sealed. ``line`` has the faults of connections to a history. Joining, leaving and closing are
+    signalled as over a channel: without loss, and known after the line's delay.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Broadcast(Simulation):
         address: Address | None = None,
         **changes: Any,
     ) -> Subscriber:
-        """Let a receiver join, at an address of its own unless told, with changed settings."""
+        """Add a receiver, by default at its own address; ``changes`` apply to its settings."""
         settings = replace(self.settings, **changes)
         number = len(self.subscribers)
         subscriber = Subscriber(
@@ -137,18 +136,18 @@ class Broadcast(Simulation):
         return subscriber
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Let a receiver leave as it should: its source knows."""
+        """Remove a receiver, and tell its source."""
         self.vanish(subscriber)
         subscriber.publisher.leave(self.now, subscriber.number)
         self.touch(subscriber.publisher)
 
     def vanish(self, subscriber: Subscriber) -> None:
-        """Let a receiver be no more, and its source not know."""
+        """Remove a receiver without telling its source."""
         subscriber.line.cut(self.now)
         self._exit(subscriber, GROUP if self._shared else subscriber.address)
 
     def close(self, publisher: Publisher | None = None) -> None:
-        """Let a source close; receivers know of its end when it has lingered."""
+        """Close a source; receivers learn of its end after it has lingered."""
         publisher = publisher or self.publisher
         publisher.source.close(self.now)
         self.touch(publisher)
@@ -173,7 +172,7 @@ class Broadcast(Simulation):
     def send(
         self, payloads: Sequence[bytes], publisher: Publisher | None = None, *, topic: int = 0
     ) -> int:
-        """Let messages leave; return the number of the first one.
+        """Send messages; return the number of the first one.
 
         Raises as ``Source.send_many`` does.
         """
@@ -183,7 +182,7 @@ class Broadcast(Simulation):
         return number
 
     def touch(self, party: Party) -> None:
-        """Let leave what something done to a party gave rise to, and know its time."""
+        """Send what a command to a party has queued, and update its timer."""
         if isinstance(party, Publisher):
             self._hear_publisher(party)
         elif party in self._parties.get(GROUP if self._shared else party.address, ()):
@@ -213,7 +212,7 @@ class Broadcast(Simulation):
             notice()
 
     def _flush(self) -> None:
-        """Nothing waits to leave: whoever something was done to has been looked after."""
+        """Do nothing: ``touch`` has sent everything that may leave."""
 
     def _deliver(self, sender: Address, place: Address, group: Sequence[DeliveredDatagram]) -> None:
         datagrams = [delivery.datagram for delivery in group]
@@ -243,7 +242,7 @@ class Broadcast(Simulation):
             self.crash(publisher)
 
     def _inform(self, publisher: Publisher) -> None:
-        """Tell those who do not know it yet that their source closes."""
+        """Tell the receivers that do not know it yet that their source closes."""
         for subscriber in self.subscribers:
             if subscriber.publisher is publisher and subscriber not in self._informed:
                 self._informed.add(subscriber)

@@ -1,9 +1,9 @@
 """A cluster in virtual time: the real machines of servers and clients on a simulated bus.
 
-The bus carries messages between publishers and subscribers as the real one does. Each connection
-delivers in order, after a delay drawn from the seed; what is lost, cut or asleep follows from what
-the test says. Subscriptions pick messages out where they leave: whoever is not subscribed costs
-nothing, so that thousands of clients can take part.
+The bus carries messages from publishers to subscribers as the real one does. Each connection
+delivers in order, after a random delay. The test decides which messages are lost, which connections
+are cut, and which processes sleep. Subscriptions filter messages at the sender, so that
+unsubscribed messages cost nothing and thousands of clients can take part.
 
 There is no network, task or clock. ``run`` jumps from event to event, and one seed gives one trace.
 """
@@ -44,10 +44,10 @@ from sphtp.shell.vouching import Vouching
 from sphtp.testing.simulation import NeverIdleError
 
 REDIAL: Final = 0.2
-"""Seconds after which a connection that could not be made is tried again."""
+"""Seconds after which a failed connection is tried again."""
 
 ELSEWHERE: Final = Candidate("127.0.0.1", 5000)
-"""Where a simulated client says that it can be reached, unless it is told otherwise."""
+"""The default address of a simulated client."""
 
 Machine = TypeVar("Machine", ServerMachine, ClientMachine)
 Admit = Callable[[Peer], bool]
@@ -68,31 +68,31 @@ class Participant(Generic[Machine]):
     name: str
     machine: Machine
     trust: Vouching
-    """The marks of what it sends to clients, or to servers if it is a client; and its checks."""
+    """The marks of its messages (of a server: to clients), and the checks of others' marks."""
     events: list[Any] = field(default_factory=list)
-    """All that its program was told, in order."""
+    """All events of the machine, in order."""
     sent: list[Any] = field(default_factory=list)
-    """What the machine had to send."""
+    """All messages that the machine sent."""
     published: list[bytes] = field(default_factory=list)
-    """The same as it left, marked by secrets and keys."""
+    """The same messages with their marks, as bytes."""
     received: list[bytes] = field(default_factory=list)
-    """What the machine was given, without marks."""
+    """All messages that the machine received, without marks."""
     commands: list[Any] = field(default_factory=list)
-    """What the machine asked of the bus."""
+    """All commands of the machine to the bus."""
     dialled: dict[ServerAddress, None] = field(default_factory=dict)
     is_alive: bool = True
     wakes_at: float | None = None
     sleeps_until: float = 0.0
     links: dict["Participant[Any]", int] = field(default_factory=dict)
-    """Those that what it publishes reaches, with the number by which each knows the connection."""
+    """The receivers of its messages, with the number by which each knows the connection."""
 
     @property
     def id(self) -> int:
-        """The id that it has drawn."""
+        """The id that the machine has drawn."""
         return self.machine.id
 
     def is_in(self, state: object) -> bool:
-        """Tell whether the machine is in a state."""
+        """True if the machine is in a state."""
         return self.machine.state is state
 
     def of(self, kind: type) -> list[Any]:
@@ -107,11 +107,11 @@ class SimulatedServer(Participant[ServerMachine]):
     address: ServerAddress = field(kw_only=True)
     admit: Admit | None = field(default=None, kw_only=True)
     among_servers: Vouching = field(kw_only=True)
-    """The marks of what it sends to servers."""
+    """The marks of its messages to servers."""
 
     @property
     def clients(self) -> Mapping[int, Peer]:
-        """Whoever is registered, here or at another server, by id."""
+        """The clients registered at any server, by id."""
         return KnownPeers(self.machine.clients)
 
 
@@ -123,7 +123,7 @@ class SimulatedClient(Participant[ClientMachine]):
 
     @property
     def is_established(self) -> bool:
-        """Whether all servers have acknowledged its id."""
+        """True if all servers have acknowledged its id."""
         return self.machine.state is ClientState.ESTABLISHED
 
     @property
@@ -133,15 +133,15 @@ class SimulatedClient(Participant[ClientMachine]):
 
 
 Link = tuple[Participant[Any], SimulatedServer]
-"""Who has dialled whom."""
+"""A connection: the process that dialled, and the server."""
 
 
 class SimulatedCluster:
     """Servers and clients on a simulated bus, in virtual time.
 
-    ``delay`` is the range of seconds from which that of each message is drawn, ``loss`` the share
-    of messages that are lost. With a ``secret`` all have it; ``authority`` vouches for the keys of
-    servers, and all but servers without a key go by them.
+    Each message has a random delay in seconds from the range ``delay``; ``loss`` is the share of
+    lost messages. With a ``secret`` all processes have it. ``authority`` certifies the keys of
+    servers, and all processes but servers without a key trust it.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class SimulatedCluster:
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        """What decides delays, losses and the seeds of the machines."""
+        """The source of delays, losses and the seeds of the machines."""
         self.now = 100.0
         """The present, in seconds."""
         self.timers = timers or ControlTimers()
@@ -184,7 +184,7 @@ class SimulatedCluster:
         signs: bool = True,
         **options: Any,
     ) -> SimulatedServer:
-        """Start a server at ``server_address(number)``; it joins those of other numbers.
+        """Start a server at ``server_address(number)``; it joins the servers with other numbers.
 
         The first of a cluster needs ``new_cluster=True``. ``admit`` is asked about each new client.
         With an authority it has a key unless ``signs`` is false. Other ``options`` are those of
@@ -226,7 +226,7 @@ class SimulatedCluster:
         candidates: Sequence[Candidate] = (ELSEWHERE,),
         **options: Any,
     ) -> SimulatedClient:
-        """Start a client that dials the servers of these numbers.
+        """Start a client that dials the servers with these numbers.
 
         ``data`` is what peers learn of it, or ``packed`` where it is bytes that need not be
         msgpack. Other ``options`` are those of ``ClientMachine``, such as ``ids``.
@@ -248,20 +248,20 @@ class SimulatedCluster:
         return node
 
     def kill(self, node: Participant[Any]) -> None:
-        """End a process without a word; its connections end with it."""
+        """End a process without notice; its connections end with it."""
         node.is_alive = False
         self._drop([link for link in self._made if node in link])
 
     def sleep(self, node: Participant[Any], seconds: float) -> None:
-        """Let a process not run for a while; what comes meanwhile waits for it."""
+        """Suspend a process for ``seconds``; messages wait for it meanwhile."""
         node.sleeps_until = self.now + seconds
 
     def cut(self, one: Participant[Any], other: Participant[Any]) -> None:
-        """Lose all messages between two, both ways; the connection stays."""
+        """Lose all messages between two processes, both ways; the connection stays."""
         self._cuts |= {(one.name, other.name), (other.name, one.name)}
 
     def cut_way(self, sender: Participant[Any], receiver: Participant[Any]) -> None:
-        """Lose all messages of one to the other."""
+        """Lose all messages from a sender to a receiver."""
         self._cuts.add((sender.name, receiver.name))
 
     def heal(self) -> None:
@@ -269,7 +269,7 @@ class SimulatedCluster:
         self._cuts.clear()
 
     def reconnect(self, one: Participant[Any], other: Participant[Any]) -> None:
-        """End the connection between two; whoever dialled it comes back."""
+        """End the connection between two processes; the one that dialled it dials again."""
         self._drop([link for link in self._made if set(link) == {one, other}])
 
     # Time
@@ -284,7 +284,7 @@ class SimulatedCluster:
     def run_until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         """Let time pass until a condition holds.
 
-        Raises ``NeverIdleError``, with the seed, when it does not within so many seconds.
+        Raises ``NeverIdleError``, with the seed, if that takes more than ``seconds``.
         """
         end = self.now + seconds
         while not condition():
@@ -294,7 +294,7 @@ class SimulatedCluster:
             self._step()
 
     def pump(self, node: Participant[Any]) -> None:
-        """Perform what a machine asks for; needed after a command to it, and only then."""
+        """Carry out what a machine asks for. Call it after each command to the machine."""
         machine = node.machine
         if isinstance(node, SimulatedServer) and node.admit is not None:
             while (record := node.machine.poll_applicant()) is not None:
@@ -316,7 +316,7 @@ class SimulatedCluster:
     # Strangers
 
     def inject(self, node: Participant[Any], data: bytes, pipe: int | None = None) -> None:
-        """Give a process these bytes, as whoever sends them sends them.
+        """Deliver bytes to a process, from any sender.
 
         ``pipe`` is the number of the connection; None stands for one that proves its sender.
         """
@@ -462,5 +462,5 @@ def _touched(node: Participant[Any]) -> Iterable[Participant[Any]]:
 
 
 def _ways(link: Link) -> list[tuple[Participant[Any], Participant[Any]]]:
-    """A client dials both sockets of a server, a server only the one that the other hears."""
+    """Return the directions of a link: a client dials both sockets of a server."""
     return [link] if isinstance(link[0], SimulatedServer) else [link, link[::-1]]

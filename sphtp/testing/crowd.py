@@ -1,4 +1,4 @@
-"""Any number of endpoints on one network."""
+"""Many endpoints on one network."""
 
 from random import Random
 
@@ -15,11 +15,11 @@ MOST = 65_000
 
 
 class Crowd(Stage):
-    """``count`` endpoints, known by their position: 0, 1, 2 ...
+    """``count`` endpoints, identified by their position: 0, 1, 2 ...
 
-    Each step asks every endpoint, so that tens are quick and thousands are not. For a bottleneck
-    that several paths share there is ``network.share_link``. With ``security`` all are sealed, each
-    with an identity of its own.
+    Each step polls every endpoint, so that tens are quick and thousands are not. For a bottleneck
+    that several paths share use ``network.share_link``. With ``security`` all are sealed, each with
+    an identity of its own.
     """
 
     def __init__(
@@ -48,5 +48,8 @@ class Crowd(Stage):
     def open(
         self, source: int, destination: int, seconds: float = 60.0
     ) -> tuple[Connection, Connection]:
-        """Dial from one to another and return both sides, open within ``seconds``."""
+        """Dial from one endpoint to another; return both sides when they are open.
+
+        Raises ``NeverIdleError`` if that takes more than ``seconds``.
+        """
         return self.connect(self.addresses[source], self.addresses[destination], seconds)

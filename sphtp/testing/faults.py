@@ -6,7 +6,7 @@ from math import inf
 from sphtp.errors import SettingsError
 
 LARGEST_DATAGRAM = 65_507
-"""Bytes of payload that fit UDP over IPv4."""
+"""The largest UDP payload over IPv4, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A subscriber's connection to the history of its source: in order and without loss, as TCP."""
+"""A subscriber's connection to the history of its source: ordered and without loss, as TCP."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from sphtp.testing.publisher import Publisher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFaults:
-    """The faults of connections to a history, and the times that things take on them.
+    """The faults and delays of connections to a history.
 
     Raises ``SettingsError``, naming the field, when a value is out of range.
 
@@ -39,14 +39,14 @@ OnArrival = Callable[[float], None]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One connection; without a server as long as it is being made."""
+    """One connection; ``server`` is None while it is being made."""
 
     server: FetchServer | None = None
     under_way: Flight[OnArrival] = field(default_factory=Flight[OnArrival])
 
 
 class HistoryLine:
-    """Connects a subscription to the history of a publisher as long as it wants that."""
+    """Connects a subscription to the history of a publisher while the subscription wants it."""
 
     def __init__(
         self, subscription: Subscription, publisher: Publisher, faults: LineFaults, random: Random
@@ -60,7 +60,7 @@ class HistoryLine:
         self._call: _Call | None = None
 
     def look(self, now: float) -> None:
-        """Dial or hang up if that is due, and send what is to be asked."""
+        """Dial or hang up if that is due, and send the waiting requests."""
         subscription, call = self._subscription, self._call
         if not subscription.wants_connection:
             self.cut(now)
@@ -71,13 +71,13 @@ class HistoryLine:
                 self._carry(now, call, self._ask, request)
 
     def cut(self, now: float) -> None:
-        """Lose the connection, if there is one; the next look may make another."""
+        """Break the connection, if there is one; the next ``look`` may make another."""
         if self._call is not None:
             self._call = None
             self._subscription.handle_disconnected(now)
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` has something to do."""
+        """Return when ``handle_timeout`` is due; None if never."""
         if self._call is None:
             return None
         server = self._call.server
@@ -85,12 +85,12 @@ class HistoryLine:
         return earliest(self._call.under_way.next_time(), serves)
 
     def handle_timeout(self, now: float) -> None:
-        """Let arrive what has arrived by now, and answer as fast as the history does."""
+        """Deliver the frames that have arrived by now, and let the history answer."""
         call = self._call
         if call is None:
             return
         for arrive in call.under_way.take_due(now):
-            # What was under way when the connection broke does not arrive.
+            # Frames that were under way when the connection broke do not arrive.
             if self._call is call:
                 arrive(now)
         self._serve(now, call)

@@ -1,4 +1,4 @@
-"""One direction of a path: says of each datagram whether, when and how it arrives."""
+"""One direction of a path: it decides for each datagram whether, when and how it arrives."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class LinkStatistics:
 
 
 class Link:
-    """Applies ``Faults`` to datagrams, in virtual time or real: ``now`` is the caller's.
+    """Applies ``Faults`` to datagrams, in virtual or real time: the caller passes ``now``.
 
-    ``faults`` may be replaced while it runs; that changes nothing for datagrams already under way
-    or in the queue.
+    ``faults`` may be replaced at any time; that changes nothing for datagrams that are already
+    under way or in the queue.
     """
 
     def __init__(self, faults: Faults, random: Random) -> None:
@@ -57,16 +57,16 @@ class Link:
 
     @property
     def carried(self) -> int:
-        """Datagrams that arrived or will; copies count."""
+        """The number of datagrams that arrived or will arrive; copies count."""
         return self._carried
 
     @property
     def dropped(self) -> int:
-        """Datagrams that never arrive, for whatever reason; copies count."""
+        """The number of datagrams that never arrive, for any reason; copies count."""
         return self._blocked + self._too_large + self._lost + self._queue.dropped
 
     def offer(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
-        """Take a datagram; return when it arrives and as what: not at all, once or twice."""
+        """Send a datagram; return the time and content of each arrival: none, one or two."""
         self._offered += 1
         if not self._happens(self.faults.duplicate):
             return self._carry(now, datagram)
@@ -74,7 +74,7 @@ class Link:
         return self._carry(now, datagram) + self._carry(now, datagram)
 
     def statistics(self, now: float) -> LinkStatistics:
-        """Return the figures so far, and those of the queue as it is now."""
+        """Return the counts so far, and the present state of the queue."""
         queue = self._queue
         queue.settle(now)
         return LinkStatistics(
@@ -146,7 +146,7 @@ class Link:
         return share > 0 and self._random.random() < share
 
     def _corrupt(self, datagram: bytes) -> bytes:
-        """Flip one bit, if there is one."""
+        """Flip one bit, unless the datagram is empty."""
         if not datagram:
             return datagram
         self._corrupted += 1
@@ -157,7 +157,7 @@ class Link:
 
 
 class _Queue:
-    """First in, first out, at a rate. When a datagram leaves is settled when it comes."""
+    """A queue with a rate, first in, first out. A datagram's departure is fixed on its arrival."""
 
     __slots__ = ("_leaving", "bytes", "bytes_max", "delay_max", "delay_sum", "dropped", "free_at")
 
@@ -171,7 +171,7 @@ class _Queue:
         self._leaving: deque[tuple[float, int]] = deque()
 
     def put(self, now: float, size: int, rate: float, limit: int) -> float | None:
-        """Take a datagram; return when it has left, or None when there is no room."""
+        """Add a datagram; return when it will have left, or None if there is no room."""
         self.settle(now)
         if self.bytes and self.bytes + size > limit:
             self.dropped += 1
@@ -187,10 +187,10 @@ class _Queue:
         return self.free_at
 
     def delay(self, now: float) -> float:
-        """Seconds that a datagram coming now would wait until the link is free."""
+        """Return the seconds that a datagram arriving now would wait for the link."""
         return max(0.0, self.free_at - now)
 
     def settle(self, now: float) -> None:
-        """Let go of what has left by now."""
+        """Remove the datagrams that have left by now."""
         while self._leaving and self._leaving[0][0] <= now:
             self.bytes -= self._leaving.popleft()[1]

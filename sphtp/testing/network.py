@@ -1,4 +1,4 @@
-"""A network that loses, delays, reorders, duplicates and corrupts, from a seed, in virtual time."""
+"""A simulated network with loss, delay, reordering, duplicates and corruption, from a seed."""
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -18,7 +18,7 @@ Path = tuple[Address, Address]
 
 @dataclass(frozen=True, slots=True)
 class DeliveredDatagram:
-    """A datagram that arrives."""
+    """A datagram that arrives, with its source and destination."""
 
     source: Address
     destination: Address
@@ -26,37 +26,37 @@ class DeliveredDatagram:
 
 
 class SimulatedNetwork:
-    """Carries datagrams between addresses; one seed gives one trace.
+    """Carries datagrams between addresses in virtual time; one seed gives one trace.
 
-    Every path is a link of its own unless it shares one. A link draws from a generator of its own,
-    so that traffic on one path changes nothing on another.
+    Each path is a link of its own unless it shares one. Each link has its own random generator, so
+    that traffic on one path changes nothing on another.
     """
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.seed = seed
         self._default = faults or Faults()
         self._links: dict[Path, Link] = {}
-        # Those whose faults are not the default's.
+        # The paths with faults of their own.
         self._own: set[Path] = set()
         self._flight = Flight[DeliveredDatagram]()
 
     @property
     def carried(self) -> int:
-        """Datagrams that arrived or will, on all paths; copies count."""
+        """The number of datagrams that arrived or will arrive, on all paths; copies count."""
         return sum(link.carried for link in set(self._links.values()))
 
     @property
     def dropped(self) -> int:
-        """Datagrams that never arrive, on all paths, for whatever reason; copies count."""
+        """The number of datagrams that never arrive, on all paths; copies count."""
         return sum(link.dropped for link in set(self._links.values()))
 
     def set_faults(self, faults: Faults, source: Address, destination: Address) -> None:
-        """Change one direction of one path, and all that share its link, from now on."""
+        """Change the faults of one path in one direction, and of the paths that share its link."""
         self._own.add((source, destination))
         self._link(source, destination).faults = faults
 
     def set_default(self, faults: Faults) -> None:
-        """Change every path that has no faults of its own, from now on."""
+        """Change the faults of every path that has none of its own."""
         self._default = faults
         for path, link in self._links.items():
             if path not in self._own:
@@ -73,20 +73,20 @@ class SimulatedNetwork:
         return link
 
     def statistics(self, now: float, source: Address, destination: Address) -> LinkStatistics:
-        """Return the figures of the link on which a path is."""
+        """Return the statistics of a path's link."""
         return self._link(source, destination).statistics(now)
 
     def send(self, now: float, source: Address, destination: Address, datagram: bytes) -> None:
-        """Put a datagram on its way, perhaps twice, perhaps nowhere."""
+        """Send a datagram. It may arrive once, twice or never."""
         for when, arriving in self._link(source, destination).offer(now, datagram):
             self._flight.add(when, DeliveredDatagram(source, destination, arriving))
 
     def next_time(self) -> float | None:
-        """The time at which the next datagram arrives."""
+        """Return when the next datagram arrives; None if none is under way."""
         return self._flight.next_time()
 
     def take_due(self, now: float) -> list[DeliveredDatagram]:
-        """Take the datagrams that have arrived by now, in order of arrival."""
+        """Return the datagrams that have arrived by now, in order of arrival."""
         return self._flight.take_due(now)
 
     def _link(self, source: Address, destination: Address) -> Link:
@@ -99,7 +99,7 @@ class SimulatedNetwork:
 
 
 class Flight(Generic[T]):
-    """Things under way, by time of arrival; those of one time in the order of their adding."""
+    """Items under way, by time of arrival; items of one time keep the order of their adding."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
@@ -109,15 +109,15 @@ class Flight(Generic[T]):
         return len(self._heap)
 
     def add(self, when: float, item: T) -> None:
-        """Let something arrive at a time."""
+        """Add an item that arrives at a time."""
         heappush(self._heap, (when, next(self._order), item))
 
     def next_time(self) -> float | None:
-        """The time at which the next one arrives."""
+        """Return when the next item arrives; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> list[T]:
-        """Take what has arrived by now, in order of arrival."""
+        """Return the items that have arrived by now, in order of arrival."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[2])

@@ -16,7 +16,7 @@ RIGHT: Address = ("10.0.0.2", 2000)
 
 
 class Pair(Stage):
-    """Left and right, as scripts drive them.
+    """Two endpoints, left and right, for tests and scripts.
 
     ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` is told what
     happens on the left, ``right_instrument`` on the right; what they raise leaves the call that
@@ -53,8 +53,8 @@ class Pair(Stage):
     def open(
         self, seconds: float = 60.0, *, key: bytes | None = None
     ) -> tuple[Connection, Connection]:
-        """Dial from left to right and return both sides, open within ``seconds``.
+        """Dial from left to right; return both sides, open within ``seconds``.
 
-        ``key`` is the public key that a sealed right must have.
+        ``key`` is the public key that a sealed right side must have.
         """
         return self.connect(LEFT, RIGHT, seconds, key=key)

@@ -1,4 +1,4 @@
-"""A source of a stream at its address, and who listens to it."""
+"""A source of a stream at its address, and the addresses of its receivers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,9 +16,9 @@ from sphtp.testing.network import Address
 class Publisher:
     """A source on the network, in the clear.
 
-    ``is_on_air`` says whether its node is there; ``events`` are what the source told, ``foreign``
-    counts datagrams that were for somebody else. Several may share an address. Receivers that are
-    ``shared`` are a group.
+    ``is_on_air`` is true while its node exists. ``events`` are the events of the source.
+    ``foreign`` counts datagrams for another session. Several publishers may share an address. With
+    ``shared``, its receivers are a group.
     """
 
     def __init__(
@@ -62,30 +62,30 @@ class Publisher:
         return self.source.state is SourceState.CLOSED
 
     def places(self, receiver: int) -> Sequence[Address]:
-        """The address of a receiver, or of all of them; several at one address are one place."""
+        """Return the address of a receiver, or the distinct addresses of all."""
         if receiver != ALL_RECEIVERS:
             return (self._places[receiver],)
         return tuple(dict.fromkeys(self._places.values()))
 
     def join(self, now: float, place: Address) -> int:
-        """Take a receiver in; return its number."""
+        """Add a receiver; return its number."""
         self._joined += 1
         self._places[self._joined] = place
         self.source.handle_joined(now, self._joined)
         return self._joined
 
     def leave(self, now: float, receiver: int) -> None:
-        """Let a receiver go."""
+        """Remove a receiver."""
         del self._places[receiver]
         self.source.handle_left(now, receiver)
 
     def fetch_server(self) -> FetchServer:
-        """The server of one connection to the history, as fast as repairs may be sent."""
+        """Return the server of one connection to the history, limited to the rate of repairs."""
         source, rate = self.source, self.settings.repair_rate
         return FetchServer(source.history, source.session, self._topics, source.part, rate)
 
     def handle_datagram(self, now: float, sender: Address, datagram: bytes) -> None:
-        """Take what a receiver sent; what is for another session, or from elsewhere, is counted."""
+        """Handle a datagram of a receiver; count one of another session or a wrong address."""
         try:
             session, receiver = decode_feedback_header_untrusted(datagram)
         except RemoteError:
@@ -101,16 +101,16 @@ class Publisher:
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """The time at which it has something to do."""
+        """Return when ``handle_timeout`` is due; None if never."""
         return self.source.poll_timeout() if self.is_on_air else None
 
     def poll_transmit(self, now: float) -> Iterator[OutgoingBodies]:
-        """Take bodies and for whom they leave, until no more may leave now."""
+        """Yield the bodies to send, with their receivers, until none may leave now."""
         while self.is_on_air and (outgoing := self.source.poll_transmit(now)) is not None:
             yield outgoing
         while (event := self.source.poll_event()) is not None:
             self.events.append(event)
 
     def datagrams(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return bodies as they travel."""
+        """Return bodies as datagrams."""
         return [self._front + body for body in bodies]

@@ -1,4 +1,4 @@
-"""Datagrams that arrive together, joined as the kernel of a receiver joins them (UDP_GRO)."""
+"""Joins datagrams that arrive together, as a receiver's kernel does (UDP_GRO)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -13,10 +13,9 @@ MOST_BYTES: Final = 65_535
 
 
 def rows(deliveries: Sequence[DeliveredDatagram]) -> Iterator[tuple[Address, Datagrams]]:
-    """Yield rows and to whom they go, in order of arrival.
+    """Yield rows of datagrams with their destinations, in order of arrival.
 
-    A row is of datagrams of one path and one size that arrive one after the other; the last of
-    them may be shorter.
+    A row has consecutive datagrams of one path and one size; the last one may be shorter.
     """
     for (source, destination), group in groupby(deliveries, attrgetter("source", "destination")):
         joined: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Virtual time that jumps from event to event, whoever it is that something happens to."""
+"""Virtual time that jumps from event to event, for all parts of a simulation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from sphtp.testing.faults import Faults
 from sphtp.testing.network import SimulatedNetwork
 
 STANDSTILL: Final = 10_000
-"""Steps without a tick of the clock that no honest exchange needs."""
+"""Steps at one time that no honest exchange needs."""
 
 
 class NeverIdleError(AssertionError):
-    """A simulation did not get where it was driven, or time stood still.
+    """A simulation did not reach its condition, or time stood still.
 
     The message holds the seed that replays it.
     """
 
 
 class Simulation(ABC):
-    """A network, a clock, and whoever is on them. Time is in seconds and starts at zero."""
+    """A network, a clock, and the parties on it. Time is in seconds and starts at zero."""
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.seed = seed
@@ -30,11 +30,11 @@ class Simulation(ABC):
 
     @property
     def now(self) -> float:
-        """The present, in seconds."""
+        """The present time, in seconds."""
         return self.clock.now
 
     def step(self) -> bool:
-        """Jump to the next event and handle it; false when there is none."""
+        """Jump to the next event and handle it; return False if there is none."""
         self._flush()
         due = self._next_time()
         if due is None:
@@ -45,14 +45,17 @@ class Simulation(ABC):
         return True
 
     def drive(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Step until a condition holds; raises ``NeverIdleError`` after ``seconds`` of its time."""
+        """Step until a condition holds.
+
+        Raises ``NeverIdleError`` after ``seconds`` of virtual time.
+        """
         deadline = self.now + seconds
         while not until():
             if not self.step() or self.now > deadline:
                 raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
 
     def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
-        """Let time pass; ``watch`` is called after each event."""
+        """Let ``seconds`` pass; call ``watch`` after each event."""
         end = self.now + seconds
         self._flush()
         while (due := self._next_time()) is not None and due <= end:
@@ -63,15 +66,15 @@ class Simulation(ABC):
 
     @abstractmethod
     def _next_time(self) -> float | None:
-        """The time at which something happens next."""
+        """Return the time of the next event; None if there is none."""
 
     @abstractmethod
     def _happen(self) -> None:
-        """Let happen what is due now."""
+        """Handle the events that are due now."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Let leave what has to leave."""
+        """Send what the parties have to send."""
 
     def _tick(self, when: float) -> None:
         self._steps = self._steps + 1 if when == self.now else 0

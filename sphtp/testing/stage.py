@@ -14,21 +14,18 @@ from sphtp.testing.network import Address
 from sphtp.testing.rows import rows
 from sphtp.testing.simulation import Simulation
 
-# Messages taken off a connection at once.
+# The number of messages read from a connection at once.
 BATCH = 256
 
-# Bytes that a node lets out at a stretch.
+# The most bytes that a node sends in one poll.
 TURN = 4 * 1024 * 1024
 
 
 class Stage(Simulation):
-    """Endpoints by address, as scripts drive them. Time is in seconds and starts at zero.
+    """Endpoints by address, for tests and scripts. Time is in seconds and starts at zero.
 
-    Some may be sealed.
-
-    Datagrams of one size that arrive together are handed over as a row, as a socket does it.
-
-    What is sent to an address where nobody is vanishes.
+    Datagrams of one size that arrive together are delivered as a row, as a socket does. A datagram
+    to an address without an endpoint vanishes. Some endpoints may be sealed.
     """
 
     def __init__(
@@ -48,10 +45,11 @@ class Stage(Simulation):
         *,
         key: bytes | None = None,
     ) -> tuple[Connection, Connection]:
-        """Dial, and return the dialler's side and the other, open within ``seconds``.
+        """Dial; return both sides of the channel, the dialling one first.
 
-        ``key`` is the public key that the other must have; raises ``SettingsError`` for one in the
-        clear, to which nobody proves a key.
+        ``key`` is the public key that the peer must have. Raises ``SettingsError`` for a key in the
+        clear, where no peer proves one, and ``NeverIdleError`` if opening takes more than
+        ``seconds``.
         """
         dialled = self._dial(self.endpoints[source], destination, key)
         answered: list[Connection] = []
@@ -66,18 +64,18 @@ class Stage(Simulation):
         return dialled, answered[0]
 
     def send(self, connection: Connection, payload: bytes) -> None:
-        """Queue a message and let it leave."""
+        """Queue a message, and send what may leave."""
         connection.port.send_many([payload])
         self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
-        """Let leave what a command to a connection gave rise to."""
+        """Send what a command to a connection has queued."""
         for endpoint in self.endpoints.values():
             endpoint.touch(connection)
         self._flush()
 
     def receive(self, connection: Connection) -> list[bytes]:
-        """Take every message that is there."""
+        """Return every message that can be read."""
         received = list[bytes]()
         while batch := connection.port.receive_many(BATCH):
             received += batch
@@ -90,7 +88,7 @@ class Stage(Simulation):
         payloads: Sequence[bytes],
         seconds: float = 60.0,
     ) -> list[bytes]:
-        """Send messages as room allows, read as they come, and return as many as were sent."""
+        """Send all messages as room allows; return the received ones when there are as many."""
         waiting, received = deque(payloads), list[bytes]()
 
         def is_over() -> bool:

@@ -1,4 +1,4 @@
-"""A receiver of a stream at its address: a subscription, its history line, and what it was told."""
+"""A receiver of a stream at its address: a subscription, its history line, and its items."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -24,7 +24,7 @@ from sphtp.testing.publisher import Publisher
 
 
 class SubscriberTerms(NamedTuple):
-    """The terms of a subscriber, and the bytes that it takes at once: see ``Subscription``."""
+    """The terms of a subscriber, and the most bytes that it reads at once: see ``Subscription``."""
 
     topic: int = 0
     ordered: bool = True
@@ -35,10 +35,10 @@ class SubscriberTerms(NamedTuple):
 
 
 class Subscriber:
-    """A subscription on the network, in the clear, with the ``settings`` that it was made with.
+    """A subscription on the network, in the clear, with the given ``settings``.
 
-    ``items`` are what it was told; while ``is_reading`` is false nothing is read, and what comes
-    waits. ``foreign`` counts datagrams that were for somebody else.
+    ``items`` are what it has read. While ``is_reading`` is false it reads nothing, and items wait.
+    ``foreign`` counts datagrams of another session.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Subscriber:
 
     @property
     def payloads(self) -> list[bytes]:
-        """All messages that were read."""
+        """All messages that it has read."""
         batches = (item for item in self.items if isinstance(item, Batch))
         return [payload for batch in batches for payload in batch.payloads]
 
     @property
     def is_over(self) -> bool:
-        """True if the stream has ended, and all of it was told."""
+        """True if the stream has ended, and all its items were read."""
         return self.subscription.state is DeliveryState.ENDED
 
     def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
-        """Return the bodies of those datagrams that are of its session; others are counted."""
+        """Return the bodies of the datagrams of its session; count the others."""
         bodies = list[bytes]()
         for datagram in datagrams:
             try:
@@ -108,24 +108,24 @@ class Subscriber:
         return bodies
 
     def handle_bodies(self, now: float, bodies: Sequence[bytes]) -> None:
-        """Take what the source sent."""
+        """Handle bodies from the source."""
         self.subscription.handle_bodies_untrusted(now, bodies)
 
     def handle_alive(self, now: float) -> None:
-        """The node of the source is there: the channel to it lives."""
+        """Handle a sign of life of the source's node."""
         self.subscription.handle_alive(now)
 
     @property
     def end(self) -> StreamEnd | None:
-        """The end of the stream, with its reason, if that was read."""
+        """The end of the stream; None if that was not read yet."""
         return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
 
     def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
-        """The source closes, and says over the channel how far it has got."""
+        """Handle that the source closes; ``tails`` are the last numbers of its topics."""
         self.subscription.handle_closing(now, window, tails[self.terms.topic])
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """The node of the source is gone, or the source began ``anew``."""
+        """Handle that the source's node vanished, or that the source started ``anew``."""
         self.line.cut(now)
         self.subscription.handle_gone(now, anew=anew)
 
@@ -135,16 +135,16 @@ class Subscriber:
         self.subscription.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """The time at which it has something to do."""
+        """Return when ``handle_timeout`` is due; None if never."""
         return earliest(self.subscription.poll_timeout(), self.line.poll_timeout())
 
     def poll_transmit(self, now: float) -> Iterator[bytes]:
-        """Take bodies that leave for the source."""
+        """Yield the bodies to send to the source."""
         self.line.look(now)
         return iter(lambda: self.subscription.poll_transmit(now), None)
 
     def read(self) -> list[Item]:
-        """Read all that waits to be told."""
+        """Read all waiting items."""
         told = list[Item]()
         while (item := self.subscription.poll_item()) is not None:
             told.append(item)
@@ -152,5 +152,5 @@ class Subscriber:
         return told
 
     def datagram(self, body: bytes) -> bytes:
-        """Return a body as it travels."""
+        """Return a body as a datagram."""
         return self._front + body

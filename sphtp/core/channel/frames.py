@@ -1,13 +1,13 @@
-"""The parts of a packet, and their codec: the seed's header, then frames.
+"""Packets and their codec: Fiedler's header, then frames.
 
 version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames,
 each a kind byte and its fields
 
-Bulk traffic fills packet after packet with the next part of one message, or with the next messages
-of one length, and is answered with ack after ack. The system hands such packets over many at a
-time, all of one size. Together they mean what one large packet would, and decoded as one they cost
-a fraction of 15 us each: one call unpacks all their fronts, and a comparison for each tells whether
-it follows the one before. ``decode_packet_untrusted`` is the one decoder, for one packet and many.
+In bulk traffic, packet after packet carries the next fragment of one message, or the next messages
+of one length, and is answered with ack after ack. The system delivers many such packets at a time,
+all of one size. Together they mean the same as one large packet. Decoded as one, they cost a
+fraction of 15 us each: one call unpacks all their fronts, and one comparison each tells whether it
+continues the one before. ``decode_packet_untrusted`` decodes one packet or many.
 """
 
 import struct
@@ -64,7 +64,7 @@ SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
-# What a frame costs beside its payloads.
+# The bytes of each frame beside its payloads.
 MESSAGES_OVERHEAD = MESSAGES_LAYOUT.size
 RUN_OVERHEAD = RUN_LAYOUT.size
 FRAGMENT_OVERHEAD = FRAGMENT_LAYOUT.size
@@ -73,30 +73,30 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# The high bit of a frame's lane byte: messages need not wait for those before them, or, of
-# unreliable ones, those overtaken are dropped.
+# The high bit of a frame's lane byte. Reliable messages with it are delivered in any order;
+# unreliable ones with it are dropped when they were overtaken.
 FLAG = 0x80
 
 # A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
 ACK_BITS = 32
 ALL_BITS = (1 << ACK_BITS) - 1
-# Received packets are told apart for far longer than that; no ack reaches further back.
+# Received packets are remembered for longer, to detect duplicates; no ack reaches further back.
 BUFFER = 1024
 
 DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA
 SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
 
-# What a packet has beside the frames of its load, at most: the header, and how late its ack is.
+# The most bytes of a packet beside its messages: the header, and the delay of its ack.
 OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
 
-# Delays are told in steps of this many seconds, and a longer one than fits as the longest.
+# Delays are encoded in steps of this many seconds, up to the longest that fits.
 DELAY_STEP = 1e-4
 LONGEST_DELAY = 65_535 * DELAY_STEP
 
 
 class Header(NamedTuple):
-    """The seed's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
+    """Fiedler's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
 
     sequence: int
     ack: int
@@ -115,8 +115,8 @@ def decode_data_untrusted(datagram: bytes) -> Header:
     return Header(*DATA.unpack_from(datagram)[2:])
 
 
-# These two are not frozen as the others are: most packets are made of them, and making one would
-# take twice as long.
+# These two are not frozen as the others are: most packets consist of them, and creating a frozen
+# one would take twice as long.
 @dataclass(slots=True)
 class Messages:
     """Whole reliable messages of a lane with consecutive ids; ``first_id`` is cut to 16 bits.
@@ -131,7 +131,7 @@ class Messages:
 
 @dataclass(slots=True)
 class Fragment:
-    """The bytes from ``offset`` on of one reliable message of ``total`` bytes."""
+    """The bytes of one reliable message of ``total`` bytes, from ``offset`` on."""
 
     lane: int
     message_id: int
@@ -142,7 +142,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing comes under this id of a lane: a message of ``size`` bytes was given up."""
+    """Tells that the message with this id, of ``size`` bytes, was given up and will not arrive."""
 
     lane: int
     message_id: int
@@ -151,7 +151,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unreliable:
-    """Messages of a lane that are sent once; their ids only tell which of two is the later one."""
+    """Unreliable messages of a lane; their ids only tell which of two is the later one."""
 
     lane: int
     first_id: int
@@ -160,21 +160,21 @@ class Unreliable:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Asks for an ack and says nothing."""
+    """Asks for an ack and carries nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Fills the rest of a packet: a probe of how large packets can be. Asks for an ack."""
+    """Fills the rest of a packet, to probe the path MTU. Asks for an ack."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The reliable messages, and bytes in them, that the peer may have sent since the opening.
+    """The total of reliable messages, and bytes in them, that the peer may send.
 
-    ``messages`` is cut to 32 bits.
+    Both count from the opening. ``messages`` is cut to 32 bits.
     """
 
     messages: int
@@ -183,14 +183,14 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """The seconds since the packet that the header acks came here. Asks for no ack."""
+    """The seconds for which the ack in the header was held back. Asks for no ack."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last frame of a side that leaves: why, in one byte and in a few words."""
+    """The last frame of a side: the reason, in one byte and in a few words."""
 
     reason: int
     text: str
@@ -203,12 +203,12 @@ Frame = Content | Ping | Padding | Credit | AckDelay | Close
 
 
 class Packet(NamedTuple):
-    """One packet, or ``number`` packets in a row that mean together what one would.
+    """One packet, or ``number`` consecutive packets that mean together the same as one.
 
-    ``sequence`` is the first one's, cut to 16 bits as ``ack`` is; the acks are those of all, so
-    that the bits may be more than 32. ``ack_delay`` is how long, in seconds, the peer had packet
-    ``ack``. The frames stand sorted: messages in ``content``, all others in ``control``, and the
-    delay in neither. ``size`` counts the bytes of all datagrams.
+    ``sequence`` is that of the first one, cut to 16 bits as ``ack`` is. ``ack_bits`` joins the acks
+    of all, and may have more than 32 bits. ``ack_delay`` is how long, in seconds, the peer held
+    back the ack of packet ``ack``. Frames with messages are in ``content``, all others but the
+    delay in ``control``. ``size`` counts the bytes of all datagrams.
     """
 
     sequence: int
@@ -230,19 +230,20 @@ class Packet(NamedTuple):
 
 FRAGMENT_FRONT: Final = Struct(DATA.format + FRAGMENT_LAYOUT.format.lstrip("<"))
 MESSAGES_FRONT: Final = Struct(DATA.format + RUN_LAYOUT.format.lstrip("<"))
-"""Header and frame of a packet that holds one frame, and nothing behind that."""
+"""Header and frame fields of a packet with a single frame."""
 
 LARGEST: Final = 65_535
-"""Bytes of a datagram, at most."""
+"""The most bytes of a datagram."""
 
 MOST_TOGETHER: Final = 1024
-"""Packets decoded as one; and between the first and the last of what they ack, for their ack bits
-become one number."""
+"""The most packets decoded as one, and the most packets between the first and the last of their
+acks, because the ack bits become one number."""
 
 ACK_STEP: Final = 64
-"""Packets from one ack to the next that are decoded as one: no honest side lets as many pass."""
+"""The most packets from one ack to the next that are decoded as one: no honest side leaves out
+more."""
 
-# An enum's member is looked up by its class each time.
+# As plain integers: each use of an enum's member is a lookup in its class.
 RUN: Final = int(FrameKind.RUN)
 FRAGMENT: Final = int(FrameKind.FRAGMENT)
 
@@ -252,10 +253,10 @@ Front = tuple[int, ...]
 def decode_packet_untrusted(
     data: bytes, start: int = 0, size: int = LARGEST, most: int = MOST_TOGETHER
 ) -> Packet:
-    """Decode the DATA datagram at ``start``, with those behind it that mean with it what one would.
+    """Decode the DATA datagram at ``start``, together with those that continue it.
 
-    ``data`` holds datagrams of ``size`` bytes each, of which the last may be shorter. At most
-    ``most`` are decoded as one. Raises ``RemoteError`` when the first is not well formed.
+    ``data`` holds datagrams of ``size`` bytes each; the last one may be shorter. At most ``most``
+    are decoded as one. Raises ``RemoteError`` if the first is malformed.
     """
     end = min(start + size, len(data))
     if end - start == DATA.size:
@@ -270,10 +271,10 @@ def decode_packet_untrusted(
 
 
 def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -> Packet:
-    """Decode the DATA datagram ``at``, with those behind it, at most ``most`` as one.
+    """Decode DATA datagram number ``at``, together with those that continue it, at most ``most``.
 
-    They are large ones, that the system hands over one by one: fragment after fragment of one
-    message is one packet, with a frame for each. Raises as ``decode_packet_untrusted``.
+    These are large datagrams, which the system delivers singly. Consecutive fragments of one
+    message become one packet, with a frame for each. Raises as ``decode_packet_untrusted``.
     """
     frames: list[Fragment] = []
     size = place = 0
@@ -299,7 +300,7 @@ def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -
 
 
 def _decode_one(datagram: bytes) -> Packet:
-    """A packet with frames of any kind, in any number."""
+    """Decode a packet with any frames."""
     sequence, ack, bits = decode_data_untrusted(datagram)
     content: list[Content] = []
     control: list[Ping | Padding | Credit | Close] = []
@@ -315,7 +316,7 @@ def _decode_one(datagram: bytes) -> Packet:
 
 
 def _decode_acks(data: bytes, start: int, most: int) -> Packet:
-    """Packets of a header alone: ack after ack. Their bits become one number."""
+    """Decode consecutive packets that are headers only, and join their ack bits."""
     first, to, sequence, ack, bits = DATA.unpack_from(data, start)
     newest, number = ack, 1
     for following in _fronts(data, start, DATA, DATA.size, most):
@@ -329,7 +330,7 @@ def _decode_acks(data: bytes, start: int, most: int) -> Packet:
 
 
 def _decode_runs(data: bytes, start: int, end: int, most: int) -> Packet | None:
-    """Packets that one run of messages fills each, if the first is such a packet."""
+    """Decode packets that each hold one run of messages; None if the first does not."""
     front = MESSAGES_FRONT.unpack_from(data, start)
     first, to, sequence, ack, bits, kind, lane, first_id, count, length = front
     size, begin = end - start, start + MESSAGES_FRONT.size
@@ -356,7 +357,7 @@ def _decode_runs(data: bytes, start: int, end: int, most: int) -> Packet | None:
 
 
 def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | None:
-    """Packets that fragments of one message fill each, if the first is such a packet."""
+    """Decode packets that each hold one fragment of a message; None if the first does not."""
     front = FRAGMENT_FRONT.unpack_from(data, start)
     first, to, sequence, ack, bits, kind, lane, message_id, offset, total, length = front
     size, begin = end - start, start + FRAGMENT_FRONT.size
@@ -379,7 +380,7 @@ def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | 
 
 
 def _fronts(data: bytes, start: int, front: Struct, size: int, most: int) -> Iterator[Front]:
-    """The fronts of the datagrams behind the first, ``most`` with it, that are as large as it."""
+    """Yield the fronts of the datagrams behind the first that have its size, ``most`` with it."""
     number = min((len(data) - start) // size, most)
     behind = memoryview(data)[start + size : start + number * size]
     return _front_layout(front.format, size).iter_unpack(behind)
@@ -387,18 +388,24 @@ def _fronts(data: bytes, start: int, front: Struct, size: int, most: int) -> Ite
 
 @lru_cache(maxsize=64)
 def _front_layout(front: str, size: int) -> Struct:
-    """The front of a packet of ``size`` bytes, and the rest of it skipped."""
+    """Return a struct of the front of a packet of ``size`` bytes, which skips the rest."""
     return Struct(f"{front}{size - Struct(front).size}x")
 
 
 @lru_cache(maxsize=64)
 def _payloads(front: int, count: int, length: int) -> Struct:
-    """The payloads of a packet, its front skipped. Bounded, as is ``count``: see ``payloads``."""
+    """Return a struct of the payloads of a packet, which skips the front.
+
+    The cache is bounded, as is ``count``: see ``payloads``.
+    """
     return Struct(f"{front}x" + f"{length}s" * count)
 
 
 def _part(data: bytes, start: int, end: int) -> Buffer:
-    """A part of a message; a view keeps all data alive, which must not be much more than that."""
+    """Return a part of a message.
+
+    A view keeps all of ``data`` alive, so that only a part of most of it is a view.
+    """
     return memoryview(data)[start:end] if 8 * (end - start) > 7 * len(data) else data[start:end]
 
 
@@ -417,7 +424,7 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
             frame, start = DECODERS[data[start]](data, start)
             frames.append(frame)
             if type(frame) is Messages:
-                # Empty ones cost nothing in a run, and could be as many as it pleases a liar.
+                # Empty messages cost no bytes in a run, so an attacker could claim any number.
                 messages += len(frame.payloads)
                 _check_number(messages, end)
     except KeyError as error:
@@ -504,20 +511,20 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], tuple[Frame, int]]]] = {
 }
 
 CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
-"""``isinstance`` is several times as slow with a union."""
+"""A tuple, because ``isinstance`` is several times as slow with a union."""
 
 
 # Encoding frames.
 #
-# Whole messages with consecutive ids share a frame. Their lengths stand together in front of
-# them, or once for all where they are equal, so that a frame is put together and taken apart by a
-# few calls that do not grow with the number of messages in Python code.
+# Whole messages with consecutive ids share a frame. Their lengths are together in front of
+# them, or once for all if they are equal, so that a few calls encode or decode a frame,
+# however many messages it has.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:
-    """Encode frames one after the other, behind what a packet starts with.
+    """Encode frames one after the other, behind ``front``.
 
-    Everything is joined once: large payloads are copied here and nowhere else.
+    All parts are joined in one step: large payloads are copied here and nowhere else.
     """
     parts: list[Buffer] = [front]
     for frame in frames:

@@ -1,4 +1,4 @@
-"""The events of channels for observers: an ``Instrument`` has one method for each."""
+"""Events of channels for observers: an ``Instrument`` has one method for each."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -28,7 +28,7 @@ from sphtp.core.serial import wrap
 
 
 class Watched(Protocol):
-    """The properties of a connection that an instrument sees."""
+    """The properties of a connection that an instrument can read."""
 
     peer_id: int
     address: Address | None
@@ -40,15 +40,15 @@ class Watched(Protocol):
 
     @property
     def is_dialled(self) -> bool:
-        """True if this side wanted it first."""
+        """True if this side opened the channel."""
         ...
 
 
 class WatchedChannel:
-    """The channel that something is told of: the same object every time, fit as a key.
+    """The channel that an event belongs to. It is the same object each time, and can be a dict key.
 
-    ``id`` is the connection id that this side has chosen for it, 32 bits; ``is_dialled`` tells
-    whether this side wanted it first.
+    ``id`` is the 32-bit connection id that this side has chosen. ``is_dialled`` is true if this
+    side opened the channel.
     """
 
     __slots__ = ("_connection", "id", "is_dialled")
@@ -63,56 +63,56 @@ class WatchedChannel:
 
     @property
     def peer_id(self) -> int:
-        """The peer's id in the cluster, 0 when it has none, or none is known yet."""
+        """The peer's id in the cluster; 0 while it has none or none is known."""
         return self._connection.peer_id
 
     @property
     def peer_address(self) -> Address | None:
-        """The address from which the peer sends; None before it answered."""
+        """The address from which the peer sends; None before the first answer."""
         return self._connection.address
 
 
 class FrameInfo(NamedTuple):
-    """One frame of a packet: what it is, and how much of whose messages it carries."""
+    """One frame of a packet: its kind, and the messages in it."""
 
     kind: str
-    """Its name in the wire format, in lower case; a run of equal messages counts as messages."""
+    """Its name in the wire format, in lower case; a run of equal messages is ``messages``."""
     lane: int | None = None
-    """The lane of its messages; None for a frame that carries none."""
+    """The lane of its messages; None for a frame without messages."""
     messages: int = 0
-    """The number of messages that it carries whole; 0 for a fragment."""
+    """The number of whole messages in it; 0 for a fragment."""
     size: int = 0
     """Bytes of messages in it."""
     message_id: int | None = None
-    """The id of its first reliable message in its lane, in the 16 bits that travel."""
+    """The id of its first reliable message in its lane, cut to 16 bits."""
     offset: int = 0
-    """Of a fragment, the bytes of its message that come before it."""
+    """For a fragment: the bytes of its message before it."""
     total: int = 0
-    """Of a fragment or a skip, the bytes of its whole message."""
+    """For a fragment or a skip: the bytes of the whole message."""
     limits: tuple[int, int] | None = None
-    """Of a credit, the messages, modulo 2^32, and the bytes that it allows since the opening."""
+    """For a credit: the messages, modulo 2^32, and the bytes that it allows since the opening."""
 
 
 class PacketInfo(NamedTuple):
     """A packet that was sent or accepted."""
 
     sequence: int
-    """Its number, in full; 16 bits of it travel."""
+    """Its packet number in full; 16 bits of it travel."""
     size: int
     """Bytes of its datagram."""
     frames: tuple[FrameInfo, ...]
-    """The frames beside its acks: none, for a packet that only acks."""
+    """Its frames; empty for a pure ack."""
     acked: tuple[tuple[int, int], ...] = ()
-    """The packets of the other side that it acks: the first and the last of each row of them."""
+    """The packets of the other side that it acks, as ranges: the first and the last of each."""
 
     @property
     def messages(self) -> int:
-        """The number of messages that it carries whole."""
+        """The number of whole messages in it."""
         return sum(frame.messages for frame in self.frames)
 
 
 class RoundTripInfo(NamedTuple):
-    """The round trip as it is known, in seconds, without the time that the peer kept an ack."""
+    """The estimates of the round trip, in seconds, without the peer's ack delay."""
 
     latest: float
     smoothed: float
@@ -124,24 +124,24 @@ class CongestionInfo(NamedTuple):
     """The state of congestion control."""
 
     window: int
-    """Bytes that may be in flight."""
+    """The congestion window, in bytes."""
     in_flight: int
-    """Bytes that are."""
+    """Bytes in flight."""
     rate: float | None
-    """Bytes per second at which packets leave, at most; None before a round trip is known."""
+    """The highest rate at which packets leave, in bytes/s; None before a round trip is known."""
     state: str
     """The phase of the controller: ``slow_start``, ``congestion_avoidance`` and the like."""
 
 
 class SettledInfo(NamedTuple):
-    """A message that somebody follows, at its end."""
+    """The outcome of a message with a receipt."""
 
     lane: int
     size: int
-    """Bytes of it, as packed."""
+    """Its bytes, as packed."""
     outcome: Outcome
     latency: float
-    """Seconds from its sending until this was known."""
+    """Seconds from when it was sent until its outcome was known."""
 
 
 class Drop(Enum):
@@ -157,7 +157,7 @@ class Drop(Enum):
 
 
 class LostBy(Enum):
-    """The sign by which a packet was found to be lost."""
+    """The evidence by which a packet was declared lost."""
 
     PACKETS = "packets that left well after it were acked"
     TIME = "one that left after it was acked, and it has waited for more than a round trip"
@@ -176,13 +176,13 @@ class Obstacle(Enum):
 def describe(
     sequence: int, size: int, frames: Iterable[Frame], acked: tuple[tuple[int, int], ...] = ()
 ) -> PacketInfo:
-    """Describe a packet."""
+    """Describe a packet by its sequence, size, frames and acks."""
     infos = [DESCRIBERS[type(frame)](frame) for frame in frames if type(frame) is not AckDelay]
     return PacketInfo(sequence, size, tuple(infos), acked)
 
 
 def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
-    """Name the packets that a header acks: bit n stands for the packet n before the newest."""
+    """Return the packets that a header acks, as ranges; bit n is the packet n before ``newest``."""
     ranges: list[tuple[int, int]] = []
     for sequence in range(newest - bits.bit_length() + 1, newest + 1):
         if bits >> newest - sequence & 1:
@@ -195,14 +195,14 @@ def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
 def describe_received(
     sequence: int, packet: Packet, acked: tuple[tuple[int, int], ...]
 ) -> list[PacketInfo]:
-    """Describe a packet, or those of a batch, each with its share of what they carry together.
+    """Describe a packet, or each packet of a batch with its share of the joint content.
 
-    Packets with content are a batch only if they ack the same; acks alone are put together, and
-    what they ack is told with the last of them.
+    Packets with content form a batch only if they ack the same. Pure acks are joined, and their
+    acks are reported with the last of them.
     """
     number = packet.number
     if number == len(packet.content) > 1:
-        # Large ones, with a fragment each.
+        # Large packets, with one fragment each.
         return [
             describe(at, FRAGMENT_FRONT.size + len(frame.payload), (frame,), acked)
             for at, frame in enumerate(packet.content, sequence)
@@ -223,7 +223,7 @@ def describe_received(
 
 
 def _share(frame: FrameInfo, number: int, at: int) -> FrameInfo:
-    """The share of the packet ``at`` in a frame that ``number`` packets carry together."""
+    """Return the share of packet ``at`` in a frame that ``number`` packets carry together."""
     messages, size = frame.messages // number, frame.size // number
     message_id = frame.message_id
     if message_id is not None:
@@ -273,40 +273,40 @@ DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
 
 
 class Instrument:
-    """Told what happens in a node and its channels, in the manner of ``trio.abc.Instrument``.
+    """Receives the events of a node and its channels, like ``trio.abc.Instrument``.
 
-    Derive from it and write the methods that you want; those here do nothing. They run in the
-    middle of what they tell of: they must be quick, cannot wait, and must not use the node or its
-    channels. ``now`` is in seconds, ``trio.current_time()`` in a program; it never goes back. Sizes
-    are in bytes.
+    Derive from it and override the methods that you want; those here do nothing. They run while the
+    event is handled: they must be quick, cannot wait, and must not use the node or its channels.
+    ``now`` is in seconds, ``trio.current_time()`` in a program, and never goes back. Sizes are in
+    bytes.
     """
 
     # The node
 
     def node_opened(self, now: float, address: Address) -> None:
-        """A node listens at an address, a host and a port."""
+        """A node has opened its socket at an address, a host and a port."""
 
     def node_closed(self, now: float) -> None:
-        """It has closed, and nothing more will be told."""
+        """The node has closed. No further event follows."""
 
     def datagram_dropped(
         self, now: float, channel: WatchedChannel | None, address: Address, size: int, why: Drop
     ) -> None:
-        """A datagram from ``address`` was thrown away; ``channel`` is None if it met none."""
+        """A datagram from ``address`` was dropped; ``channel`` is None if it matched none."""
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """Somebody wanted to open a channel, and may not."""
+        """A peer tried to open a channel and was refused."""
 
     # Channels
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
-        """A channel is being opened, by this side or by the other."""
+        """A channel begins to open, from this side or from the peer."""
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """Both sides know each other; messages flow."""
+        """A channel is open: both sides know each other, and messages flow."""
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
-        """A channel has ended, or was never opened; ``closed`` says why. Told once.
+        """A channel has ended, or failed to open; ``closed`` gives the reason. Called once.
 
         Some packets may still be sent and received after it, in answer to a peer that closed.
         """
@@ -317,35 +317,35 @@ class Instrument:
         """A packet leaves."""
 
     def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """A packet came and was accepted; what it acks was told before."""
+        """A packet was accepted. The events of its acks came before."""
 
     def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """The peer has a packet."""
+        """The peer has acked a packet."""
 
     def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
-        """A packet is taken for lost, and what was in it is sent again."""
+        """A packet is declared lost, and its reliable content will be retransmitted."""
 
     def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """A packet taken for lost came all the same; told before its ``packet_acked``."""
+        """A packet that was declared lost has arrived. Its ``packet_acked`` follows."""
 
     def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
-        """Nothing was acked for too long: the next packet asks why.
+        """No ack came for a probe timeout, so a probe leaves.
 
-        ``unanswered`` is how many have asked since, this one included.
+        ``unanswered`` is the number of probes since the last ack, this one included.
         """
 
     # Estimates
 
     def round_trip_changed(self, now: float, channel: WatchedChannel, trip: RoundTripInfo) -> None:
-        """An ack told how long the way is, and it changed what is known of it."""
+        """An ack has changed the estimates of the round trip."""
 
     def congestion_changed(
         self, now: float, channel: WatchedChannel, congestion: CongestionInfo
     ) -> None:
-        """Congestion control allows another window, or is in another state."""
+        """The congestion window has changed, or the state of the controller."""
 
     def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
-        """Datagrams are of at most ``size`` bytes from now on."""
+        """Datagrams have at most ``size`` bytes from now on."""
 
     # Messages
 
@@ -358,26 +358,26 @@ class Instrument:
         messages: int,
         size: int,
     ) -> None:
-        """So many messages, of ``size`` bytes together, wait to be sent in a lane.
+        """``messages`` messages, of ``size`` bytes together, wait in a lane.
 
-        Told once for all that were queued since packets were last asked for.
+        Called once for all messages that were queued since packets were last polled.
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """It is known what became of a message with a receipt; those of ``send_many`` have none."""
+        """The outcome of a message with a receipt is known; ``send_many`` makes no receipts."""
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:
-        """The peer is told how many messages and bytes it may have sent since the opening."""
+        """A CREDIT leaves: the messages and bytes that the peer may send since the opening."""
 
     def credit_received(
         self, now: float, channel: WatchedChannel, messages: int, size: int
     ) -> None:
-        """The peer tells how many messages, modulo 2^32, and bytes it wants to have been sent."""
+        """A CREDIT came: the messages, modulo 2^32, and bytes that this side may send in all."""
 
     def send_blocked(
         self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
     ) -> None:
-        """Messages wait in ``lanes``, and none may leave; told again when the reason changes."""
+        """Messages wait in ``lanes``, and none may leave. Called again when the reason changes."""
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
-        """All that waited has left."""
+        """All waiting messages have left."""

@@ -90,9 +90,10 @@ class MessagePort:
     def queue_from(
         self, start: int, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0
     ) -> int:
-        """Queue many messages, from the one at ``start`` on, as ``queue`` does; return how many.
+        """Queue messages from index ``start`` on, as ``queue`` does; return how many.
 
-        ``sizes`` are those of all. It looks at ``OFFERED`` of them. Raises as ``room_for``.
+        ``sizes`` are those of all payloads. At most ``OFFERED`` are queued at a time. Raises as
+        ``room_for``.
         """
         offered = slice(start, start + OFFERED)
         number = self._sending().send_queue.push(payloads[offered], sizes[offered], lane)
@@ -102,9 +103,9 @@ class MessagePort:
         return number
 
     def reserve(self, number: int, size: int, lane: int = 0) -> int:
-        """The messages of up to ``size`` bytes for which a lane has room by now, up to ``number``.
+        """Return for how many messages of ``size`` bytes a lane has room, up to ``number``.
 
-        0 where the channel takes no message of that size; raises as ``room_for`` else.
+        It is 0 if the channel takes no message of that size. Otherwise it raises as ``room_for``.
         """
         try:
             return self.room_for([size] * number, lane)
@@ -112,16 +113,16 @@ class MessagePort:
             return 0
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
-        """Queue all of these messages; raises ``StateError`` when there is no room for that."""
+        """Queue all of these messages; raise ``StateError`` if there is not enough room."""
         if self.room_for(list(map(len, payloads)), lane) < len(payloads):
             raise StateError(f"no room for {len(payloads)} messages")
         self.queue(payloads, lane)
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
-        """Queue a message that is followed.
+        """Queue a message with a ticket.
 
-        Raises ``StateError`` when there is no room for a reliable one, ``MessageTooLargeError`` for
-        one that is sent once and does not fit one packet.
+        Raises ``StateError`` if there is no room for a reliable message, and
+        ``MessageTooLargeError`` for an unreliable one that does not fit one packet.
         """
         send_side, size = self._sending(), len(payload)
         if delivery is Delivery.RELIABLE:
@@ -137,13 +138,13 @@ class MessagePort:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
     def expire(self, now: float, ticket: Ticket) -> None:
-        """Take it that a message has expired for which there was no room in time."""
+        """Settle the ticket of a message that expired before there was room for it."""
         tickets = self._sending().receipts
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Take up to ``limit`` messages that are there."""
+        """Return up to ``limit`` received messages."""
         payloads = self.receive_side.receive_queue.receive_many(limit) if self.receive_side else []
         self._counters.messages_received += len(payloads)
         return payloads

@@ -1,18 +1,18 @@
 """The sealed handshake: Noise messages in datagrams, and what both sides of it share.
 
-The opener sends GREET with the first Noise message, to every address of the peer. Who answers has
-no memory of it before the address is proven: a first GREET draws a COOKIE, and only one that brings
-the cookie is computed. RFC 9000, section 8.1, has an amplification limit of three for addresses
-that are not proven; here it is one, for a GREET is padded to be longer than any answer. Three
-patterns serve (section 7 of the Noise specification):
+The opener sends GREET with the first Noise message to every address of the peer. The answering side
+keeps no memory of it before the address is proven: a first GREET draws a COOKIE, and only a GREET
+with that cookie is computed. RFC 9000, section 8.1, has an amplification limit of three for
+unproven addresses; here it is one, because a GREET is padded to be longer than any answer. There
+are three patterns (section 7 of the Noise specification):
 
 IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
 XX      it does not: WELCOME asks who it is, CONFIRM says it and has the CONNECT, 1.5 round trips
 XXpsk0  the same, among those who share a secret
 
-So the clear handshake's CONNECT, ACCEPT and REFUSE travel as payloads, each behind the proof that a
-RESET from its sender will show; what is in them is the same as in the clear. ``initiator`` and
-``responder`` have the two sides, each with its table of states. The datagrams, byte by byte:
+So CONNECT, ACCEPT and REFUSE travel as payloads, with the same content as in the clear, each behind
+the proof that a RESET from its sender will carry. ``initiator`` and ``responder`` have the two
+sides, each with its table of states. The datagrams, byte by byte:
 
 front                                                                  every datagram
 GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
@@ -20,8 +20,8 @@ COOKIE   token u64, cookie 16
 WELCOME  token u64, noise
 CONFIRM  opener's id u32, token u64, noise
 
-The first 17 bytes of a GREET, and a REFUSE that is not sealed, are the same in every version but
-for its number, so that any version can refuse any: it does so under the number of the other one.
+The first 17 bytes of a GREET, and a REFUSE that is not sealed, are equal in all versions but for
+the version number. So any version can refuse any other, under the number of that other.
 """
 
 from dataclasses import dataclass, field

@@ -1,11 +1,11 @@
 """The largest datagram that the path takes (RFC 8899, packetization layer path MTU discovery).
 
-Probes of growing size go out, one at a time and beside the data, until one gets no ack three
-times. A size that worked may stop to work when the route changes: then large packets vanish while
-small ones arrive, and everything has to be small again at once (black hole detection, section 4.3).
+Probes of growing size leave one at a time, beside the data, until one gets no ack three times. A
+size that passed may fail later, when the route changes: then large packets vanish while small ones
+arrive, and all packets have to become small again at once (black hole detection, section 4.3).
 
-That the base passes is taken for granted at first, and is nearly always true. Where it is not, size
-falls to the floor, and the search finds what lies between. Under the floor there is no channel.
+The base size is assumed to pass, which is nearly always true. If it does not, the size falls to the
+floor, and the search continues between the two. Below the floor no channel is possible.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ LIKELY = (1400, 1452, 1472, 4096, 8192, 8972, 16_384, 32_768, 65_507)
 INFINITY = float("inf")
 
 TRIES = 3
-# Probes without an ack after which their size may be what is wrong with them.
+# Unanswered probe timeouts after which the size of the packets may be the cause.
 DOUBTFUL = 2
 WORTHWHILE = 1 / 16
 BLACK_HOLE_LOSSES = 4
-# The chance that nothing but loss looks like a base, or a floor, that does not pass: falling costs
-# more packets for ten minutes, and under the floor it costs the channel. With no other loss it
+# The chance that mere loss is taken for a base, or a floor, that does not pass. Falling costs
+# more packets for ten minutes, and below the floor it costs the channel. Without other loss it
 # takes ten losses, and nine small packets that arrive between them.
 CHANCE = 1e-9
 RAISE_AFTER = 600.0
@@ -113,11 +113,11 @@ PATH_MTU = Machine(
 
 
 class PathMtu:
-    """The largest datagram to send, in bytes. Times in seconds.
+    """The search for the largest datagram that the path takes, in bytes. Times in seconds.
 
-    ``base`` is a size that nearly every path takes; ``ceiling`` is the largest that both sides
-    take, ``envelope`` what is added to each on its way. ``floor`` is the least that is used.
-    Raises ``SettingsError`` when the ceiling is under the base.
+    ``base`` is a size that nearly every path takes. ``ceiling`` is the largest that both sides
+    accept, and ``floor`` the smallest that is used. ``envelope`` is added to each datagram on its
+    way. Raises ``SettingsError`` if the ceiling is below the base.
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
@@ -137,49 +137,50 @@ class PathMtu:
         self._probe = 0
         self._tries = 0
         self._due = 0.0
-        # Since anything as large as the smallest that vanished got through: round trips in which
-        # large packets were lost, and what became of small ones meanwhile.
+        # Counted since a packet as large as the smallest lost one last arrived: round trips in
+        # which large packets were lost, and the acks and losses of small packets meanwhile.
         self._losses = 0
         self._counted_at = 0.0
         self._vanishing = 0
         self._small_through = 0
         self._small_lost = 0
-        # The size of the largest of the small ones that got through.
+        # The size of the largest small packet that arrived.
         self._passing = 0
         self._is_unanswered = False
 
     @property
     def tail_size(self) -> int:
-        """The size of a packet that has to get through: a small one while larger ones vanish.
+        """The size for a packet that has to arrive: small while large packets seem to vanish.
 
-        Nothing tells that they do as long as there are none but large ones.
+        While all packets are large, nothing shows that they vanish because of their size.
         """
         return self._small if self._losses or self._is_unanswered else self.size
 
     @property
     def vanishing(self) -> int:
-        """The size of the smallest packets that vanished of late, 0 if none did."""
+        """The size of the smallest packet that vanished recently, 0 if none did."""
         return self._vanishing
 
     @property
     def _small(self) -> int:
-        """The size up to which packets are small: they show whether large ones get lost, or vanish.
+        """The size up to which packets are small, so that their acks show that only large ones
+        vanish.
 
-        Under the floor it is what the connection itself has to say.
+        At the floor it is the size of control packets.
         """
         if self.size > self.base:
             return self.base
         return self.floor if self.size > self.floor else min(self.floor, SMALLEST_DATAGRAM)
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``poll_probe`` has something; None while a probe is on its way."""
+        """Return when ``poll_probe`` is due; None while a probe is in flight."""
         return None if self.state is MtuSearchState.PROBING else self._due
 
     def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:
-        """The size of a datagram to send as a probe, which is then on its way; or None.
+        """Return the size of a probe to send now, which is then in flight; None if none is due.
 
-        None as well as long as the next size to try is over ``largest``.
-        Its loss must not be told to congestion control: it says nothing about the queue.
+        None as well while the next size is over ``largest``. The loss of a probe must not reach
+        congestion control: it gives no evidence of a queue.
         """
         if self.state is MtuSearchState.RESTING and now >= self._due:
             self._step(now, MtuEvent.RAISE)
@@ -196,7 +197,7 @@ class PathMtu:
         return size
 
     def probe_acked(self, now: float, size: int) -> None:
-        """A probe arrived, be it one given up for lost."""
+        """Handle the ack of a probe, even of one declared lost."""
         if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.ACKED)
         elif self.size < size <= self._ceiling:
@@ -205,12 +206,12 @@ class PathMtu:
             self._probe = outstanding
 
     def probe_lost(self, now: float, size: int) -> None:
-        """A probe was declared lost; one that is not awaited any more changes nothing."""
+        """Handle a lost probe; one that is not awaited any more changes nothing."""
         if size == self._probe:
             self._step(now, MtuEvent.LOST)
 
     def refused(self, now: float, size: int) -> None:
-        """The socket refused a datagram (EMSGSIZE), be it a probe or not."""
+        """Handle that the socket refused a datagram (EMSGSIZE), a probe or another."""
         if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.REFUSED)
         elif self._small < size <= self.size:
@@ -218,7 +219,7 @@ class PathMtu:
             self._step(now, self._sign_of_vanishing)
 
     def packets_acked(self, sizes: Sequence[int]) -> None:
-        """Packets arrived, of these sizes."""
+        """Handle acked packets of these sizes."""
         self._is_unanswered = False
         if not self._losses:
             return
@@ -229,31 +230,31 @@ class PathMtu:
             self._passing = max(self._passing, *sizes)
 
     def packets_lost(self, now: float, sizes: Sequence[int], sent_at: float) -> None:
-        """Packets other than probes, of these sizes, were declared lost together.
+        """Handle packets other than probes that were declared lost together, with their sizes.
 
-        When this goes on, and small packets get through meanwhile, the path is a black hole for
-        large ones: ``size`` falls, and what was lost has to be packed anew. Those that left before
-        it fell are old news. ``sent_at`` is when the last of them left: losses count once in a
-        round trip, for a full queue has room for small packets first, but not all the time.
+        If this repeats while small packets arrive, the path is a black hole for large ones:
+        ``size`` falls, and the lost content has to be cut anew. Packets that left before ``size``
+        fell do not count. ``sent_at`` is when the last of them left. Losses count once per round
+        trip: a full queue also has room for small packets first, but not all the time.
         """
         small = self._small
         large = [size for size in sizes if small < size <= self.size]
         if self._losses:
-            # Of those between what passes and what is small nobody knows whether they could.
+            # For sizes between the largest that passed and the small ones there is no evidence.
             passing = max(self._passing, min(small, SMALLEST_DATAGRAM))
             self._small_lost += sum([size <= passing for size in sizes])
         if not large or sent_at < self._counted_at:
             return
         self._counted_at = now
         self._losses += 1
-        # Over the base there is nothing to be gained by knowing more exactly.
+        # Above the base, size falls to the base in any case.
         smallest = small + 1 if self.size > self.base else max(large)
         self._vanishing = min(self._vanishing or smallest, smallest)
         if self._is_black_hole:
             self._step(now, self._sign_of_vanishing)
 
     def unanswered(self, probes: int, size: int) -> None:
-        """Take it that so many probes in a row got no ack, the last one of that size."""
+        """Note the number of unanswered probe timeouts, and the size of the last probe packet."""
         self._is_unanswered = probes >= DOUBTFUL and size > self._small
 
     @property
@@ -262,7 +263,7 @@ class PathMtu:
             return False
         if self.size > self.base:
             return True
-        # Would large ones be lost as often as small ones are, and by chance so many in a row?
+        # The chance of so many large losses in a row at the loss rate of small packets.
         tried = self._small_through + self._small_lost + 1
         return (1 - self._small_through / tried) ** self._losses <= CHANCE
 
@@ -273,7 +274,7 @@ class PathMtu:
         return MtuEvent.BASE_LOST if self.size > self.floor else MtuEvent.FLOOR_LOST
 
     def path_changed(self, now: float) -> None:
-        """Start anew from the base: the size found was that of another path."""
+        """Start anew from the base: the size that was found belongs to another path."""
         self._forget(now)
         self._step(now, MtuEvent.BLACK_HOLE)
 
@@ -345,7 +346,7 @@ class PathMtu:
                 MtuAction.REST_SHORTLY: cls._rest_shortly,
                 MtuAction.FORGET: cls._forget,
             },
-            # Acks and losses of probes that are not awaited any more.
+            # Refused events are acks and losses of probes that are not awaited any more.
             ignored=MtuEvent,
         )
 

@@ -8,7 +8,7 @@ from sphtp.errors import WireError, untrusted
 
 
 class BitMessage:
-    """A small object that knows how to serialize itself, after the seed's ``Message``.
+    """A small object that can serialize itself, after the ``Message`` of Fiedler's article.
 
     A subclass can be created without arguments, and says once what is written, read and measured:
 
@@ -31,9 +31,9 @@ class BitMessage:
     __slots__ = ()
 
     def serialize(self, stream: BitStream) -> None:
-        """Pass every field through the stream, and keep what comes back.
+        """Pass every field through the stream, and store the result.
 
-        As it stands here, it goes by the annotations of a dataclass.
+        This default follows the annotations of a dataclass.
         """
         for name, shape in record_of(type(self)).shapes.items():
             try:
@@ -42,7 +42,7 @@ class BitMessage:
                 raise WireError(f"{name}: {error}") from error
 
     def write(self) -> bytes:
-        """Return the message in bits, filled up to a byte.
+        """Return the message in bits, padded to a byte.
 
         Raises:
             WireError: a value does not fit its bounds.

@@ -38,13 +38,13 @@ class Bits:
 
     @property
     def range(self) -> Range:
-        """The same bound, as a range."""
+        """The same bound, as a ``Range``."""
         return Range(0, (1 << self.width) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many bytes (of text: in UTF-8), or items of a list, tuple or dict."""
+    """At most ``maximum`` bytes (of text: in UTF-8), or items of a list, tuple or dict."""
 
     maximum: int
 
@@ -55,7 +55,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """A float of single precision, where bits are counted."""
+    """A float of single precision in a ``BitMessage``."""
 
     def __str__(self) -> str:
         return "float32"
@@ -69,7 +69,7 @@ class Compressed:
     high: float
     resolution: float
     steps: int = field(init=False, repr=False, compare=False)
-    """Number of the last step; the first is 0."""
+    """The number of the last step; the first is 0."""
 
     def __post_init__(self) -> None:
         largest = max(abs(self.low), abs(self.high))
@@ -91,16 +91,16 @@ class Compressed:
         return round((value - self.low) / (self.high - self.low) * self.steps)
 
     def value_of(self, step: int) -> float:
-        """Return the value that a step from 0 to ``steps`` stands for."""
+        """Return the value of a step from 0 to ``steps``."""
         if step == self.steps:
             return float(self.high)
         return self.low + step / self.steps * (self.high - self.low)
 
     def check(self, value: float) -> None:
-        """Refuse what is outside the range.
+        """Check that a value is in the range.
 
         Raises:
-            WireError: it is.
+            WireError: it is not.
         """
         if not self.low <= value <= self.high:
             raise WireError(f"{value} is outside {self.low}..{self.high}")
@@ -115,5 +115,5 @@ Bound = Range | Bits | Limit | Float32 | Compressed
 
 @lru_cache(maxsize=1024)
 def compressed(low: float, high: float, resolution: float) -> Compressed:
-    """Return the bound; a ``serialize`` asks for the same few again and again."""
+    """Return a cached ``Compressed``, because each ``serialize`` uses the same few."""
     return Compressed(low, high, resolution)

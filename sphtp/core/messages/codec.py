@@ -17,26 +17,26 @@ class MessageCodec(Protocol):
 
     @property
     def schema_hash(self) -> int:
-        """64 bits that stand for ``describe``; 0 when that says nothing."""
+        """A hash of ``describe``, 64 bits; 0 if that is empty."""
 
     def describe(self) -> list[str]:
-        """Return what both peers must have alike, sorted, in one line each."""
+        """Return what must be equal on both sides, sorted, in one line each."""
 
     @property
     def compression(self) -> Compression | None:
-        """The sizes to which messages are deflated and inflated; None when they are not."""
+        """The sizes at which messages are deflated and inflated; None if they are not."""
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
-        """Return the message's bytes; raises ``WireError`` when it does not fit."""
+        """Return the message's bytes; raise ``WireError`` if it does not fit."""
 
     def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
-        """Return the bytes of each; raises ``WireError`` when one does not fit."""
+        """Return the bytes of each message; raise ``WireError`` if one does not fit."""
 
     def decode_untrusted(self, data: bytes) -> Any:
-        """Return the message; raises ``RemoteError`` when these bytes are none."""
+        """Return the message; raise ``RemoteError`` if the bytes are invalid."""
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Return the messages, without those that are none."""
+        """Return the messages, without the invalid ones."""
 
 
 class PlainMessages:
@@ -64,7 +64,7 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Return what both peers must have alike: unusual bounds, and compression."""
+        """Return what must be equal on both sides: unusual limits, and compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 
@@ -92,14 +92,14 @@ class PlainMessages:
         return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Return the messages, without those that are none."""
-        # One that is deflated is no msgpack.
+        """Return the messages, without the invalid ones."""
+        # A deflated message is not msgpack, so that it is decoded singly.
         values = self._packing.unpack_many(payloads)
         return decode_each_untrusted(self, payloads) if values is None else values
 
 
 def decode_each_untrusted(codec: MessageCodec, payloads: Iterable[bytes]) -> list[Any]:
-    """Decode one by one, and leave out what is no message."""
+    """Decode payloads one by one, and leave out the invalid ones."""
     values = []
     for payload in payloads:
         try:
@@ -112,7 +112,7 @@ def decode_each_untrusted(codec: MessageCodec, payloads: Iterable[bytes]) -> lis
 def deflate(
     compression: Compression | None, data: bytes, mark: bytes, compress: bool | None
 ) -> bytes:
-    """Return a message's bytes, deflated behind a mark where that makes them smaller.
+    """Return a message's bytes, deflated behind a mark if that makes them smaller.
 
     Raises:
         WireError: it shall be, and there is no compression.
@@ -126,14 +126,14 @@ def deflate(
 
 
 def inflate(compression: Compression | None, data: bytes, mark: bytes) -> bytes:
-    """Undo ``deflate``; raises ``RemoteError``."""
+    """Undo ``deflate``; raise ``RemoteError`` if that fails."""
     if compression is not None and data[:1] == mark:
         return compression.inflate_untrusted(data[1:])
     return data
 
 
 def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
-    """Return a value as msgpack, behind what stands before it.
+    """Return a value as msgpack, behind ``prefix``.
 
     Raises:
         WireError: msgpack cannot carry it.
@@ -146,7 +146,7 @@ def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
 
 
 def from_msgpack(packing: Packing, data: bytes, start: int = 0) -> Any:
-    """Return the value that msgpack bytes stand for, from a place on.
+    """Return the value of msgpack bytes from ``start`` on.
 
     Raises:
         WireError: they are not msgpack, or out of bounds.

@@ -1,33 +1,33 @@
-"""Compression of single messages, and its bounded undoing."""
+"""Compression of single messages, and bounded decompression."""
 
 import zlib
 from dataclasses import dataclass
 
 from sphtp.errors import SettingsError, WireError, untrusted
 
-# Deflate by itself: datagrams have checksums of their own.
+# Raw deflate, without a checksum: datagrams have their own.
 _RAW = -zlib.MAX_WBITS
 
 ROOM = 4 << 20
-"""Bytes to which a batch may inflate; a single message, if it may be larger."""
+"""Bytes to which a batch may inflate in all, unless a single message is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """The sizes from which messages are deflated, and to which they are inflated.
+    """The sizes at which messages are deflated, and the limit of inflated ones.
 
     Peers must agree that there is compression, and on ``max_size``; it is part of the description
     that they compare.
     """
 
     threshold: int = 512
-    """Messages of fewer bytes go as they are, unless told otherwise."""
+    """Messages of fewer bytes are not deflated, unless the caller asks for it."""
 
     max_size: int = 1 << 20
-    """No message inflates to more bytes; a larger one goes as it is."""
+    """The most bytes of an inflated message; a larger one is sent as it is."""
 
     level: int = 1
-    """zlib's, 1 (fast) to 9 (small)."""
+    """The level of zlib: 1 (fast) to 9 (small)."""
 
     def __post_init__(self) -> None:
         if self.threshold < 0:
@@ -39,11 +39,11 @@ class Compression:
 
     @property
     def most_at_once(self) -> int:
-        """Messages that may be inflated before they are taken."""
+        """The most messages to inflate before they are delivered."""
         return max(1, ROOM // self.max_size)
 
     def deflate(self, data: bytes, compress: bool | None) -> bytes | None:
-        """Return the bytes deflated; None where they had better go as they are.
+        """Return the bytes deflated; None if they are to be sent as they are.
 
         Args:
             data: the message.
@@ -58,7 +58,7 @@ class Compression:
 
     @untrusted
     def inflate_untrusted(self, data: bytes) -> bytes:
-        """Undo ``deflate``, and never make more than ``max_size`` bytes and one.
+        """Undo ``deflate``, without ever inflating more than ``max_size`` bytes and one.
 
         Raises:
             RemoteError: these bytes are not deflated ones, or become too many.
@@ -75,5 +75,5 @@ class Compression:
         return inflated
 
     def describe(self) -> str:
-        """Say in one line what peers must agree on."""
+        """Return what must be equal on both sides, in one line."""
         return f"(compression): deflate, at most {self.max_size} bytes"

@@ -1,6 +1,6 @@
 """The message factory: all types of message that a program knows, by number.
 
-The number of a type stands before its message, in the fewest bits that the number of types needs
+The number of a type precedes its message, in the fewest bits that the number of types needs
 (``TypeHeader``). A ``BitMessage`` follows at once, bit by bit; a dataclass, carried by msgpack,
 begins with the next byte.
 """
@@ -36,7 +36,7 @@ from sphtp.errors import SettingsError, WireError, untrusted
 class TypeHeader:
     """The type number, in the fewest bits that the number of types needs.
 
-    Where messages may be deflated, a bit before it says that this one is not.
+    If messages may be deflated, a bit before it tells that this one is not.
     """
 
     __slots__ = ("_compressible", "_count")
@@ -53,7 +53,7 @@ class TypeHeader:
 
     @property
     def width(self) -> int:
-        """Bits of it."""
+        """The number of its bits."""
         return (self._count - 1).bit_length() + self._compressible
 
     def front(self, number: int) -> int:
@@ -61,26 +61,26 @@ class TypeHeader:
         return number << self._compressible
 
     def prefix(self, number: int) -> bytes:
-        """Return the header alone, filled up to a byte."""
+        """Return the header alone, padded to a byte."""
         return self.front(number).to_bytes((self.width + 7) >> 3, "little")
 
 
 class MessageType(Protocol):
-    """One type of message."""
+    """A type of message, with its description and its encoding."""
 
     @property
     def text(self) -> str:
         """Its description, equal on all machines."""
 
     def write(self, message: Any) -> bytes:
-        """Return header and message; raises ``WireError``."""
+        """Return header and message; raise ``WireError`` if it does not fit."""
 
     def measure(self, message: Any) -> int:
-        """Return the bits of header and message; raises ``WireError``."""
+        """Return the number of bits of header and message; raises ``WireError``."""
 
 
 class BitEntry:
-    """A type packed into bits: its bits follow those of the header at once."""
+    """A type packed into bits, which follow those of the header at once."""
 
     __slots__ = ("_front", "_kind", "_width", "text")
 
@@ -97,18 +97,18 @@ class BitEntry:
         return stream.finish()
 
     def measure(self, message: BitMessage) -> int:
-        """Return the bits of header and message."""
+        """Return the number of bits of header and message."""
         stream = MeasureStream()
         message.serialize(stream)
         return self._width + stream.position
 
     def read(self, stream: ReadStream) -> BitMessage:
-        """Return the message that follows the header; raises ``WireError``."""
+        """Return the message that follows the header; raise ``WireError`` if it is invalid."""
         return read_all(self._kind, stream)
 
 
 class PackedEntry:
-    """A dataclass carried by msgpack: header in whole bytes, then an array of the fields."""
+    """A dataclass carried by msgpack: the header in whole bytes, then a list of the fields."""
 
     __slots__ = ("_packing", "_record", "prefix", "text", "unpack")
 
@@ -124,11 +124,11 @@ class PackedEntry:
         return to_msgpack(self._packing, self._record.pack(message), self.prefix)
 
     def measure(self, message: Any) -> int:
-        """Return the bits of header and message."""
+        """Return the number of bits of header and message."""
         return 8 * len(self.write(message))
 
     def read(self, data: bytes, start: int) -> Any:
-        """Return the message that follows the header, up to ``start``; raises ``WireError``."""
+        """Return the message that follows the header at ``start``; raise ``WireError``."""
         return self.unpack(from_msgpack(self._packing, data, start))
 
 
@@ -198,9 +198,9 @@ class MessageFactory:
         """64 bits that stand for ``describe``, equal on all machines and Python versions."""
 
     def describe(self) -> list[str]:
-        """Say, sorted and in one line each, what both peers must have alike.
+        """Return, sorted and in one line each, what must be equal on both sides.
 
-        That is names, fields, types and bounds, and what compression may do; ``difference``
+        These are names, fields, types and bounds, and the limit of compression; ``difference``
         compares two such lists.
         """
         lines = [f"{kind.__name__}: {entry.text}" for kind, entry in self._entries.items()]
@@ -208,7 +208,7 @@ class MessageFactory:
         return sorted([*lines, self.compression.describe()] if self.compression else lines)
 
     def measure(self, message: Any) -> int:
-        """Return the bits that a message takes, its type number among them, before compression.
+        """Return the number of bits of a message, with its type number, before compression.
 
         Raises:
             WireError: as ``encode``.
@@ -236,7 +236,7 @@ class MessageFactory:
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:
-        """Create the message that these bytes stand for.
+        """Create the message that these bytes encode.
 
         Raises:
             RemoteError: the type number is out of bounds, there are too few or too many bytes, or
@@ -254,7 +254,7 @@ class MessageFactory:
         return entry.read(stream)
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Create the messages that these bytes stand for, without those that stand for none."""
+        """Create the messages that these payloads encode, without the invalid ones."""
         size = self._prefix_size
         found = map(self._packed.get, (payload[:size] for payload in payloads))
         entries = [entry for entry in found if entry is not None]

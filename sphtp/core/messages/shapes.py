@@ -66,14 +66,14 @@ class Shape(ABC):
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
-        """Turn a value into its msgpack form; raises ``WireError`` for a wrong one."""
+        """Return the msgpack form of a value; raise ``WireError`` if the value is invalid."""
 
     @abstractmethod
     def unpack(self, plain: Any) -> Any:
-        """Turn the msgpack form back, of whatever the peer sent; raises ``WireError``."""
+        """Return the value of a msgpack form, which may be forged; raise ``WireError``."""
 
     def serialize(self, stream: BitStream, value: Any) -> Any:
-        """Pass a value through a stream of bits; raises ``WireError``."""
+        """Pass a value through a stream of bits; raise ``WireError`` if it is invalid."""
         raise SettingsError(f"{self.text} has no form in bits without a bound")
 
 
@@ -90,12 +90,12 @@ def only(kind: type[V], value: Any) -> V:
 
 
 def limited(text: str, limit: Limit | None) -> str:
-    """Describe something that has a limit, or none."""
+    """Return a description with its limit, if there is one."""
     return f"{text}[{limit.maximum}]" if limit else text
 
 
 def needed(limit: Limit | None, text: str) -> int:
-    """Return the maximum.
+    """Return the maximum of a limit.
 
     Raises:
         SettingsError: there is no limit.
@@ -106,7 +106,7 @@ def needed(limit: Limit | None, text: str) -> int:
 
 
 def check_limit(limit: Limit | None, value: Sized) -> None:
-    """Refuse what is longer than its limit.
+    """Check that a value is not longer than its limit.
 
     Raises:
         WireError: it is.
@@ -119,7 +119,7 @@ def check_limit(limit: Limit | None, value: Sized) -> None:
 
 
 class Integer(Shape):
-    """An integer of 64 bits or, where bits are counted, within a range."""
+    """An integer of 64 bits; in a ``BitMessage``, one within a range."""
 
     accepts = (Range, Bits)
 
@@ -150,7 +150,7 @@ class Integer(Shape):
 
 
 class Float(Shape):
-    """A float; msgpack carries it whole, whatever the bound leaves of it in bits."""
+    """A float. msgpack carries it in full; the bound applies to bits only."""
 
     accepts = (Float32, Compressed)
 
@@ -252,7 +252,7 @@ class Bytes(Shape):
 
 
 class AnyShape(Shape):
-    """Whatever msgpack carries."""
+    """Any value that msgpack carries."""
 
     def __init__(self, bound: Any) -> None:
         pass
@@ -321,7 +321,7 @@ Way = tuple[str, Callable[[Any], Any]]
 
 
 class ListShape(Shape):
-    """Any number of equal shapes, as a list or a tuple."""
+    """A list or a tuple of any length, with one shape for all items."""
 
     accepts = (Limit,)
 
@@ -358,7 +358,7 @@ class ListShape(Shape):
 
 
 class FixedTuple(Shape):
-    """A tuple with a shape for each place."""
+    """A tuple with a shape for each item."""
 
     def __init__(self, items: Sequence[Shape]) -> None:
         self._items = items
@@ -433,7 +433,7 @@ class Optional(Shape):
 
 
 class Record(Shape):
-    """A dataclass, carried as the row of the fields that its constructor takes."""
+    """A dataclass, carried as the list of the fields that its constructor takes."""
 
     def __init__(self, kind: type, shapes: dict[str, Shape]) -> None:
         self._kind = kind
@@ -490,7 +490,7 @@ class Record(Shape):
 
 
 def check_constructor(kind: type, names: Sequence[str]) -> None:
-    """Refuse a dataclass that its fields alone cannot construct again.
+    """Check that a dataclass can be constructed from its fields alone.
 
     Raises:
         SettingsError: its constructor wants something else, or does not take a field.
@@ -503,7 +503,7 @@ def check_constructor(kind: type, names: Sequence[str]) -> None:
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """Return what takes all fields off an object; ``attrgetter`` gives no tuple below two."""
+    """Return a function that returns all fields of an object; ``attrgetter`` needs two or more."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)
@@ -526,7 +526,7 @@ Within = tuple[type, ...]
 
 
 def record_of(kind: type[Any]) -> Record:
-    """Return the shape of a dataclass; the same for the same one.
+    """Return the shape of a dataclass; it is cached.
 
     Raises:
         SettingsError: a field's type has no shape; the message names the field.
@@ -537,7 +537,7 @@ def record_of(kind: type[Any]) -> Record:
 
 
 def shape_of(annotation: Any, bound: Bound | None = None, within: Within = ()) -> Shape:
-    """Return the shape of a type, which may come with a bound in ``Annotated``.
+    """Return the shape of a type, which may have a bound in ``Annotated``.
 
     Raises:
         SettingsError: there is none, or the bound is not one for this type.

@@ -27,10 +27,10 @@ F64 = struct.Struct("<d")
 
 
 class Serializable(Protocol):
-    """An object with a ``serialize`` that can be created without arguments."""
+    """An object with a ``serialize`` method that can be created without arguments."""
 
     def serialize(self, stream: "BitStream") -> None:
-        """Pass every field through the stream, and keep what comes back."""
+        """Pass every field through the stream, and store the result."""
 
 
 class BitStream(ABC):
@@ -51,7 +51,7 @@ class BitStream(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """Bits that have passed."""
+        """The number of bits that have passed."""
 
     def bits(self, value: int, width: int) -> int:
         """An unsigned integer of ``width`` bits."""
@@ -122,7 +122,7 @@ class BitStream(ABC):
         return value
 
     def optional(self, value: T | None, item: Callable[[T], T]) -> T | None:
-        """A value or None: one bit, then what ``item`` does. Reading hands ``item`` None."""
+        """Pass a value or None: one bit, then ``item``. When reading, ``item`` receives None."""
         present = self.boolean(value is not None)
         return item(_blank_if(self.reading, value)) if present else None
 
@@ -140,7 +140,7 @@ class BitStream(ABC):
         return [self._item(_blank_if(True, None), item) for _ in range(self._length(maximum))]
 
     def message(self, value: S, kind: type[S]) -> S:
-        """A message within this one. Reading creates it."""
+        """Pass a message within this one; reading creates it."""
         if not self.reading and type(value) is not kind:
             raise WireError(f"{kind.__name__} wanted, {type(value).__name__} given")
         message = kind() if self.reading else value
@@ -160,7 +160,7 @@ class BitStream(ABC):
 
     @abstractmethod
     def _carry(self, number: int, width: int) -> int:
-        """Let bits pass: out, and return them; or in, and return what came."""
+        """Pass bits: write and return them, or read and return them."""
 
     def _length(self, maximum: int) -> int:
         return self.integer(0, 0, maximum)
@@ -291,11 +291,11 @@ class WriteStream(BitStream):
 
     @property
     def position(self) -> int:
-        """Bits written."""
+        """The number of bits written."""
         return 8 * len(self._buffer) + self._count
 
     def finish(self) -> bytes:
-        """Return everything written; the last byte is filled up with zeros."""
+        """Return all bits as bytes, padded with zeros."""
         rest = self._gathered.to_bytes((self._count + 7) >> 3, "little")
         return bytes(self._buffer) + rest if self._buffer else rest
 
@@ -314,7 +314,7 @@ class WriteStream(BitStream):
 
 
 class ReadStream(BitStream):
-    """Takes values out of bits that somebody else may have made up."""
+    """Reads values from bits that may be forged."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -327,7 +327,7 @@ class ReadStream(BitStream):
 
     @property
     def position(self) -> int:
-        """Bits taken."""
+        """The number of bits read."""
         return self._position
 
     def finish(self) -> None:
@@ -359,7 +359,7 @@ class ReadStream(BitStream):
 
 
 class MeasureStream(BitStream):
-    """Counts the bits that ``WriteStream`` would write, and refuses what it would refuse."""
+    """Counts the bits that ``WriteStream`` would write, and refuses the same values."""
 
     __slots__ = ("_position",)
 
@@ -368,7 +368,7 @@ class MeasureStream(BitStream):
 
     @property
     def position(self) -> int:
-        """Bits measured."""
+        """The number of bits measured."""
         return self._position
 
     def _carry(self, number: int, width: int) -> int:
@@ -424,7 +424,7 @@ def describe_bits(kind: type[Serializable]) -> str:
 
 
 class DescribeStream(BitStream):
-    """Gives zeros, or the lowest value that is allowed, and notes each call."""
+    """Records each call, and returns zero or the lowest allowed value."""
 
     __slots__ = ("_notes", "_position", "_within")
 
@@ -437,7 +437,7 @@ class DescribeStream(BitStream):
 
     @property
     def position(self) -> int:
-        """Bits that all this takes at least."""
+        """The least number of bits that the recorded calls take."""
         return self._position
 
     @property
@@ -446,50 +446,50 @@ class DescribeStream(BitStream):
         return ", ".join(self._notes)
 
     def integer(self, value: int, low: int, high: int) -> int:
-        """Note an integer."""
+        """Record an integer."""
         return self._note(str(Range(low, high)), (high - low).bit_length(), low)
 
     def boolean(self, value: bool) -> bool:
-        """Note a boolean."""
+        """Record a boolean."""
         return self._note("boolean", 1, False)
 
     def float32(self, value: float) -> float:
-        """Note a float of single precision."""
+        """Record a float of single precision."""
         return self._note("float32", 32, 0.0)
 
     def float64(self, value: float) -> float:
-        """Note a float."""
+        """Record a float."""
         return self._note("float", 64, 0.0)
 
     def compressed(self, value: float, low: float, high: float, resolution: float) -> float:
-        """Note a float in steps."""
+        """Record a float in steps."""
         bound = compressed(low, high, resolution)
         return self._note(str(bound), bound.steps.bit_length(), float(low))
 
     def data(self, value: bytes, maximum: int) -> bytes:
-        """Note bytes."""
+        """Record bytes."""
         return self._note(*_limited("bytes", maximum), b"")
 
     def text(self, value: str, maximum: int) -> str:
-        """Note a text."""
+        """Record a text."""
         return self._note(*_limited("text", maximum), "")
 
     def enum(self, value: E, kind: type[E]) -> E:
-        """Note the members of an enumeration."""
+        """Record the members of an enumeration."""
         members = members_of(kind)
         first: E = members[0]
         width = (len(members) - 1).bit_length()
         return self._note(enum_text(members), width, first)
 
     def optional(self, value: T | None, item: Callable[[T], T]) -> T | None:
-        """Note what may be there."""
+        """Record an optional value."""
         with self._group("optional"):
             item(_nothing())
         self._position += 1
         return None
 
     def sequence(self, value: list[T], maximum: int, item: Callable[[T], T]) -> list[T]:
-        """Note what a sequence holds."""
+        """Record the item of a sequence."""
         text, width = _limited("list", maximum)
         with self._group(text):
             self._item(_nothing(), item)
@@ -497,7 +497,7 @@ class DescribeStream(BitStream):
         return []
 
     def message(self, value: S, kind: type[S]) -> S:
-        """Note the fields of a message."""
+        """Record the fields of a message."""
         if kind in self._within:
             raise SettingsError(f"{kind.__name__} holds a message of its own kind")
         message = kind()
@@ -510,7 +510,7 @@ class DescribeStream(BitStream):
     def record(
         self, value: T, title: str, fields: Callable[[T], list[Any]], make: Callable[[list[Any]], T]
     ) -> T:
-        """Note the fields of an object, and make none: it might refuse to be all zeros."""
+        """Record the fields of an object without creating one, which might refuse zeros."""
         with self._group(title):
             fields(_nothing())
         return value

@@ -1,4 +1,4 @@
-"""Secure peers: identities, the Noise handshake, cookies, seals, and what servers sign.
+"""Security of peers: identities, the Noise handshake, cookies, sealing, and server signatures.
 
 Nothing here knows channels, streams or the control plane; they import it.
 """

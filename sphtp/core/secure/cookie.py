@@ -1,6 +1,6 @@
-"""Cookies: a caller shows that it gets what is sent to its address, and nobody is remembered.
+"""Cookies: a caller proves that it receives at its address, and this side keeps no memory of it.
 
-The cookie is a keyed MAC over what is to be proven, made anew when it comes back.
+A cookie is a keyed MAC over what it proves; it is computed again when it comes back.
 """
 
 from typing import Final
@@ -20,10 +20,10 @@ SECRETS: Final = 2
 
 
 class CookieJar:
-    """Makes cookies, and knows its own; it keeps two secrets, however many callers there are.
+    """Makes cookies and checks them, with two secrets for any number of callers.
 
-    ``lifetime``, in seconds, is how long a cookie is good at least; at most it is twice as long.
-    Raises ``SettingsError`` unless it is positive.
+    A cookie is valid for at least ``lifetime`` seconds, and for at most twice as long. Raises
+    ``SettingsError`` unless that is positive.
     """
 
     __slots__ = ("_lifetime", "_number", "_secrets", "_source")
@@ -37,12 +37,12 @@ class CookieJar:
         self._secrets = [self._draw() for _ in range(SECRETS)]
 
     def make(self, now: float, *what: bytes) -> bytes:
-        """The cookie that stands for ``what``, 16 bytes."""
+        """Return the cookie for ``what``, 16 bytes."""
         self._rotate(now)
         return _mac(self._secrets[0], what)
 
     def is_good(self, now: float, cookie: bytes, *what: bytes) -> bool:
-        """True if ``make`` gave it for the same ``what`` in this lifetime or the last one."""
+        """True if ``make`` made the cookie for the same ``what`` in this or the last lifetime."""
         self._rotate(now)
         matches = [bytes_eq(_mac(secret, what), cookie) for secret in self._secrets]
         return any(matches)
@@ -60,6 +60,6 @@ class CookieJar:
 def _mac(secret: bytes, what: tuple[bytes, ...]) -> bytes:
     mac = HMAC(secret, SHA256())
     for part in what:
-        # With its length, so that no two sequences of parts read alike.
+        # Each part has its length, so that no two sequences of parts give the same bytes.
         mac.update(len(part).to_bytes(4, "little") + part)
     return mac.finalize()[:COOKIE_SIZE]

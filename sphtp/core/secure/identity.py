@@ -15,7 +15,7 @@ KEY_SIZE: Final = 32
 
 
 class Identity:
-    """A private key and what follows from it; ``public`` is what others know it by, 32 bytes."""
+    """A private key; ``public`` is the public key, 32 bytes, by which others identify it."""
 
     __slots__ = ("_private", "_secret", "public")
 
@@ -28,20 +28,20 @@ class Identity:
 
     @classmethod
     def draw(cls, secrets: Secrets) -> Self:
-        """Make a new one; it is as secret as ``secrets`` is unpredictable."""
+        """Draw a new identity; it is as secret as ``secrets`` is unpredictable."""
         return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``export`` wrote; raises ``SettingsError``."""
+        """Parse the text of ``export``; raise ``SettingsError`` if it is invalid."""
         return cls(parse_key(text))
 
     def export(self) -> str:
-        """The private key, as ``parse`` reads it: 44 characters that nobody else may see."""
+        """Return the private key for ``parse``: 44 characters, which must stay secret."""
         return format_key(self._secret)
 
     def exchange(self, public: bytes) -> bytes:
-        """The secret that this key shares with another one; 32 bytes.
+        """Return the secret that this key shares with a public key; 32 bytes.
 
         Raises ``LocalError`` for a public key that shares the same secret with everybody.
         """
@@ -51,7 +51,7 @@ class Identity:
             raise LocalError("no secret can be shared with this public key") from error
 
     def derive(self, purpose: bytes, size: int = KEY_SIZE) -> bytes:
-        """A secret for one purpose (HKDF, RFC 5869) that tells nothing of the key itself."""
+        """Derive a secret for one purpose (HKDF, RFC 5869) that reveals nothing of the key."""
         return HKDF(SHA256(), size, salt=None, info=purpose).derive(self._secret)
 
     def __repr__(self) -> str:
@@ -59,12 +59,12 @@ class Identity:
 
 
 def format_key(key: bytes) -> str:
-    """A key as people copy it: base64, 44 characters."""
+    """Return a key as text: base64, 44 characters."""
     return b64encode(key).decode()
 
 
 def parse_key(text: str) -> bytes:
-    """Read what ``format_key`` wrote; raises ``SettingsError``."""
+    """Parse the text of ``format_key``; raise ``SettingsError`` if it is invalid."""
     try:
         key = b64decode(text.strip(), validate=True)
     except ValueError as error:

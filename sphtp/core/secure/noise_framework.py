@@ -1,10 +1,11 @@
 """The Noise Protocol Framework (revision 34): three handshakes over X25519, AES-GCM and SHA-256.
 
-It is told what came and says what to send; it draws from the source of secrets that it is handed.
-The classes are those of the specification: ``Pattern`` (section 7) says who sends what, in tokens;
-``SymmetricState`` (5.2) is what all that was sent adds up to, and has CipherState in it, for in a
-handshake nobody else uses that; ``HandshakeState`` (5.3) is one side's keys, and what a token does
-to them; ``NoiseHandshake`` adds whose turn it is, and that what is not authentic changes nothing.
+It reads and writes handshake messages without I/O, and draws keys from the source of secrets that
+it is given. The classes are those of the specification. A ``Pattern`` (section 7) lists the tokens
+of each message. ``SymmetricState`` (5.2) is the hash and key of all messages so far; it includes
+CipherState, which nothing else uses in a handshake. ``HandshakeState`` (5.3) has one side's keys
+and processes the tokens. ``NoiseHandshake`` adds the turns of the two sides, and makes sure that a
+message which is not authentic changes nothing.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def require_useful(public: bytes) -> None:
 
 
 class Token(Enum):
-    """One step of a message."""
+    """One token of a message pattern."""
 
     E = "e"
     S = "s"
@@ -65,14 +66,14 @@ class Token(Enum):
 
 E, S, EE, ES, SE, SS, PSK = Token
 CARRIED: Final = frozenset({E, S})
-"""The tokens that put something into a message; the others mix what both sides have."""
+"""The tokens that add a key to a message; the others mix keys that both sides have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A handshake; the initiator sends the first of ``messages``, and then they alternate.
+    """A handshake pattern; the initiator sends the first of ``messages``, then they alternate.
 
-    ``responder_known`` is the pre-message: whether the initiator has the responder's static key
+    ``responder_known`` is the pre-message: true if the initiator knows the responder's static key
     beforehand.
     """
 
@@ -82,36 +83,35 @@ class Pattern:
 
     @property
     def has_psk(self) -> bool:
-        """True if both sides need a secret that they have in common."""
+        """True if both sides need a pre-shared secret."""
         return any(PSK in tokens for tokens in self.messages)
 
     @property
     def protocol_name(self) -> bytes:
-        """The full name, which is where both transcripts start."""
+        """The full name of the protocol, with which both transcripts start."""
         return f"Noise_{self.name}_25519_AESGCM_SHA256".encode()
 
 
 IK: Final = Pattern("IK", ((E, ES, S, SS), (E, EE, SE)), responder_known=True)
-"""To a peer whose key is known: one round trip.
+"""For a peer whose key is known: one round trip.
 
-The first message can be played again by anybody: act on nothing in it before the peer is heard
-under the new keys.
+Anybody can replay the first message: act on nothing in it before the peer has used the new keys.
 """
 
 XX: Final = Pattern("XX", ((E,), (E, EE, S, ES), (S, SE)))
-"""To a peer who says its key: one and a half. Whether it is the right one is for the caller."""
+"""For a peer that sends its key: one and a half round trips. The caller has to check the key."""
 
 XXPSK0: Final = Pattern("XXpsk0", ((PSK, E), (E, EE, S, ES), (S, SE)))
-"""The same among those who share a secret: nobody else learns who they are."""
+"""As XX, among peers with a shared secret: nobody else learns their identities."""
 
 
 HASH_SIZE: Final = 32
 TAG_SIZE: Final = 16
-"""Bytes that sealing adds."""
+"""Bytes that encryption adds."""
 
 
 class SymmetricState:
-    """Both sides' are equal as long as both have seen the same."""
+    """Hash and key of the transcript; equal on both sides if both saw the same messages."""
 
     __slots__ = ("_chaining_key", "_cipher", "_nonce", "hash")
 
@@ -123,7 +123,7 @@ class SymmetricState:
         self._nonce = 0
 
     def copy(self) -> "SymmetricState":
-        """Another one that has come as far."""
+        """Return a copy with the same state."""
         twin: SymmetricState = SymmetricState(b"")
         twin.hash, twin._chaining_key = self.hash, self._chaining_key
         twin._cipher, twin._nonce = self._cipher, self._nonce
@@ -131,26 +131,26 @@ class SymmetricState:
 
     @property
     def overhead(self) -> int:
-        """The bytes that sealing adds to a text now: none before there is a key."""
+        """The bytes that encryption adds now: none before there is a key."""
         return TAG_SIZE if self._cipher else 0
 
     def mix_hash(self, data: bytes) -> None:
-        """Note what was said."""
+        """Add data to the hash of the transcript."""
         self.hash = _sha256(self.hash, data)
 
     def mix_key(self, secret: bytes) -> None:
-        """Take a secret, and a new cipher from it."""
+        """Mix in a secret, and derive a new cipher key."""
         self._chaining_key, key = self._derive(secret, 2)
         self._take_key(key)
 
     def mix_key_and_hash(self, secret: bytes) -> None:
-        """Take a secret that was shared beforehand, and a new cipher from it."""
+        """Mix in a pre-shared secret, and derive a new cipher key."""
         self._chaining_key, noted, key = self._derive(secret, 3)
         self.mix_hash(noted)
         self._take_key(key)
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """Seal a text; in the clear as long as there is no key."""
+        """Encrypt a text and add it to the hash; before there is a key, leave it in the clear."""
         ciphertext = plaintext
         if self._cipher is not None:
             ciphertext = self._cipher.encrypt(self._next_nonce(), plaintext, self.hash)
@@ -158,7 +158,10 @@ class SymmetricState:
         return ciphertext
 
     def decrypt_and_hash(self, ciphertext: bytes) -> bytes:
-        """Open a text; raises ``RemoteError`` when it, or anything before it, was altered."""
+        """Decrypt a text and add it to the hash.
+
+        Raises ``RemoteError`` if it, or anything before it, was altered.
+        """
         plaintext = ciphertext
         if self._cipher is not None:
             try:
@@ -169,7 +172,7 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[bytes, bytes]:
-        """The keys for all that follows: from the initiator, and to it."""
+        """Return the keys for the session: from the initiator, and to it."""
         to_responder, to_initiator = self._derive(b"", 2)
         return to_responder, to_initiator
 
@@ -196,9 +199,9 @@ def _sha256(*parts: bytes) -> bytes:
 
 
 class HandshakeState:
-    """The keys that one side has or was given, named by the letters of the tokens.
+    """The keys that one side has or received, named by the letters of the tokens.
 
-    A message that fails half way leaves it spoilt: work on a copy.
+    A message that fails leaves an invalid state: work on a copy.
     """
 
     __slots__ = ("_initiator", "_own", "_pattern", "_psk", "_secrets", "_theirs", "symmetric")
@@ -226,7 +229,7 @@ class HandshakeState:
             self.symmetric.mix_hash(known)
 
     def copy(self) -> "HandshakeState":
-        """Another one that has come as far."""
+        """Return a copy with the same state."""
         static, remote = self._own["s"], self._theirs.get("s")
         twin: HandshakeState = HandshakeState(
             self._pattern, self._initiator, static, self._secrets, b"", remote, self._psk
@@ -237,11 +240,11 @@ class HandshakeState:
 
     @property
     def remote(self) -> bytes | None:
-        """The other side's static key, if it is known yet."""
+        """The other side's static key; None while unknown."""
         return self._theirs.get("s")
 
     def write(self, tokens: tuple[Token, ...], payload: bytes) -> bytes:
-        """Make a message of these tokens."""
+        """Return a message with these tokens and a payload."""
         parts = []
         for token in tokens:
             if token in CARRIED:
@@ -252,7 +255,7 @@ class HandshakeState:
         return b"".join(parts)
 
     def read(self, tokens: tuple[Token, ...], message: bytes) -> bytes:
-        """Take a message of these tokens apart, and return its payload."""
+        """Read a message with these tokens; return its payload."""
         reader = Reader(message)
         for token in tokens:
             if token in CARRIED:
@@ -280,7 +283,7 @@ class HandshakeState:
 
     def _note_ephemeral(self, public: bytes) -> None:
         self.symmetric.mix_hash(public)
-        # Section 9.2: else a key from the shared secret alone would be the same each time.
+        # Section 9.2: otherwise a key from the shared secret alone would be the same each time.
         if self._pattern.has_psk:
             self.symmetric.mix_key(public)
 
@@ -293,7 +296,7 @@ class HandshakeState:
 
 
 MOST_BYTES: Final = 65_535
-"""The longest message, in bytes, as the specification has it."""
+"""The longest message, in bytes, according to the specification."""
 LIMIT: Final = f"allowed are {MOST_BYTES}"
 
 
@@ -331,28 +334,29 @@ class NoiseHandshake:
 
     @property
     def is_finished(self) -> bool:
-        """True if all messages have passed, so that ``split`` gives the keys."""
+        """True if all messages have passed, so that ``split`` returns the keys."""
         return self._at == len(self._messages)
 
     @property
     def is_my_turn(self) -> bool:
-        """True if the next message is to be written here."""
+        """True if this side writes the next message."""
         return not self.is_finished and self._initiator == (self._at % 2 == 0)
 
     @property
     def remote(self) -> bytes | None:
-        """The other side's static public key, 32 bytes, once it is known."""
+        """The other side's static public key, 32 bytes; None while unknown."""
         return self._state.remote
 
     @property
     def handshake_hash(self) -> bytes:
-        """The hash of all that was said so far, 32 bytes; at the end, both have the same."""
+        """The hash of the transcript so far, 32 bytes; at the end it is equal on both sides."""
         return self._state.symmetric.hash
 
     def write(self, payload: bytes) -> bytes:
-        """Make the next message, with ``payload`` in it as secret as the pattern has it by then.
+        """Return the next message, with ``payload`` in it as secret as the pattern provides by
+        then.
 
-        Raises ``StateError`` when it is not this side's turn, and ``MessageTooLargeError``.
+        Raises ``StateError`` if it is not this side's turn, and ``MessageTooLargeError``.
         """
         if not self.is_my_turn:
             raise StateError("a handshake message is written in turn")
@@ -365,10 +369,10 @@ class NoiseHandshake:
 
     @untrusted
     def read_untrusted(self, message: bytes) -> bytes:
-        """Take the next message, and return its payload.
+        """Read the next message; return its payload.
 
-        After a ``RemoteError`` everything is as before, and the true message can still be read.
-        The first message of XX is in the clear: nothing tells who sent it.
+        After a ``RemoteError`` nothing has changed, and the true message can still be read. The
+        first message of XX is in the clear: nothing proves its sender.
         """
         if self.is_finished or self.is_my_turn:
             raise RemoteError("a handshake message out of turn")
@@ -380,7 +384,7 @@ class NoiseHandshake:
         return payload
 
     def split(self) -> tuple[bytes, bytes]:
-        """The keys for what follows, 32 bytes each: to send with, and to receive with.
+        """Return the session keys, 32 bytes each: to send with, and to receive with.
 
         Raises ``StateError`` before the handshake is finished.
         """

@@ -1,12 +1,12 @@
-"""Sealing datagrams: AES-256-GCM, a counter as the nonce, a new key long before the old one wears.
+"""Sealing of datagrams: AES-256-GCM, with a counter as the nonce and regular key updates.
 
-A sealed datagram is ``front, counter u64, ciphertext, tag``. The front says in the clear whom it is
-for; front and counter are authenticated.
+A sealed datagram is ``front, counter u64, ciphertext, tag``. The front names the addressee in the
+clear; front and counter are authenticated.
 
 Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter number the
 epoch, so that no bit on the wire announces it. The key of an epoch is derived from that of the
-epoch before, which is then forgotten: what was captured earlier stays secret when a key is found
-later.
+epoch before, which is then forgotten: a key that is found later does not open datagrams captured
+earlier.
 
 An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
 where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 Buffer = bytes | memoryview
 
 EPOCH_BITS: Final = 20
-"""Of a counter, the lower bits: so many datagrams share a key."""
+"""The lower bits of a counter, which number the datagrams of one key."""
 
 COUNTER: Final = Struct("<Q")
 TAG_SIZE: Final = 16
@@ -35,7 +35,7 @@ _NONCE: Final = Struct(">4xQ")
 
 
 class Sealer:
-    """One direction of a session, at its sender; ``front`` starts every datagram."""
+    """Encrypts one direction of a session; ``front`` is the clear start of every datagram."""
 
     __slots__ = ("_cipher", "_counter", "_epoch_end", "_front", "_head", "_key")
 
@@ -57,7 +57,7 @@ class Sealer:
     def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
         """Seal datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
-        Returns the sealed ones, one behind the other, and their size.
+        Returns the sealed datagrams, one behind the other, and their size.
         """
         sealed_size = size + self._head.size + TAG_SIZE
         if len(data) <= size:
@@ -67,7 +67,7 @@ class Sealer:
         return self.seal_row(parts), sealed_size
 
     def seal_row(self, datagrams: Sequence[Buffer]) -> bytes:
-        """Seal datagrams, and return the sealed ones, one behind the other."""
+        """Seal datagrams; return the sealed ones, one behind the other."""
         pack, front, nonce = self._head.pack, self._front, _NONCE.pack
         if self._counter + len(datagrams) > self._epoch_end:
             self._next_epoch()
@@ -89,7 +89,7 @@ class Sealer:
         return clear + self._cipher.encrypt(_NONCE.pack(counter), data, clear)
 
     def _next_epoch(self) -> None:
-        """Go on with the next key. Numbers left over are skipped: a row has one key."""
+        """Change to the next key. The rest of the epoch is skipped, because a row has one key."""
         self._key = self._key.next()
         self._cipher = self._key.cipher
         self._counter = self._epoch_end
@@ -97,10 +97,10 @@ class Sealer:
 
 
 class RejectionCounter(Protocol):
-    """Counts what is not let in.
+    """Counts rejected datagrams.
 
-    ``forged`` are datagrams that nobody sealed, ``replayed`` those that had been opened before, or
-    are so old that this cannot be told.
+    ``forged`` were not sealed with the key. ``replayed`` had been opened before, or are too old to
+    tell.
     """
 
     forged: int
@@ -114,7 +114,7 @@ _ALL: Final = (1 << WINDOW) - 1
 
 
 class ReplayWindow:
-    """The anti-replay window (RFC 6479): no number is taken in twice.
+    """The anti-replay window (RFC 6479): it accepts no number twice.
 
     It is one integer: bit n stands for the number n before ``newest``.
     """
@@ -126,12 +126,12 @@ class ReplayWindow:
         self._seen = 0
 
     def is_new(self, number: int) -> bool:
-        """True if it has certainly not been seen."""
+        """True if a number has certainly not been seen."""
         behind = self.newest - number
         return behind < 0 or (behind < WINDOW and not self._seen >> behind & 1)
 
     def mark(self, number: int) -> None:
-        """Note one that is new. Only what is authentic may be noted."""
+        """Record a new number. Only those of authentic datagrams may be recorded."""
         ahead = number - self.newest
         if ahead > 0:
             self._seen = (self._seen << ahead | 1) & _ALL if ahead < WINDOW else 1
@@ -141,9 +141,9 @@ class ReplayWindow:
 
 
 class Unsealer:
-    """One direction of a session, at its receiver; ``front_size`` bytes precede the counter.
+    """Decrypts one direction of a session; ``front_size`` bytes precede the counter.
 
-    It may miss all of ``skip`` epochs in a row, no more.
+    It can miss up to ``skip`` whole epochs in a row.
     """
 
     __slots__ = (
@@ -164,7 +164,7 @@ class Unsealer:
         self._front_size = front_size
         self._body = front_size + COUNTER.size
         self._newest = _Key(key, first >> EPOCH_BITS)
-        # The one before the newest, for what was overtaken; and those after it, once needed.
+        # The key before the newest, for overtaken datagrams; and those after it, when needed.
         self._older: _Key | None = None
         self._coming: list[_Key] = []
         self._skip = skip
@@ -172,19 +172,19 @@ class Unsealer:
 
     @property
     def newest(self) -> int:
-        """The highest counter opened so far."""
+        """The highest counter that was opened."""
         return self._window.newest
 
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Open datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
-        Returns those that are authentic and new; the others are counted, and change nothing.
+        Returns those that are authentic and new. The others are counted, and change nothing.
         """
         view = memoryview(data)
         return self.open_each([view[at : at + size] for at in range(0, len(data), size)])
 
     def open_each(self, datagrams: Sequence[Buffer]) -> list[bytes]:
-        """Open datagrams that came each for itself; return as ``open``."""
+        """Open a list of datagrams; return as ``open``."""
         opened: list[bytes] = []
         window, body, place, unpack = (
             self._window, self._body, self._front_size, COUNTER.unpack_from
@@ -219,7 +219,7 @@ class Unsealer:
         return plain
 
     def _other(self, counter: int) -> "_Key | None":
-        """The key of another epoch. Those few are derived once, whatever strangers say."""
+        """Return the key of another epoch, or None. Each key is derived only once."""
         ahead = (counter >> EPOCH_BITS) - self._newest.epoch
         if ahead < 0:
             return self._older if ahead == -1 else None
@@ -246,7 +246,7 @@ class _Key:
         self.cipher = AESGCM(key)
 
     def next(self) -> "_Key":
-        """That of the epoch after it (HKDF-Expand, RFC 5869)."""
+        """Return the key of the next epoch (HKDF-Expand, RFC 5869)."""
         return _Key(
             HKDFExpand(SHA256(), len(self.secret), NEXT_KEY).derive(self.secret), self.epoch + 1
         )

@@ -1,16 +1,15 @@
-"""Signatures of servers: what tells a server from everybody else who has the cluster's secret.
+"""Signatures of servers, which tell a server from any other process with the cluster's secret.
 
-A code made with a secret shows that some member said something. All members can make it, so it
-gives no power that only servers have. A server therefore signs all it says with a key of its own
-(Ed25519, RFC 8032). Whoever listens knows that key, or that of the cluster, which vouches for the
-keys of servers by a certificate; the cluster's key itself serves for nothing else, and can stay
-away from every machine that runs.
+A MAC with a shared secret proves that some member sent a message. All members can make it, so it
+proves nothing that only servers may do. Each server therefore signs its messages with a key of its
+own (Ed25519, RFC 8032). A receiver knows that key, or the key of the cluster, which certifies the
+keys of servers. The cluster's key is used for nothing else, and need not be on any running machine.
 
-The mark is a parameter at the end of a message, before that of the secret: the key, who vouches
-for it, when its owner began to speak (``boot``), the number of the message since, and the
-signature over everything before it. So each message is judged by itself, whatever was lost. A
-signature takes 0.1 ms to make and 0.2 ms to check, which a server does for its batches and
-heartbeats, some per second; what clients say, which is far more, needs none.
+The mark is a parameter at the end of a message, before that of the secret. It has the key, the
+certificate, the time when the server started (``boot``), the number of the message since then, and
+the signature of all that precedes it. So each message can be checked by itself, whatever was lost.
+A signature takes 0.1 ms to make and 0.2 ms to check. A server signs its batches and heartbeats, a
+few per second; the far more numerous messages of clients need no signature.
 """
 
 from base64 import b64decode, b64encode
@@ -36,15 +35,15 @@ SIGNATURE_SIZE: Final = 64
 CERTIFIED: Final = b"SphTP key of a server\0"
 TO_CLIENTS: Final = b"SphTP server to clients\0"
 TO_SERVERS: Final = b"SphTP server to servers\0"
-"""The words before the bytes that are signed, so that no signature passes for another sort."""
+"""Prefixes of the signed bytes, so that a signature is valid for one purpose only."""
 
 KEYS_KEPT: Final = 1024
-"""Keys of servers whose certificates need not be checked again."""
+"""The number of server keys whose certificates are not checked again."""
 
 MAX_FAILURES: Final = 16
 """Wrong signatures through one connection, after which no more are checked: servers make none."""
 CONNECTIONS_KEPT: Final = 4096
-"""Connections that have brought wrong signatures."""
+"""The number of connections whose wrong signatures are counted."""
 
 _MARK: Final = Struct(f"<HH{KEY_SIZE}s{KEY_SIZE}s{SIGNATURE_SIZE}sQQ")
 SEAL_SIZE: Final = _MARK.size + SIGNATURE_SIZE
@@ -55,7 +54,7 @@ _HEADER_SIZE: Final = 10
 
 
 class Certificate(NamedTuple):
-    """A cluster's word that a key is a server's."""
+    """A cluster's certificate that a key is a server's."""
 
     cluster: bytes
     """The cluster's public key."""
@@ -63,7 +62,7 @@ class Certificate(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``export`` wrote; raises ``SettingsError``."""
+        """Parse the text of ``export``; raise ``SettingsError`` if it is invalid."""
         try:
             data = b64decode(text.strip(), validate=True)
         except ValueError as error:
@@ -75,16 +74,16 @@ class Certificate(NamedTuple):
         return cls(data[:KEY_SIZE], data[KEY_SIZE:])
 
     def export(self) -> str:
-        """As ``parse`` reads it: 128 characters, no secret."""
+        """Return the certificate as text: 128 characters, not secret."""
         return b64encode(self.cluster + self.signature).decode()
 
 
 NOBODY: Final = Certificate(bytes(KEY_SIZE), bytes(SIGNATURE_SIZE))
-"""On the wire: nobody vouches for the key."""
+"""The certificate on the wire of a key without one."""
 
 
 class _SigningKey:
-    """An Ed25519 key pair; ``public`` is what others know it by, 32 bytes."""
+    """An Ed25519 key pair; ``public`` is the public key, 32 bytes."""
 
     __slots__ = ("_private", "_secret", "public")
 
@@ -97,11 +96,11 @@ class _SigningKey:
 
     @classmethod
     def draw(cls, secrets: Secrets) -> Self:
-        """Make a new one."""
+        """Draw a new key pair."""
         return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
 
     def export(self) -> str:
-        """The private key: 44 characters that nobody else may see."""
+        """Return the private key as text: 44 characters, which must stay secret."""
         return format_key(self._secret)
 
     def __repr__(self) -> str:
@@ -109,19 +108,19 @@ class _SigningKey:
 
 
 class ClusterKey(_SigningKey):
-    """The key that vouches for the keys of a cluster's servers. Raises ``SettingsError``."""
+    """The key that certifies the keys of a cluster's servers. Raises ``SettingsError``."""
 
     __slots__ = ()
 
     def certify(self, server: bytes) -> Certificate:
-        """Vouch for a server's public key; there is no taking that back."""
+        """Return a certificate for a server's public key. It cannot be revoked."""
         return Certificate(self.public, self._private.sign(CERTIFIED + server))
 
 
 class ServerKey(_SigningKey):
-    """The key with which a server signs what it says, and who vouches for it.
+    """The key with which a server signs its messages, with its certificate.
 
-    Raises ``SettingsError`` also for a certificate of another key.
+    Raises ``SettingsError`` also if the certificate is of another key.
     """
 
     __slots__ = ("certificate",)
@@ -133,18 +132,18 @@ class ServerKey(_SigningKey):
             raise SettingsError("the certificate is of another server's key")
 
     def certified(self, cluster: ClusterKey) -> "ServerKey":
-        """Return the same key, with a cluster's word for it."""
+        """Return the same key with a certificate of a cluster."""
         return ServerKey(self._secret, cluster.certify(self.public))
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature, 64 bytes."""
+        """Return the signature of ``data``, 64 bytes."""
         return self._private.sign(data)
 
 
 class Signer:
-    """Signs what one server says to one audience.
+    """Signs the messages of one server to one audience.
 
-    ``boot`` is 64 random bits, drawn when the process began to speak; ``purpose`` is TO_CLIENTS or
+    ``boot`` is 64 random bits, drawn when the process starts. ``purpose`` is TO_CLIENTS or
     TO_SERVERS.
     """
 
@@ -174,7 +173,7 @@ class Signer:
 
 
 class SignatureStatus(Enum):
-    """The worth of a signature."""
+    """The result of checking a signature."""
 
     GENUINE = "a server says this, for the first time"
     UNSIGNED = "there is no signature, or it is wrong"
@@ -183,7 +182,7 @@ class SignatureStatus(Enum):
 
 
 class SignatureVerdict(NamedTuple):
-    """A verdict; ``key`` and ``boot`` tell who has signed, and since when it speaks."""
+    """The result of checking a signature; ``key`` and ``boot`` identify the signer."""
 
     verdict: SignatureStatus
     key: bytes = b""
@@ -192,10 +191,10 @@ class SignatureVerdict(NamedTuple):
 
 
 class Verifier:
-    """Judges the signatures of servers for one audience.
+    """Checks the signatures of servers for one audience.
 
-    ``trusted`` are public keys, of servers or of clusters that vouch for servers. Raises
-    ``SettingsError`` for one that is none.
+    ``trusted`` are public keys of servers, or of clusters that certify servers. Raises
+    ``SettingsError`` for an invalid key.
     """
 
     __slots__ = ("_failures", "_heard", "_purpose", "_servers", "_trusted")
@@ -210,9 +209,9 @@ class Verifier:
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
-        """Tell what the signature of a message is worth; a genuine one will not be so again.
+        """Check the signature of a message. A genuine one counts only once.
 
-        ``pipe`` is the connection that it came through. What costs little is asked first.
+        ``pipe`` is the connection that it came through. The cheapest check comes first.
         """
         if not is_signed(message):
             return SignatureVerdict(SignatureStatus.UNSIGNED)
@@ -223,7 +222,7 @@ class Verifier:
         server = self._server(key, Certificate(cluster, certificate), pipe)
         if server is None:
             return SignatureVerdict(SignatureStatus.UNKNOWN, key, boot, cluster)
-        # Everything that a server says to one listener goes one way: nothing is ever late.
+        # All messages of a server to one receiver take one connection: none is overtaken.
         if count <= (self._heard.get((key, boot)) or 0):
             return SignatureVerdict(SignatureStatus.REPLAYED, key, boot, cluster)
         if not _is_signature(server, signature, self._purpose + signed):
@@ -252,13 +251,13 @@ class Verifier:
 
 
 def is_signed(message: bytes) -> bool:
-    """Tell whether a message carries a signature, whatever that is worth."""
+    """True if a message carries a signature, valid or not."""
     has_room = len(message) >= _HEADER_SIZE + SEAL_SIZE
     return has_room and message.startswith(_HEAD, len(message) - SEAL_SIZE)
 
 
 def strip_signature(message: bytes) -> bytes:
-    """Return a message that was signed as it was before."""
+    """Return a signed message without its signature."""
     return message[:-SEAL_SIZE]
 
 

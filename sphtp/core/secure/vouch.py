@@ -1,7 +1,7 @@
-"""Control messages that members of a cluster vouch for with a secret, once each.
+"""Control messages with a MAC: members of a cluster prove that they know its secret.
 
-The mark is the last parameter of a message, so that the whole stays a message like any other:
-when its sender began to speak (``boot``), the number of the message since, and a code over all.
+The mark is the last parameter of a message, so that the whole stays a normal message. It has the
+time when its sender started (``boot``), the number of the message since then, and a code over all.
 """
 
 import hmac
@@ -19,7 +19,7 @@ VOUCHER: Final = 0x15
 """The parameter that carries the mark."""
 
 SPEAKERS_KEPT: Final = 32768
-"""Speakers whose last number is remembered; each is known by its id and its boot."""
+"""The number of senders whose last message number is remembered; each has an id and a boot."""
 
 MAX_MESSAGE: Final = 65536
 
@@ -35,7 +35,7 @@ MARK_SIZE: Final = _MARK.size + _CODE_SIZE
 
 
 class Authenticity(Enum):
-    """The worth of a mark."""
+    """The result of checking a mark."""
 
     GENUINE = "somebody who has the secret says this for the first time"
     UNVOUCHED = "there is no mark, or it is wrong"
@@ -43,10 +43,10 @@ class Authenticity(Enum):
 
 
 class Voucher:
-    """Marks what one process says, and judges the marks of others.
+    """Marks the messages of one process, and checks the marks of others.
 
-    ``boot`` is 64 random bits, drawn when the process began to speak. Raises ``SettingsError`` for
-    a secret of another size.
+    ``boot`` is 64 random bits, drawn when the process starts. Raises ``SettingsError`` for a secret
+    of another size.
     """
 
     __slots__ = ("_boot", "_count", "_heard", "_key")
@@ -73,7 +73,7 @@ class Voucher:
         return marked + self._code(marked)
 
     def judge(self, message: bytes) -> Authenticity:
-        """Tell what the mark of a message is worth; a genuine one will not be so again."""
+        """Check the mark of a message. A genuine mark counts only once."""
         if not is_marked(message):
             return Authenticity.UNVOUCHED
         body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
@@ -81,10 +81,10 @@ class Voucher:
             return Authenticity.UNVOUCHED
         _, _, boot, count = _MARK.unpack(body[-_MARK.size :])
         if boot == self._boot:
-            # Somebody who listens plays our own words to us, and may have no secret.
+            # An eavesdropper without the secret may send this side its own messages.
             return Authenticity.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
-        # Everything that somebody says goes the same way, so that nothing is ever late.
+        # All messages of a sender take the same connection, so that none is overtaken.
         if count <= (self._heard.get(speaker) or 0):
             return Authenticity.REPLAYED
         self._heard.put(speaker, count)
@@ -95,11 +95,11 @@ class Voucher:
 
 
 def is_marked(message: bytes) -> bool:
-    """Tell whether a message carries a mark, whatever that is worth."""
+    """True if a message carries a mark, valid or not."""
     has_room = len(message) >= _HEADER_SIZE + MARK_SIZE
     return has_room and message.startswith(_HEAD, len(message) - MARK_SIZE)
 
 
 def strip(message: bytes) -> bytes:
-    """Return a message that was vouched for as it was before."""
+    """Return a marked message without its mark."""
     return message[:-MARK_SIZE]

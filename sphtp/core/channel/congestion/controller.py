@@ -1,4 +1,4 @@
-"""The interface of congestion controllers, the one of a fixed rate, and their factory."""
+"""The interface of congestion controllers, the controller of a fixed rate, and the factory."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -11,9 +11,9 @@ from sphtp.errors import SettingsError
 
 
 class FixedRate:
-    """Paces at ``rate`` bytes per second, whatever happens: for links shared with nobody.
+    """Paces at ``rate`` bytes per second in any case: for links without other traffic.
 
-    Only the limit bounds what is in flight.
+    Only the limit bounds the bytes in flight.
     """
 
     __slots__ = ("pacing_rate", "window")
@@ -25,7 +25,7 @@ class FixedRate:
     phase = "fixed"
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Change nothing, as do all the others."""
+        """Change nothing: the rate is fixed."""
 
     def lost(self, now: float, loss: Lost) -> None:
         """Change nothing."""
@@ -55,33 +55,33 @@ class Controller(Protocol):
 
     @property
     def phase(self) -> str:
-        """The phase that it is in, by a name in lower case."""
+        """The name of its phase, in lower case."""
         ...
 
     def acked(self, now: float, ack: Ack) -> None:
-        """A received header acked something new: one call, however many packets that are."""
+        """Handle an ack of new packets: one call per received header."""
         ...
 
     def lost(self, now: float, loss: Lost) -> None:
-        """A batch of packets was declared lost. Lost MTU probes are not reported."""
+        """Handle packets that were declared lost together. Lost MTU probes are not reported."""
         ...
 
     def spurious(self, now: float, size: int) -> None:
-        """Packets of ``size`` bytes that were declared lost have arrived after all.
+        """Handle that packets of ``size`` bytes that were declared lost have arrived.
 
-        When nothing remains of what caused the latest reaction, the reaction is undone.
+        When all losses behind the latest reaction were spurious, the reaction is undone.
         """
         ...
 
     def persistent(self, now: float) -> None:
-        """Nothing got through for several probe timeouts (RFC 9002, 7.6): start from the bottom.
+        """Handle persistent congestion (RFC 9002, 7.6): start from the smallest window.
 
-        The losses behind it may be told before or after.
+        Its losses may be reported before or after.
         """
         ...
 
     def resize(self, datagram: int) -> None:
-        """The path takes datagrams of another size."""
+        """Handle that datagrams have another size from now on."""
         ...
 
 

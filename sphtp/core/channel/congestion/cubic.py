@@ -1,8 +1,8 @@
-"""CUBIC (RFC 9438), with HyStart++ at its start.
+"""CUBIC (RFC 9438), with HyStart++ in its first slow start.
 
-The window is a cubic function of the time since the last loss: fast back to where that loss was,
-slow around it, then fast again to find out whether there is more. So its pace does not depend on
-the round trip. On short paths, where Reno would be faster, it does as Reno does.
+The window is a cubic function of the time since the last loss: it grows fast up to the size where
+that loss was, slowly around it, and then fast again to find free bandwidth. So its growth does not
+depend on the round trip. On short paths, where Reno would grow faster, it grows as Reno does.
 """
 
 from sphtp.core.channel.congestion.hystart import HyStart
@@ -16,7 +16,7 @@ STEEPEST = 1.5
 
 
 class Cubic(LossBased):
-    """The names in RFC 9438: ``_peak`` is W_max, ``_reno`` W_est, ``_inflection`` K."""
+    """The controller CUBIC. In RFC 9438 ``_peak`` is W_max, ``_reno`` W_est, ``_inflection`` K."""
 
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)
@@ -31,21 +31,21 @@ class Cubic(LossBased):
         """Grow by HyStart++ in the first slow start, and along the curve after it."""
         window = self.window
         if ack.busy_since > self._used_at:
-            # Nor does a pause count (RFC 9438, 5.8).
+            # A pause does not count as time of the curve (RFC 9438, 5.8).
             if self._epoch is not None:
                 self._epoch += ack.busy_since - self._used_at
             self._used_at = ack.busy_since
         if not ack.limited:
-            # Time in which the window was not used does not count.
+            # Time in which the window was not used does not count either.
             if self._epoch is not None:
                 self._epoch += now - self._used_at
         elif ack.sent_at <= self._recovery.started:
-            # A loss was just answered.
+            # These packets left before the reaction to the last loss.
             pass
         elif window >= self._threshold:
             window = self._avoid(now, ack)
         elif self._slow.is_over:
-            # Only the first slow start has to find its end; a later one knows it (RFC 9406, 4.3).
+            # Only the first slow start needs HyStart++; later ones know a threshold (RFC 9406).
             window += ack.size
         else:
             window += int(ack.size * self._slow.growth(now, ack))
@@ -55,17 +55,17 @@ class Cubic(LossBased):
         self._grow_to(window, ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Shrink as the base says; slow start is over for good."""
+        """Shrink the window once per round trip, and end the first slow start for good."""
         self._slow.lost()
         super().lost(now, loss)
 
     def persistent(self, now: float) -> None:
-        """Part of the way back in slow start, then along the curve (RFC 9438, 4.8)."""
+        """Start from the smallest window in slow start; a new curve follows (RFC 9438, 4.8)."""
         super().persistent(now)
         self._epoch = None
 
     def resize(self, datagram: int) -> None:
-        """Take over the new size; the curve counts in datagrams and is drawn anew."""
+        """Adopt the new size; the curve, which counts in datagrams, begins anew."""
         super().resize(datagram)
         self._slow.resize(datagram)
         self._epoch = None
@@ -75,7 +75,7 @@ class Cubic(LossBased):
         self._epoch = None
 
     def _avoid(self, now: float, ack: Ack) -> int:
-        """The window after an ack in congestion avoidance."""
+        """Return the window after an ack in congestion avoidance."""
         if self._epoch is None:
             self._begin_epoch(now)
         window = self.window / self._datagram
@@ -83,7 +83,7 @@ class Cubic(LossBased):
         grown = window + (min(max(target, window), STEEPEST * window) - window) * (
             ack.size / self.window
         )
-        # Once Reno would be where the loss was, it grows by one datagram per round trip again.
+        # When Reno has reached the window of the last loss, it grows by a full datagram again.
         growth = RENO_GROWTH if self._reno < self._prior else 1.0
         self._reno += growth * ack.size / self.window
         return round(max(grown, self._reno) * self._datagram)
@@ -103,6 +103,6 @@ class Cubic(LossBased):
         self._inflection = ((self._peak - self._reno) / C) ** (1 / 3)
 
     def _curve(self, when: float) -> float:
-        """W_cubic, in datagrams."""
+        """Return W_cubic at a time, in datagrams."""
         elapsed = when - (self._epoch or 0.0) - self._inflection
         return C * elapsed * elapsed * elapsed + self._peak

@@ -1,18 +1,19 @@
-"""At what rate packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
+"""The delivery rate: how fast packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
 
-A packet carries a stamp of what had been delivered when it left. When it is acked, what was
-delivered in between, divided by the time it took, is a sample of what the path carries. The time
-is the longer of sending and acking: acks that come in a bunch do not make the path faster.
+Each packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the
+bytes delivered in between, divided by the time, are a sample of the path's bandwidth. The time is
+the longer of sending and acking, so that acks which arrive in a bunch do not make the path look
+faster.
 
-A sample is app-limited when the application had too little to send (section 3.4 of the draft): the
-path may carry more than it shows. The sender is so until what was in flight then is delivered.
+A sample is app-limited if the application had too little to send (section 3.4 of the draft): the
+path may carry more. The sender is app-limited until the bytes then in flight are delivered.
 """
 
 from typing import Final, NamedTuple
 
 
 class RateSnapshot(NamedTuple):
-    """The state at the time when a packet left; packets of one batch share one."""
+    """The delivery state when a packet left; packets of one batch share one."""
 
     sent_at: float
     delivered: int
@@ -22,9 +23,9 @@ class RateSnapshot(NamedTuple):
 
 
 class RateSample(NamedTuple):
-    """A rate in bytes/s, or None when it took no time worth measuring.
+    """A delivery rate in bytes/s; None if the interval was too short to measure.
 
-    ``limited`` is False when the sender had too little to send: the path may carry more than that.
+    ``limited`` is False if the sender had too little to send, so that the path may carry more.
     """
 
     rate: float | None
@@ -32,14 +33,14 @@ class RateSample(NamedTuple):
 
 
 class DeliveryRate:
-    """Counts bytes delivered. Sizes in bytes, times in seconds."""
+    """Measures the delivery rate. Sizes in bytes, times in seconds."""
 
     __slots__ = ("_app_limited_until", "_delivered_at", "_first_sent_at", "_latest", "busy_since",
                  "delivered")  # fmt: skip
 
     def __init__(self) -> None:
         self.delivered = 0
-        # When a packet left last of which none was in flight before.
+        # When a packet last left while none was in flight.
         self.busy_since = 0.0
         self._delivered_at = 0.0
         self._first_sent_at = 0.0
@@ -47,7 +48,7 @@ class DeliveryRate:
         self._latest: RateSnapshot | None = None
 
     def stamp(self, now: float, in_flight: int) -> RateSnapshot:
-        """Return what a packet that leaves now must carry; ``in_flight`` is without it."""
+        """Return the snapshot for a packet that leaves now; ``in_flight`` is without it."""
         if in_flight == 0:
             self._first_sent_at = self._delivered_at = self.busy_since = now
         latest = self._latest
@@ -63,16 +64,17 @@ class DeliveryRate:
         return self._latest
 
     def set_app_limited(self, in_flight: int) -> None:
-        """There is room to send and nothing to send: packets tell little until these are acked."""
+        """Mark the sender as app-limited, until the bytes in flight are delivered."""
         self._app_limited_until = self.delivered + in_flight
         self._latest = None
 
     def acked(
         self, now: float, newest: RateSnapshot, size: int, minimum: float = 0.0
     ) -> RateSample:
-        """Take ``size`` newly acked bytes in, with the stamp of the newest packet among them.
+        """Count ``size`` acked bytes; return the sample of the newest packet, by its snapshot.
 
-        A sample over less than ``minimum``, the shortest round trip, is none: it would be noise.
+        An interval shorter than ``minimum``, the shortest round trip, gives no rate: it would be
+        noise.
         """
         self.delivered += size
         self._delivered_at = now
@@ -90,9 +92,9 @@ SHORTEST_PERIOD: Final = 0.1
 
 
 class MaxBandwidth:
-    """The highest delivery rate of late: of this period and the last. Bytes/s, and seconds.
+    """The highest recent delivery rate: of this period and the last. In bytes/s, and seconds.
 
-    A period is eight round trips; single samples are too low when acks come late.
+    A period is eight round trips. Single samples are too low when acks are late.
     """
 
     __slots__ = ("_last", "_present", "_until")
@@ -104,12 +106,12 @@ class MaxBandwidth:
 
     @property
     def rate(self) -> float | None:
-        """None while it was not seen."""
+        """The highest recent rate; None while there is no sample."""
         rates = [rate for rate in (self._present, self._last) if rate is not None]
         return max(rates, default=None)
 
     def note(self, now: float, rate: float, round_trip: float) -> None:
-        """Take a sample."""
+        """Add a sample."""
         if now >= self._until:
             self._last, self._present = self._present, None
             self._until = now + max(ROUND_TRIPS * round_trip, SHORTEST_PERIOD)

@@ -1,9 +1,9 @@
-"""HyStart++ (RFC 9406): slow start that ends when the round trip grows, before packets get lost.
+"""HyStart++ (RFC 9406): end slow start when the round trip grows, before packets get lost.
 
-Slow start doubles the window each round trip, so that its first loss is of half a window. A queue
-shows earlier: the shortest round trip of a round is longer than that of the round before. From
-there the window grows by a quarter of that pace for some rounds; when the round trip falls
-again, it was jitter, and slow start goes on.
+Slow start doubles the window each round trip, so that its first loss is half a window. A queue
+shows earlier: the shortest round trip of a round exceeds that of the round before. From then on the
+window grows at a quarter of that pace for some rounds. If the round trip falls again, the rise was
+jitter, and slow start goes on.
 """
 
 from sphtp.core.channel.congestion.signals import Ack
@@ -73,7 +73,7 @@ GROWTH: dict[HyStartPhase, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1
 
 
 class HyStart:
-    """Watches round trips, round by round."""
+    """Watches the shortest round trip of each round during slow start."""
 
     def __init__(self, datagram: int) -> None:
         self.state = SLOW_START.initial
@@ -86,20 +86,20 @@ class HyStart:
 
     @property
     def is_over(self) -> bool:
-        """True if congestion avoidance should take over."""
+        """True if slow start is over, so that congestion avoidance follows."""
         return self.state in SLOW_START.final
 
     def growth(self, now: float, ack: Ack) -> float:
-        """Take an ack in; return the share of its size by which the window may grow."""
+        """Handle an ack; return the share of its size by which the window may grow."""
         if ack.sent_at >= self._round_start:
-            # What left when this round began is acked: it ends.
+            # A packet that left after this round began is acked, so the round ends.
             self._round_start = now
             self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
             self._careful_rounds += 1
             if self.state is HyStartPhase.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
                 self._step(HyStartEvent.CAREFUL_OVER)
         if ack.round_trip is not None:
-            # An ack speaks for every datagram that it acks.
+            # One ack counts as a sample for each datagram that it acks.
             self._shortest = min(self._shortest, ack.round_trip)
             self._sampled += ack.size
             if self._sampled >= self._enough:
@@ -107,11 +107,11 @@ class HyStart:
         return GROWTH[self.state]
 
     def lost(self) -> None:
-        """Something was lost."""
+        """End slow start: packets were lost."""
         self._step(HyStartEvent.LOSS)
 
     def resize(self, datagram: int) -> None:
-        """Count in datagrams of another size."""
+        """Adopt another datagram size."""
         self._enough = SAMPLES * datagram
 
     def _judge(self) -> None:

@@ -1,6 +1,7 @@
-"""One reaction per round trip of losses, undone where they were spurious (RFC 9438, 4.9).
+"""NewReno, and what loss-based controllers share: one reaction to losses per round trip.
 
-A loss is spurious when the packet arrives after all: it was late, and nothing was full.
+A reaction is undone if its losses were spurious (RFC 9438, 4.9). A loss is spurious when the packet
+arrives after all: it was late, and no queue was full.
 """
 
 from abc import ABC, abstractmethod
@@ -12,26 +13,26 @@ T = TypeVar("T")
 
 
 class RecoveryEpoch(Generic[T]):
-    """Remembers when the latest reaction was, what it answered, and what was true before it."""
+    """The latest reaction to losses: its time, the bytes it answers, and the state before."""
 
     __slots__ = ("_before", "_lost", "started")
 
     def __init__(self) -> None:
-        # What left before it was answered for already.
+        # Losses of packets that left before this time were answered already.
         self.started = float("-inf")
         self._lost = 0
         self._before: T | None = None
 
     def begin(self, now: float, before: T) -> None:
-        """React: from here on a new round trip counts, and ``before`` is what can be restored."""
+        """Start a reaction at ``now``; ``before`` is the state to restore if it was a mistake."""
         self.started, self._lost, self._before = now, 0, before
 
     def lost(self, size: int) -> None:
-        """Count bytes that the latest reaction answers for."""
+        """Count lost bytes that the latest reaction answers."""
         self._lost += size
 
     def spurious(self, size: int) -> T | None:
-        """Take lost bytes back; return what to restore once none of them remain."""
+        """Subtract spurious losses; return the state to restore when none remain, else None."""
         self._lost -= size
         if self._before is None or self._lost > 0:
             return None
@@ -44,10 +45,10 @@ class RecoveryEpoch(Generic[T]):
         self.started, self._lost, self._before = float("-inf"), 0, None
 
 
-# What controllers share that take a loss for a full queue (RFC 9002, section 7).
+# The base of controllers that take a loss for a full queue (RFC 9002, section 7).
 #
-# The window grows by what is acked until the first loss (slow start), shrinks once per round trip
-# in which something is lost, and grows carefully from there (congestion avoidance).
+# The window grows by the acked bytes until the first loss (slow start), shrinks once per round trip
+# with losses, and grows slowly from there (congestion avoidance).
 
 
 INITIAL_DATAGRAMS = 10
@@ -58,17 +59,17 @@ FEWEST_DATAGRAMS = 2
 SLOW_START_GAIN = 2.0
 AVOIDANCE_GAIN = 1.25
 
-# No clock tells round trips that are shorter.
+# The resolution of clocks, in seconds.
 CLOCK_GRAIN = 1e-6
 
 
 def initial_window(datagram: int) -> int:
-    """Return what may be in flight before anything is known (RFC 9002, 7.2)."""
+    """Return the window before the first ack, in bytes (RFC 9002, 7.2)."""
     return min(INITIAL_DATAGRAMS * datagram, max(INITIAL_BYTES, FEWEST_DATAGRAMS * datagram))
 
 
 class Checkpoint(NamedTuple):
-    """The state to return to when a reaction turns out to be a mistake."""
+    """The state to restore when a reaction turns out to be a mistake."""
 
     window: int
     threshold: float
@@ -76,7 +77,10 @@ class Checkpoint(NamedTuple):
 
 
 class LossBased(ABC):
-    """One reaction per round trip, and its undoing; how the window grows is the subclass's."""
+    """A controller with one reaction per round trip, which can be undone.
+
+    Subclasses define how the window grows and shrinks.
+    """
 
     def __init__(self, datagram: int, limit: int) -> None:
         self.window = min(initial_window(datagram), limit)
@@ -89,12 +93,12 @@ class LossBased(ABC):
 
     @property
     def phase(self) -> str:
-        """The growth of the window."""
+        """The phase: slow start or congestion avoidance."""
         return "slow_start" if self.window < self._threshold else "congestion_avoidance"
 
     @abstractmethod
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow the window, unless the sender did not use it or a loss was just answered."""
+        """Grow the window, unless the sender did not use it or a reaction is under way."""
 
     @abstractmethod
     def _shrink(self) -> None:
@@ -107,22 +111,22 @@ class LossBased(ABC):
         self._recovery.lost(loss.size)
 
     def spurious(self, now: float, size: int) -> None:
-        """Undo the latest reaction once nothing remains of its cause (RFC 9438, 4.9)."""
+        """Undo the latest reaction when all its losses were spurious (RFC 9438, 4.9)."""
         before = self._recovery.spurious(size)
         if before is not None:
             self._undo(before)
 
     def persistent(self, now: float) -> None:
-        """Fall to the smallest window and slow-start from there.
+        """Fall to the smallest window; slow start follows.
 
-        The losses behind it may be told before or after; they are answered for once.
+        Its losses may be reported before or after; they cause one reaction.
         """
         if now > self._recovery.started:
             self._react(now)
         self._set_window(0)
 
     def resize(self, datagram: int) -> None:
-        """Take over the new size; a window still at its start is the start of the new size."""
+        """Adopt the new size; an initial window becomes that of the new size."""
         if self.window == initial_window(self._datagram):
             self.window = initial_window(datagram)
         self._datagram = datagram
@@ -130,7 +134,7 @@ class LossBased(ABC):
 
     def _react(self, now: float) -> None:
         self._recovery.begin(now, Checkpoint(self.window, self._threshold, self._peak))
-        # A probe lost at the smallest window says nothing new about what the path holds.
+        # A loss at the smallest window is no evidence of the capacity of the path.
         if self.window > FEWEST_DATAGRAMS * self._datagram:
             self._shrink()
 
@@ -142,7 +146,7 @@ class LossBased(ABC):
         self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)
 
     def _grow_to(self, window: int, smoothed: float) -> None:
-        """Take a window that an ack has let grow, as far as its limit, and the pace to fill it."""
+        """Set window and pacing rate after an ack; the limit bounds the window."""
         self.window = window = min(window, self._limit)
         if smoothed > 0:
             gain = SLOW_START_GAIN if window < self._threshold else AVOIDANCE_GAIN
@@ -153,9 +157,9 @@ BETA = 0.5
 
 
 class NewReno(LossBased):
-    """NewReno as RFC 9002, section 7, has it for packets that are never sent twice.
+    """NewReno, as in RFC 9002, section 7, for packets that are never sent twice.
 
-    One more datagram per round trip; half of the window after a loss.
+    The window grows by one datagram per round trip, and halves after a loss.
     """
 
     def __init__(self, datagram: int, limit: int) -> None:
@@ -163,7 +167,7 @@ class NewReno(LossBased):
         self._acked = 0
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow by what is acked in slow start, and by a datagram per round trip after it."""
+        """Grow by the acked bytes in slow start, and by a datagram per round trip after it."""
         window = self.window
         if ack.limited and ack.sent_at > self._recovery.started:
             if window < self._threshold:

@@ -1,20 +1,21 @@
-"""The input of congestion controllers. Sizes in bytes, times in seconds, rates in bytes/s.
+"""The inputs of congestion controllers. Sizes in bytes, times in seconds, rates in bytes/s.
 
-Named tuples, for one is made per received ack: a frozen dataclass takes three times as long.
+They are named tuples, because one is made per received ack: a frozen dataclass takes three times as
+long.
 """
 
 from typing import NamedTuple
 
 
 class Ack(NamedTuple):
-    """A received header acked something new.
+    """A received header has acked new packets.
 
-    ``sent_at`` is when the newest packet among the newly acked ones left. ``round_trip`` is its
-    sample, less the receiver's ack delay, or None when it gave none; ``smoothed`` and ``minimum``
-    are the estimates by now (0 and infinity before the first sample). ``in_flight`` is what
-    remains. ``limited`` says that window or pacing held the sender back, not a lack of messages:
-    without it a window does not grow. ``delivered_rate`` is the sample of ``delivery_rate``.
-    ``busy_since`` is when a packet left last of which none was in flight before.
+    ``sent_at`` is when the newest of them left. ``round_trip`` is its sample, less the receiver's
+    ack delay, or None. ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the
+    first sample). ``in_flight`` is what remains. ``limited`` is true if window or pacing held the
+    sender back, and not a lack of messages: otherwise a window does not grow. ``delivered_rate`` is
+    the sample of ``delivery_rate``. ``busy_since`` is when a packet last left while none was in
+    flight.
     """
 
     size: int
@@ -29,7 +30,7 @@ class Ack(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Packets were declared lost together; ``newest_sent_at`` is when the last of them left.
+    """Packets were declared lost together; ``newest_sent_at`` is when the newest of them left.
 
     ``in_flight`` is what remains.
     """

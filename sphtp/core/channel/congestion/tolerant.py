@@ -1,8 +1,8 @@
-"""The phases of the loss-tolerant controller (after BBR, draft-ietf-ccwg-bbr).
+"""The loss-tolerant controller (after BBR, draft-ietf-ccwg-bbr).
 
-Once the rate of the path is known, it cruises at that rate, tries now and then whether there is
-more, and lets the queue that this made run empty. Every few seconds it keeps the queue empty on
-purpose, to see how long the round trip really is.
+Once it knows the bandwidth of the path, it cruises at that rate, probes now and then for more, and
+then lets the queue that the probe made run empty. Every few seconds it keeps the queue empty on
+purpose, to measure the true round trip.
 """
 
 from sphtp.core.channel.congestion.new_reno import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
@@ -91,12 +91,15 @@ TOLERANT = Machine(
 )
 
 
-# Processes wake late: what the path holds is reckoned for that much more than its round trip.
+# Processes wake late, so the capacity of the path is computed for a round trip longer by this.
 GRAIN = 0.002
 
 
 class PathModel:
-    """Filters over rounds; a round ends when a packet sent after its start is acked."""
+    """Bandwidth, round trip and losses of the path, filtered over rounds.
+
+    A round ends when a packet that left after its start is acked.
+    """
 
     __slots__ = (
         "_bunches",
@@ -127,23 +130,23 @@ class PathModel:
         return max(self._rates)
 
     def holds(self, gain: float) -> float:
-        """Bytes that fill the path ``gain`` times; infinite while it is unknown."""
+        """Return the bytes that fill the path ``gain`` times; infinity while it is unknown."""
         if not self.rate or self.shortest == float("inf"):
             return float("inf")
         return gain * self.rate * (self.shortest + GRAIN)
 
     def held(self, gain: float) -> float:
-        """Bytes that are in flight beside those only because their acks are held."""
+        """Return the bytes in flight beyond that, whose acks the receiver holds back."""
         return max(*self._bunches, gain * self.rate * max(self._holds))
 
     def acked(self, now: float, ack: Ack) -> bool:
-        """Take an ack in; True when it ends a round."""
+        """Handle an ack; return True if it ends a round."""
         self._delivered += ack.size
         self._bunches = (self._bunches[0], max(self._bunches[1], ack.size))
         if ack.round_trip is not None:
             self._note_round_trip(now, ack.round_trip, now - ack.sent_at)
         rate = ack.delivered_rate
-        # Who has little to send learns only that the path carries at least that.
+        # An app-limited sample is only a lower bound.
         if rate is not None and (ack.limited or rate > self.rate):
             self._rates = (self._rates[0], max(self._rates[1], rate))
         if ack.sent_at < self._round_start:
@@ -156,11 +159,11 @@ class PathModel:
         self._lost += size
 
     def spurious(self, size: int) -> None:
-        """Take lost bytes back."""
+        """Subtract lost bytes that arrived after all."""
         self._lost = max(self._lost - size, 0)
 
     def age_rate(self) -> None:
-        """Begin a cycle: of rates seen before the last one, nothing is true any more."""
+        """Begin a cycle: forget the rates seen before the last one."""
         if self._rates[1]:
             self._rates = (self._rates[1], 0.0)
 
@@ -171,7 +174,7 @@ class PathModel:
     def _note_round_trip(self, now: float, round_trip: float, elapsed: float) -> None:
         if round_trip <= self.shortest:
             self.shortest, self.shortest_at = round_trip, now
-        # A window that is too small to fill an ack waits for the receiver's ack delay each time.
+        # If the window is below the receiver's ack interval, each ack waits for the ack delay.
         self._holds = (self._holds[0], max(self._holds[1], elapsed - round_trip))
 
     def _end_round(self, now: float) -> None:
@@ -183,11 +186,11 @@ class PathModel:
         self._holds = (self._holds[1], 0.0)
 
 
-# A controller that takes no loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
+# The controller: it does not take a loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
 #
-# It measures what the path carries and how long it is, sends at that rate, and keeps no more in
-# flight than their product asks for. Losses matter only when they are many: then the queue of the
-# path is a short one, and what is in flight gets a bound.
+# It measures bandwidth and round trip of the path, sends at that bandwidth, and keeps no more in
+# flight than their product. Losses matter only when they are many: then the queue of the path is
+# short, and the bytes in flight get a bound.
 
 
 PACING_GAIN: dict[TolerantPhase, float] = {
@@ -207,7 +210,7 @@ WINDOW_GAIN: dict[TolerantPhase, float] = {
     TolerantPhase.PROBE_RTT: 0.5,
 }
 
-# A little less than the path carries, or a queue that is there would never go.
+# Slightly below the bandwidth of the path, or an existing queue would never empty.
 MARGIN = 0.99
 GROWING = 1.25
 STILL_ROUNDS = 3
@@ -251,14 +254,14 @@ class LossTolerant:
 
     @property
     def phase(self) -> str:
-        """The state, by a name in lower case."""
+        """The name of its phase, in lower case."""
         return self.state.name.lower()
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Update the model, see whether the phase is over, set window and rate."""
+        """Update the model, end the phase if that is due, and set window and rate."""
         if ack.round_trip is not None:
             self._probe_rtt = min(self._probe_rtt, ack.round_trip)
-            # After a pause nothing of ours is in the queue: what comes next shows the path.
+            # After a pause none of our packets is in the queue, so this sample is the true one.
             if ack.busy_since > self._busy_since and self._is_stale(now):
                 self._path.adopt(now, ack.round_trip)
             self._busy_since = ack.busy_since
@@ -275,11 +278,11 @@ class LossTolerant:
         self._pace(ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Count it; only a round that loses much matters."""
+        """Count the losses; only a round with many of them matters."""
         self._path.lost(loss.size)
 
     def spurious(self, now: float, size: int) -> None:
-        """Count it back."""
+        """Subtract losses that were spurious."""
         self._path.spurious(size)
 
     def persistent(self, now: float) -> None:
@@ -287,7 +290,7 @@ class LossTolerant:
         self._step(now, TolerantEvent.PERSISTENT)
 
     def resize(self, datagram: int) -> None:
-        """Take over the new size; a window still at its start is the start of the new size."""
+        """Adopt the new size; an initial window becomes that of the new size."""
         if self.window == initial_window(self._datagram):
             self.window = initial_window(datagram)
         self._datagram = datagram
@@ -359,7 +362,7 @@ class LossTolerant:
         return ends_round and self._path.loss_share > HEAVY_LOSS
 
     def _heed_losses(self) -> None:
-        # In startup much may be lost of what left before it: it ends, or goes on unbound.
+        # In startup many losses belong to packets before it: it ends, or goes on without a bound.
         if self.state is not TolerantPhase.STARTUP and self._is_loss_heavy(ends_round=True):
             lower = HEAVY_RESPONSE * min(self._bound, self.window)
             self._bound = max(lower, min(self._path.holds(1.0), self.window))
@@ -368,7 +371,7 @@ class LossTolerant:
         target = min(self._target(self.state), self._bound)
         grown = self.window + ack.size if ack.limited else self.window
         if self.state is TolerantPhase.STARTUP:
-            # It never shrinks for want of samples, and doubles at most.
+            # In startup the window never shrinks for want of samples, and doubles at most.
             target = max(target, self.window)
         self.window = self._clamp(min(target, grown))
 
@@ -383,7 +386,7 @@ class LossTolerant:
     def _pace(self, smoothed: float) -> None:
         gain = PACING_GAIN[self.state]
         if self._path.rate:
-            # One packet per round trip always: pings use up what a slower rate allows.
+            # At least one packet per round trip: pings would use up a slower rate.
             least = self._datagram / max(smoothed, CLOCK_GRAIN)
             rate = max(gain * MARGIN * self._path.rate, least)
         elif smoothed > 0:
