@@ -147,30 +147,30 @@ class SettledInfo(NamedTuple):
 class Drop(Enum):
     """The reason why a datagram was dropped."""
 
-    MALFORMED = "no datagram of this protocol looks like it"
-    UNKNOWN = "no channel has its connection id"
-    FOREIGN_ADDRESS = "it comes from elsewhere than its channel's peer"
-    FORGED_ACK = "it acks a packet that was never sent"
-    DUPLICATE = "its packet came before"
-    TOO_OLD = "it is so late that nobody can tell whether it came before"
-    TOO_EARLY = "there is no room for a message in it, or its channel is not open yet"
+    MALFORMED = "the datagram does not have the form of this protocol"
+    UNKNOWN = "no channel has the datagram's connection id"
+    FOREIGN_ADDRESS = "the datagram does not come from the address of its channel's peer"
+    FORGED_ACK = "the datagram acks a packet that was never sent"
+    DUPLICATE = "the same packet arrived before"
+    TOO_OLD = "the packet is so late that there is no record whether it arrived before"
+    TOO_EARLY = "there is no room for a message of the packet, or its channel is not open yet"
 
 
 class LostBy(Enum):
     """The evidence by which a packet was declared lost."""
 
-    PACKETS = "packets that left well after it were acked"
-    TIME = "one that left after it was acked, and it has waited for more than a round trip"
+    PACKETS = "packets that left well after the lost one were acked"
+    TIME = "a later packet was acked, and the lost one has waited for more than a round trip"
 
 
 class Obstacle(Enum):
     """The limit that keeps messages from leaving."""
 
-    CREDIT = "the peer has told of no more room"
+    CREDIT = "the credit of the peer is used up"
     WINDOW = "as much is in flight as congestion control allows"
     PACING = "the next packet has to wait its turn"
-    SEQUENCES = "more packets are on their way than sequences can tell apart"
-    LANE = "a lane's oldest message is not acked, and too many came after it"
+    SEQUENCES = "so many packets are in flight that a further sequence number would be ambiguous"
+    LANE = "a lane's oldest message is not acked, and too many messages were sent after it"
 
 
 def describe(
