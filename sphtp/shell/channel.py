@@ -358,7 +358,7 @@ class Channel(trio.abc.Channel[Any]):
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._taken or self._connection.port.readable:
             await self._loop.give_way()
-        while not self._take(limit):
+        while not self._take(limit, is_all=True):
             await self._loop.wait_for_messages(self._readers)
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
@@ -494,17 +494,21 @@ class Channel(trio.abc.Channel[Any]):
         is_fast = perf_counter() - self._taken_at < FAST * self._ahead
         self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
 
-    def _take(self, limit: int) -> bool:
-        """Take a message and those after it that are here. Return false if there is none yet.
+    def _take(self, limit: int, *, is_all: bool = False) -> bool:
+        """Take messages, up to ``limit``. Return false if there is none yet.
 
-        Raises as ``receive`` where none will come.
+        Where one was taken ahead, only ``is_all`` takes those that are there as well. Raises as
+        ``receive`` where none will come.
         """
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
-        port = self._connection.port
-        while not self._taken:
-            payloads = port.receive_many(min(limit, self._encoding.most_at_once))
+        port, taken = self._connection.port, self._taken
+        most = min(limit, self._encoding.most_at_once)
+        while not taken or (is_all and len(taken) < most):
+            payloads = port.receive_many(most - len(taken) if taken else most)
             if not payloads:
+                if taken:
+                    break
                 self._check_receivable()
                 return False
             if port.is_credit_due:
@@ -512,7 +516,7 @@ class Channel(trio.abc.Channel[Any]):
             values = self._encoding.decode_many_untrusted(payloads)
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
-            self._taken.extend(values)
+            taken.extend(values)
         return True
 
     # The loop's side

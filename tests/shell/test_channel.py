@@ -251,6 +251,17 @@ async def test_many_are_sent_and_received_at_once():
         assert received == list(range(20_000))
 
 
+async def test_many_are_taken_behind_those_taken_ahead():
+    async with connected() as (here, there):
+        receipts = [here.post_nowait(number) for number in range(300)]
+        for receipt in receipts:
+            await receipt.wait()
+        # The faster a program reads, the more is taken ahead of it.
+        assert [await there.receive() for _ in range(4)] == list(range(4))
+        assert await there.receive_many(200) == list(range(4, 204))
+        assert await there.receive_many() == list(range(204, 300))
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_a_limit_at_which_nothing_is_ever_taken_is_refused(limit):
     """It would ask again and again, and let no other task run."""

@@ -36,12 +36,13 @@ _CAPACITY = 1024
 
 
 class PendingLookups:
-    """The servers that still have to answer, for each peer that was asked for."""
+    """The servers that still have to answer for each peer asked for, and those that deny it."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_denied", "_open")
 
     def __init__(self) -> None:
         self._open: dict[int, set[int]] = {}
+        self._denied: dict[int, set[int]] = {}
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -50,14 +51,15 @@ class PendingLookups:
 
     def begin(self, peer: int, servers: Iterable[int]) -> None:
         """Note that these servers were asked for a peer."""
-        self._open.pop(peer, None)
+        self.found(peer)
         if len(self._open) >= _CAPACITY:
-            del self._open[next(iter(self._open))]
+            self.found(next(iter(self._open)))
         self._open[peer] = set(servers)
 
     def found(self, peer: int) -> None:
         """End a lookup: a server knows the peer."""
         self._open.pop(peer, None)
+        self._denied.pop(peer, None)
 
     def deny(self, peer: int, server: int) -> bool:
         """Note that a server does not know a peer.
@@ -68,14 +70,26 @@ class PendingLookups:
         if server not in waited_for:
             return False
         waited_for.remove(server)
+        self._denied.setdefault(peer, set()).add(server)
         if not waited_for:
-            del self._open[peer]
+            self.found(peer)
         return not waited_for
 
-    def lose(self, server: int) -> None:
-        """Stop waiting for a server: it is gone without an answer."""
-        for waited_for in self._open.values():
-            waited_for.discard(server)
+    def lose(self, servers: Sequence[int]) -> list[int]:
+        """Stop waiting for servers that are gone; return the peers that no other server knows.
+
+        A lookup stays open, until servers are asked again, if no server that is left has answered.
+        """
+        unknown: list[int] = []
+        for peer, waited_for in self._open.items():
+            waited_for.difference_update(servers)
+            denied = self._denied.get(peer, set())
+            denied.difference_update(servers)
+            if denied and not waited_for:
+                unknown.append(peer)
+        for peer in unknown:
+            self.found(peer)
+        return unknown
 
 
 _OWN_KEPT = 64
@@ -373,12 +387,12 @@ class Directory:
     def _knows(self, server: int) -> bool:
         return server in self.heartbeats or any(m.id == server for m in self.view.members)
 
-    def _forget(self, servers: Iterable[int]) -> None:
+    def _forget(self, servers: Sequence[int]) -> None:
         for server in servers:
             self._acknowledged.discard(server)
             self._lists.pop(server, None)
             self._backoff.pop(server, None)
-            self._pending_lookups.lose(server)
+        self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
         if not self.heartbeats:
             self._ghosts_until = None
         elif self._ghosts_until is None:

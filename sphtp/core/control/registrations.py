@@ -249,7 +249,11 @@ class ClientAdmission:
             self._outbox.nack(holder, Reason.VERSION)
         elif not self._asks:
             self._enter(now, message)
-        elif holder not in self._applicants and len(self._applicants) < self._max_applicants:
+        elif holder in self._applicants:
+            pass  # It is being judged.
+        elif len(self._applicants) >= self._max_applicants:
+            self._counters.add(Count.OVER_MAX_ANSWERS)
+        else:
             self._applicants[holder] = message
             self._unjudged.append(_as_announced(message))
 

@@ -8,11 +8,12 @@ import pytest
 from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_message_untrusted
+from sphtp.core.control.counters import Count
 from sphtp.core.control.events import IdLost, Suspended, UserMessage
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.registry import IdAvailability, MemoryRegistry, Registry
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import StateError
 from sphtp.testing.cluster import SimulatedCluster
@@ -287,3 +288,16 @@ def test_another_registry_can_be_used() -> None:
     bus.server(0, new_cluster=True, registry=cast("Registry", registry))
     established(bus, bus.client("x"))
     assert registry.created == 1
+
+
+def test_applicants_for_whom_there_is_no_place_are_counted() -> None:
+    bus = SimulatedCluster()
+    limits = ServerLimits(max_answers=2)
+    server = bus.server(0, new_cluster=True, admit=lambda _: True, limits=limits)
+    bus.run(3)
+    for number in (7, 9, 9, 11):
+        server.machine.handle_message(bus.now, Announce(number, 5).encode())
+    # Who asks again is not counted: its place is taken by itself.
+    assert server.machine.counters[Count.OVER_MAX_ANSWERS] == 1
+    bus.pump(server)
+    assert server.machine.clients.keys() == {7, 9}

@@ -15,7 +15,7 @@ from sphtp.core.control.events import (
     Suspended,
 )
 from sphtp.core.control.records import PeerRecord, next_revision
-from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat
+from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.testing.cluster import SimulatedCluster
@@ -304,11 +304,36 @@ def test_a_list_that_stays_different_is_asked_for_ever_less_often() -> None:
 def test_a_server_that_goes_has_no_say_in_a_search() -> None:
     pending_lookups = PendingLookups()
     pending_lookups.begin(9, (2, 4))
-    pending_lookups.lose(4)
+    assert pending_lookups.lose([4]) == []
     assert pending_lookups.deny(9, 2)
     pending_lookups.begin(9, (2,))
-    pending_lookups.lose(2)
+    assert pending_lookups.lose([2]) == []
     assert not pending_lookups.deny(9, 2)
+    assert pending_lookups.peers == (9,)
+
+
+def test_a_search_ends_when_the_last_server_that_had_to_answer_goes() -> None:
+    pending_lookups = PendingLookups()
+    for gone, unknown in (((4,), [9]), ((2,), []), ((2, 4), [])):
+        pending_lookups.begin(9, (2, 4))
+        assert not pending_lookups.deny(9, 2)
+        assert pending_lookups.lose(gone) == unknown
+        assert pending_lookups.peers == (() if unknown else (9,))
+
+
+def test_a_peer_is_unknown_when_the_server_that_did_not_answer_goes() -> None:
+    bus = SimulatedCluster()
+    first, second = bus.server(0, new_cluster=True), bus.server(1, join=[0])
+    client = bus.client("x", ids=iter((7,)))
+    bus.run(5)
+    established(bus, client)
+    client.machine.lookup(bus.now, 9)
+    gone = PeersGone(first.machine.id, 7, (GoneHolder(9, 0, Reason.UNKNOWN),))
+    bus.inject(client, gone.encode())
+    assert client.of(PeerUnknown) == []
+    member = client.machine.servers[second.machine.id]
+    bus.inject(client, ServerLeave(member.id, member.nonce).encode())
+    assert client.of(PeerUnknown) == [PeerUnknown(9)]
 
 
 def test_searches_are_bounded() -> None:
