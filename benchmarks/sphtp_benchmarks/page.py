@@ -29,7 +29,8 @@ stream take many messages in one call; ENet, ZeroMQ and nng take one message per
 what a small message costs there is the call. Nobody should read the table of small messages as a
 verdict on a protocol.
 
-Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md).
+Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md). The
+core is plain Python here; [another page](compiled-benchmarks.md) compares it with the compiled one.
 """
 
 

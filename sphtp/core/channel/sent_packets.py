@@ -93,6 +93,10 @@ class SentFrame:
     def __lt__(self, other: "SentFrame") -> bool:
         return (self.first_id, self.index) < (other.first_id, other.index)
 
+    # Compiled, a class that defines a comparison inherits no hash.
+    def __hash__(self) -> int:
+        return id(self)
+
     def settle(self) -> None:
         """Count as acked, and let go of the messages: packets that are lost still name this."""
         self.acked = True
