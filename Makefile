@@ -119,8 +119,8 @@ $(COMPILED): $(DEVELOPS) $(COMPILED_OF)
 	@echo "Installing it into .venv-compiled ..."
 	@.venv/bin/python -m venv .venv-compiled
 	@.venv-compiled/bin/python -m pip install --quiet --upgrade "pip>=25.1" $(LOGGED)
-	@$(subst .venv/,.venv-compiled/,$(PIP_INSTALL)) build/wheel/*.whl --group test $(LOGGED)
-	@pwd -P > "$$(.venv-compiled/bin/python -c 'import site; print(site.getsitepackages()[0])')/checkout.pth"
+	@$(subst .venv/,.venv-compiled/,$(PIP_INSTALL)) "$$(echo build/wheel/*.whl)[sim]" --group test $(LOGGED)
+	@printf "%s\n" "$$(pwd -P)" "$$(pwd -P)/benchmarks" > "$$(.venv-compiled/bin/python -c 'import site; print(site.getsitepackages()[0])')/checkout.pth"
 	@pwd -P > $@
 
 $(FUZZES): $(DEVELOPS)

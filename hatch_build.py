@@ -1,9 +1,9 @@
 """The build option of the wheel: with SPHTP_COMPILED=1 in the environment, mypyc compiles the core.
 
-Without it, the wheel is plain Python. With it, every module of the core is compiled, but those that
-``pyproject.toml`` names as plain. That happens in a copy, in ``build/compiled``: a library beside
-the sources of a checkout would be loaded by every later run, unasked. The wheel holds the ``.py``
-files as well: tracebacks show them.
+Without it, the wheel is plain Python. With it, the modules that ``pyproject.toml`` names are
+compiled: those that a message passes. That happens in a copy, in ``build/compiled``: a library
+beside the sources of a checkout would be loaded by every later run, unasked. The wheel holds the
+``.py`` files as well: tracebacks show them.
 """
 
 import os
@@ -40,8 +40,7 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[misc]  # has no typ
             return
         folder = Path(self.root, "build", "compiled")
         _copy_core(Path(self.root), folder)
-        plain = [folder / name for name in self.config["plain"]]
-        program = [sys.executable, __file__, *_modules(folder, plain)]
+        program = [sys.executable, __file__, *self.config["compiled"]]
         subprocess.run(program, cwd=folder, check=True)
         for library in sorted((folder / "lib").rglob("*.so")):
             build_data["force_include"][str(library)] = str(library.relative_to(folder / "lib"))
@@ -59,14 +58,6 @@ def _copy_core(root: Path, folder: Path) -> None:
 
 def _all_but_python(folder: str, names: list[str]) -> list[str]:
     return [n for n in names if not n.endswith(".py") and not Path(folder, n).is_dir()]
-
-
-def _modules(folder: Path, plain: list[Path]) -> list[str]:
-    modules = sorted((folder / "sphtp/core").rglob("*.py"))
-    unknown = [str(path) for path in plain if path not in modules]
-    if unknown:
-        raise ValueError(f"no modules of the core: {', '.join(unknown)}")
-    return [str(path.relative_to(folder)) for path in modules if path not in plain]
 
 
 def _compile(modules: list[str]) -> None:

@@ -30,7 +30,8 @@ and a QUIC stream take many messages in one call. ENet, ZeroMQ and nng take one 
 that the cost of a small message includes the cost of a call. The table of small messages therefore
 compares interfaces more than protocols.
 
-Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md).
+Workers in lock step that exchange arrays have [a page of their own](lockstep-benchmarks.md). The
+core is plain Python here; [another page](compiled-benchmarks.md) compares it with the compiled one.
 """
 
 

@@ -55,6 +55,7 @@ def test_as_few_and_as_small_inputs_are_kept_as_reach_all() -> None:
     assert list(smallest_cover(found)) == [b"bb", b"ddd"]
 
 
+@pytest.mark.plain  # compiled code has no lines to follow
 def test_what_an_input_reaches_are_lines_of_the_library() -> None:
     (good, *_), short = starts("channel-header"), b"\x10"
     files = {code.co_filename.rpartition("/")[2] for code, _ in reach("channel-header", good)}

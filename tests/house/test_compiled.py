@@ -9,7 +9,7 @@ import sphtp
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PLAIN = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["plain"]
+COMPILED = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["compiled"]
 IS_COMPILED = os.environ.get("SPHTP_COMPILED", "") not in {"", "0"}
 
 
@@ -26,11 +26,11 @@ def origin_of(module: str) -> str:
 
 def test_the_core_that_is_loaded_is_the_one_that_was_asked_for() -> None:
     modules = {name_of(path): path for path in (ROOT / "sphtp" / "core").rglob("*.py")}
-    plain = {name_of(ROOT / path) for path in PLAIN}
-    assert plain <= modules.keys()
+    compiled = {name_of(ROOT / path) for path in COMPILED}
+    assert compiled <= modules.keys()
     origins = {module: origin_of(module) for module in modules}
     libraries = {module for module, origin in origins.items() if origin.endswith(".so")}
-    assert libraries == (modules.keys() - plain if IS_COMPILED else set())
+    assert libraries == (compiled if IS_COMPILED else set())
     home = Path(sphtp.__file__).parent
     assert (home == ROOT / "sphtp") is not IS_COMPILED, "the checkout, or an installed wheel"
     assert all(Path(origin).is_relative_to(home) for origin in origins.values())

@@ -71,6 +71,7 @@ def test_every_name_of_messages_has_its_line() -> None:
     assert public == {name for name in names_on_the_page() if name.startswith("sphtp.messages.")}
 
 
+@pytest.mark.plain  # mypyc 2.4.1 leaves out the docstrings of some classes
 def test_every_public_name_says_what_it_means() -> None:
     modules = (sphtp, sphtp.events, sphtp.messages, sphtp.watch, sphtp.testing)
     silent = {name for module in modules for name in undocumented(module)}

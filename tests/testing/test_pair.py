@@ -1,10 +1,12 @@
 """The pair drives two endpoints, and says so when they get nowhere."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from sphtp import Identity, Security, SettingsError
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.testing import Crowd, Faults, NeverIdleError, Pair
@@ -75,9 +77,23 @@ def test_getting_nowhere_names_the_seed() -> None:
     assert left.state is right.state is State.OPEN
 
 
-def test_time_that_stands_still_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+class Sleepless:
+    """An endpoint that always wants to be woken."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._endpoint, name)
+
+    def poll_timeout(self) -> float:
+        return 0.0
+
+
+def test_time_that_stands_still_is_noticed() -> None:
     pair = Pair(5)
-    monkeypatch.setattr(pair.left, "poll_timeout", lambda: 0.0)
+    sleepless: Any = Sleepless(pair.left)
+    pair.endpoints[LEFT] = sleepless
     with pytest.raises(NeverIdleError, match=r"stands still at 0\.000 s; seed 5"):
         pair.run(1)
 

@@ -1,12 +1,16 @@
 """How a stage hands datagrams over."""
 
-import pytest
+from collections.abc import Sequence
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Pair
 from sphtp.testing.network import DeliveredDatagram
+from sphtp.testing.pair import RIGHT
 from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows
 
 HERE, THERE, ELSEWHERE = ("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 3)
@@ -45,15 +49,25 @@ def test_what_is_alike_is_one_row_and_a_shorter_one_ends_it() -> None:
     assert small == [64, 36]
 
 
-def test_a_stage_hands_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+class Watched:
+    """An endpoint, and how many datagrams were in each row that it got."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.numbers: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._endpoint, name)
+
+    def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
+        self.numbers += [row.number for row in rows]
+        self._endpoint.handle_rows_untrusted(now, rows)
+
+
+def test_a_stage_hands_over_rows() -> None:
     pair = Pair(1)
     left, right = pair.open()
-    sizes, handle = list[int](), pair.right.handle_datagrams_untrusted
-
-    def watch(now: float, row: Datagrams) -> None:
-        sizes.append(row.number)
-        handle(now, row)
-
-    monkeypatch.setattr(pair.right, "handle_datagrams_untrusted", watch)
+    watched: Any = Watched(pair.right)
+    pair.endpoints[RIGHT] = watched
     assert pair.transfer(left, right, [bytes(100_000)]) == [bytes(100_000)]
-    assert max(sizes) > 5
+    assert max(watched.numbers) > 5

@@ -94,6 +94,10 @@ class SentFrame:
     def __lt__(self, other: "SentFrame") -> bool:
         return (self.first_id, self.index) < (other.first_id, other.index)
 
+    # Compiled, a class that defines a comparison inherits no hash.
+    def __hash__(self) -> int:
+        return id(self)
+
     def settle(self) -> None:
         """Count the frame as acked, and drop its content; lost packets may still refer to it."""
         self.acked = True

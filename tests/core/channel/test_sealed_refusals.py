@@ -1,7 +1,8 @@
 """Every refusal ends in words that say why, at the side that asked."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from sphtp.core.channel.lifecycle import CloseReason
 from sphtp.core.channel.noise import SMALLEST_GREET
 from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.datagrams import VERSION, Datagrams, Kind
+from sphtp.core.datagrams import MOST_BYTES, VERSION, Datagrams, Kind
 from sphtp.core.schema import Schema
 from sphtp.testing.stage import Stage
 from tests.core.channel.sealed import (
@@ -164,24 +165,27 @@ def test_a_greet_of_another_version_is_refused_in_its_own():
     assert pair.right.half_open == 0
 
 
-@WAYS
-def test_a_node_of_another_version_explains_the_timeout(
-    expectation: PeerPin, monkeypatch: pytest.MonkeyPatch
-):
-    """Right is of version 2: what it hears and says of this one's is a REFUSE, in our version."""
-    right = make_sealed("right")
-    take: Callable[[float, Datagrams], None] = right.handle_datagrams_untrusted
-    poll = right.poll_transmit
+class Translated:
+    """An endpoint of version 2. It answers with a REFUSE, which is in our version."""
 
-    def as_if_ours_were_another(now: float, row: Datagrams) -> None:
-        take(now, row._replace(data=in_version(VERSION + 1, row.data)))
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
-    def say(now: float, most: int) -> object:
-        row = poll(now, most)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._endpoint, name)
+
+    def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
+        others = [row._replace(data=in_version(VERSION + 1, row.data)) for row in rows]
+        self._endpoint.handle_rows_untrusted(now, others)
+
+    def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:
+        row = self._endpoint.poll_transmit(now, most)
         return row and row._replace(data=in_version(VERSION, row.data))
 
-    monkeypatch.setattr(right, "handle_datagrams_untrusted", as_if_ours_were_another)
-    monkeypatch.setattr(right, "poll_transmit", say)
+
+@WAYS
+def test_a_node_of_another_version_explains_the_timeout(expectation: PeerPin):
+    right: Any = Translated(make_sealed("right"))
     text = refused(right, make_sealed("left"), expectation, seconds=6)
     assert text.endswith("it speaks another version of the protocol")
 
