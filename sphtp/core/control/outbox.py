@@ -11,6 +11,10 @@ Lists of all peers, which cost the square by themselves, have a pace of their ow
 acknowledgement waits for them: after each the server rests as long as it has cost, and whoever asks
 meanwhile shares the next one with all others who did.
 
+What ``send`` takes is not paced, nor does its cost count: the server's own heartbeats and requests,
+and what its application publishes. It leaves at once, and so does what was collected before it, or
+clients would be told out of order.
+
 An acknowledgement goes to whom it is for, whose subscription picks it out before any Python runs;
 only where there are very many do they share messages to everybody.
 """
