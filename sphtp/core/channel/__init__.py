@@ -4,8 +4,8 @@ Read in this order. ``frames`` defines packets and frames. ``sent_packets`` reco
 until it is acked, and ``received_packets`` records which packets arrived. ``send_queue`` holds the
 messages to send, with ``send_lane`` and ``queued_messages``; ``receive_queue`` holds the received
 ones, with ``reassembly``. ``flow_control`` bounds both, and ``receipts`` reports the outcome of
-messages. ``loss_detection`` finds lost packets, and ``path`` decides how much may leave.
-``send_side`` and ``receive_side`` join all these.
+messages. ``loss_detection`` finds lost packets. ``path`` decides how much may leave, with
+``congestion`` and ``path_mtu``. ``send_side`` and ``receive_side`` join all these.
 
 ``lifecycle`` is the table of states, and ``connection`` runs it. A connection owns the two sides, a
 handshake and a packet protection. ``handshake`` is the handshake in the clear; ``noise``,
@@ -13,4 +13,7 @@ handshake and a packet protection. ``handshake`` is the handshake in the clear; 
 follows a peer that moves, ``stateless_reset`` tells a peer that its channel is unknown here, and
 ``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
 ``connection_table``, ``accept_queue`` and ``simultaneous_open``.
+
+``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
+``endings``, the reasons of an end. ``observer`` tells an ``instrument`` what happens.
 """

@@ -24,13 +24,22 @@ from typing import TYPE_CHECKING, Final
 from sphtp.core.channel.flow_control import ReceiveCredit
 from sphtp.core.channel.frames import (
     CREDIT_OVERHEAD,
+    DATA,
+    DATA_FIRST,
+    FRAGMENT_FRONT,
+    MESSAGES_FRONT,
     OVERHEAD,
+    RUN,
+    Buffer,
     Close,
     Credit,
     Frame,
+    FrameKind,
     Header,
+    Messages,
     Padding,
     encode_data,
+    encode_frames,
 )
 from sphtp.core.channel.handshake import TransportParameters
 from sphtp.core.channel.lifecycle import Event
@@ -46,6 +55,7 @@ from sphtp.core.channel.sent_packets import (
     FragmentRun,
     PacketSubset,
     SentBatch,
+    SentFrame,
     SentPackets,
 )
 from sphtp.core.channel.settings import ChannelSettings
@@ -56,18 +66,6 @@ from sphtp.core.timers import INFINITY, earliest
 
 if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver
-from sphtp.core.channel.frames import (
-    DATA,
-    DATA_FIRST,
-    FRAGMENT_FRONT,
-    MESSAGES_FRONT,
-    RUN,
-    Buffer,
-    FrameKind,
-    Messages,
-    encode_frames,
-)
-from sphtp.core.channel.sent_packets import SentFrame
 
 NOTHING: Final = (b"", 0)
 

@@ -11,6 +11,10 @@ peers, which cost the square by themselves, have a pace of their own, so that no
 waits for them: after each list the server rests as long as the list has cost, and all clients that
 ask meanwhile share the next one.
 
+What ``send`` takes is not paced, nor does its cost count: the server's own heartbeats and requests,
+and what its application publishes. It leaves at once, and so does what was collected before it, or
+clients would be told out of order.
+
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
 Python runs. Only where there are very many do they share messages to everybody.
 """
