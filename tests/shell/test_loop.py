@@ -490,8 +490,12 @@ async def test_signs_of_life_in_the_socket_count_after_a_standstill(
     ):
         there = await peer.accept()
         for number in range(8):
-            # It leaves within the call, and the clock jumps before anything else happens.
+            # Nothing else is about to leave, so that it leaves within the call; and the clock jumps
+            # before anything else happens.
+            await trio.testing.wait_all_tasks_blocked(0.001)
+            sent = there.statistics().sent
             there.send_nowait(number)
+            assert there.statistics().sent == sent + 1
             mock_clock.jump(1.5)
             assert await here.receive() == number
         here.abort()

@@ -43,7 +43,7 @@ async def open_relay(listen: Address, target: Address, traffic: Traffic) -> Asyn
     listening = await _bind(*listen)
     try:
         relay = Relay(listening, await _resolve(*target), traffic)
-        async with running(relay._run):  # noqa: SLF001 - the two halves of one thing
+        async with running(relay.run):
             yield relay
     finally:
         _close(listening)
@@ -77,7 +77,8 @@ class Relay:
             self._errors,
         )
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Forward datagrams until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen)

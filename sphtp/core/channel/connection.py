@@ -504,6 +504,7 @@ class Connection:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
         if not self.is_dialled:
             self._keepalive *= ANSWERER_WAITS
+        self._heard_at = now
         self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # Only the first DATA proves to the answering side that this side's address is real.
