@@ -112,7 +112,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def import_graph(folder: Path) -> dict[str, set[str]]:
-    """Which module of a folder imports which others of it."""
+    """The imports among the modules of a folder."""
     known = modules(folder)
     return {name: {it for it in imports(path) if it in known} for name, path in known.items()}
 

@@ -28,7 +28,7 @@ class Measure(Enum):
 
 
 class TrafficPattern(Enum):
-    """Which way messages go."""
+    """The directions of messages."""
 
     ONE_WAY = "from one process to the other, none may be missing"
     TO_AND_FRO = "to the other process and back, one at a time"

@@ -11,7 +11,7 @@ from sphtp_benchmarks.meters import MessageSource, MessageTally, Pauses, Stopwat
 
 
 class TaskRole(StrEnum):
-    """Which half of a measurement: a function of the system's module."""
+    """The half of a measurement: a function of the system's module."""
 
     RECEIVE = "receive"
     SEND = "send"

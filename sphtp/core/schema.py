@@ -12,7 +12,7 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where the other side's schema differs, as far as a REFUSE tells.
+    """The difference of the other side's schema, as far as a REFUSE tells.
 
     ``digest`` is that of the first line that the sender received and does not have, 0 for none.
     ``line`` is the sender's first line that it did not receive, perhaps cut, empty for none.

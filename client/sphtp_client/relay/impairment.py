@@ -20,7 +20,7 @@ MOST_HELD: Final = 64 * 1024 * 1024
 
 
 class Direction(Enum):
-    """Which way a datagram goes."""
+    """The direction of a datagram."""
 
     UP = "up"
     """From a client to the target."""

@@ -1,4 +1,4 @@
-"""Which spheres touch, and the accelerations that follow from contacts, walls and gravity.
+"""Contacts of spheres, and the accelerations that follow from contacts, walls and gravity.
 
 A grid of cells finds the contacts: only spheres in neighbouring cells are compared.
 

@@ -20,7 +20,7 @@ from sphtp_client.watch.view import PublishedSlab, RunIdentity, SimulationView, 
 
 @dataclass(frozen=True)
 class StopCondition:
-    """When to stop: after some steps or seconds since the first state, or once each slab was seen.
+    """The end, after some steps or seconds since the first state, or once each slab was seen.
 
     Without any of them, the end of the simulation.
     """

@@ -1,4 +1,4 @@
-"""How a channel can end: the reason, and the text that tells users about it."""
+"""The ends of a channel: the reason, and the text that tells users about it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -39,7 +39,7 @@ NEVER: Final = 1 << 80
 
 
 class Arrival(Enum):
-    """How a sequence compares with those received before."""
+    """The result of comparing a sequence with those received before."""
 
     FRESH = "fresh"
     DUPLICATE = "duplicate"

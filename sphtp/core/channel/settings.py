@@ -16,7 +16,7 @@ FIXED = "fixed"
 
 
 class Delivery(Enum):
-    """How a channel delivers a message."""
+    """The delivery of a message: ordered, sent once, or only the latest."""
 
     RELIABLE = auto()
     """The message is delivered, in the order of its lane."""

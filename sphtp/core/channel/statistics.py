@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class BoundCounters:
-    """How often each limit took effect, over all channels of a node.
+    """The number of times that each limit took effect, over all channels of a node.
 
     ``over_...`` counts what was dropped because of the setting that the rest of the name gives:
     packets beyond the granted credit, packets with too large a message, unreliable messages that
