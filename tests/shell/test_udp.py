@@ -190,7 +190,6 @@ async def test_a_path_that_cannot_be_segmented_for_gets_them_one_by_one(
         assert refusing.calls == 1 + 5 + 5, "the kernel is not asked to cut again"
 
 
-@pytest.mark.skipif(not OFFLOAD, reason="this kernel does not cut datagrams")
 async def test_news_of_an_earlier_datagram_changes_no_ways(refusing):
     """Nobody listened there once; that says nothing about how datagrams may be sent."""
     with UdpSocket("127.0.0.1", 0) as left, UdpSocket("127.0.0.1", 0) as right:
