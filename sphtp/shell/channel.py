@@ -118,7 +118,7 @@ class Channel(trio.abc.Channel[Any]):
         elif self._closing:
             state = "closing"
         else:
-            state = "open" if self._is_open else "opening"
+            state = self._connection.state.name.lower()
         return f"<Channel to {self.peer_id:#010x} at {host}:{port} {state}>"
 
     @property
