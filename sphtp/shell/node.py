@@ -35,6 +35,7 @@ from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
+from sphtp.shell.services import Service, Services
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ class Node(ScopedService):
             udp, endpoint, self._streams.dispatcher, limits, self._report, settings.busy_poll
         )
         self._streams.touched = self._loop.flush_now
-        endpoint.serve(STREAMS)
+        self.services = Services(endpoint.serve, self._open)
+        """The protocols of the library itself, of which streams are one."""
+        self.services.add(Service(STREAMS, self._streams.admit))
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -299,8 +302,9 @@ class Node(ScopedService):
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
-        while (connection := self._endpoint.poll_incoming(STREAMS)) is not None:
-            self._streams.admit(self._adopt(connection))
+        for service in self.services:
+            while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
+                service.admit(self._adopt(connection))
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return true if a task waited for messages of it."""
@@ -314,13 +318,12 @@ class Node(ScopedService):
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel:
-        is_ours = connection.handshake.schema is STREAMS
         channel = Channel(
             connection,
             self._loop,
             self._callbacks.run_soon,
             partial(self._channels.__setitem__, connection),
-            PLAIN if is_ours else self._encoding,
+            self.services.encoding_of(connection, self._encoding),
         )
         if connection.closed is not None:
             del self._channels[connection]
