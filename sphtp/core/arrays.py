@@ -1,8 +1,8 @@
 """NumPy's arrays as bytes, and back.
 
-Theory of operation. An array travels as a msgpack extension: a head that says what it is, then its
-items as they lie in memory, in C order. NumPy itself can pickle, which runs what the peer says, and
-its file format spells the head as Python source; a peer's bytes deserve neither.
+Theory of operation. An array travels as a msgpack extension: a head that describes the array, then
+its items as they lie in memory, in C order. NumPy's own formats are unsafe for bytes from a peer:
+pickle executes code in them, and the file format has its head as Python source.
 
 | bytes | field | meaning |
 |---|---|---|
@@ -14,12 +14,12 @@ its file format spells the head as Python source; a peer's bytes deserve neither
 | the rest | items | as many as the shape says, neither more nor fewer |
 
 The first three bytes are those of NumPy's own type strings (``<f8``), with the number as a byte.
-Only what needs no explanation is carried: no objects, no records, no times, no ``longdouble``, for
-what 16 bytes of it mean depends on the processor. Every array has one head only, so that equal
-arrays are equal bytes.
+Objects, records, times and ``longdouble`` are not carried; the meaning of a ``longdouble``'s 16
+bytes depends on the processor. An array has only one possible head, so that equal arrays have equal
+bytes.
 
-What comes is copied once, out of the message, so that an array received may be written to and keeps
-nothing else alive. NumPy is loaded when the first array comes, and not before.
+A received array is copied once, out of the message, so that a program may write to it, and it keeps
+no other memory alive. NumPy is loaded when the first array arrives, and not before.
 """
 
 import sys
@@ -61,7 +61,7 @@ _HEADS: Final = {name: head for head, name in _KINDS.items()}
 
 
 def is_array(value: Any) -> bool:
-    """True if the value is a NumPy array. This does not load NumPy."""
+    """Return True if the value is a NumPy array. This does not load NumPy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -70,8 +70,8 @@ def array_parts(array: "Array") -> tuple[bytes, Any]:
     """Return the head of an array and its items, which are copied only if not in C order.
 
     Raises:
-        TypeError: its items, or what it is beyond an array, cannot be carried.
-        OverflowError: too many dimensions, or one too long.
+        TypeError: the array has items that cannot be carried, or is a subclass with further data.
+        OverflowError: the array has too many dimensions, or one that is too long.
     """
     numpy = sys.modules["numpy"]
     # A mask, or the labels of records, would be lost silently.
@@ -104,7 +104,7 @@ def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
     """Return a new array from the bytes between ``start`` and ``end``.
 
     Raises:
-        RemoteError: that is no array, or NumPy is not installed.
+        RemoteError: the bytes are not an array, or NumPy is not installed.
     """
     if end - start < _HEAD:
         raise RemoteError(f"an array in {end - start} bytes")

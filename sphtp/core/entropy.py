@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Entropy(Protocol):
-    """Randomness for decisions: `random.Random(seed)` fits, and one seed gives one trace.
+    """Randomness for decisions, such as `random.Random(seed)`: one seed gives one trace.
 
     It draws no bits, so that it cannot be used to make a key.
     """
@@ -24,7 +24,7 @@ class Entropy(Protocol):
 
 
 class Secrets(Protocol):
-    """Unpredictable bits: `random.SystemRandom()` fits."""
+    """Unpredictable bits, such as those of `random.SystemRandom()`."""
 
     def getrandbits(self, count: int, /) -> int:
         """Return a non-negative integer of at most ``count`` bits."""

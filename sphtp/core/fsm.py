@@ -2,7 +2,8 @@
 
 A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state ``to`` and does
 ``do`` in order. Its constructor checks it: each pair of state and event either has a row or is
-refused on purpose. It can be drawn. It knows its actions by name, and calls nothing.
+refused on purpose. A diagram can be drawn from it. It contains only the names of actions, and calls
+no function.
 
 A ``Runner`` joins a table with the methods of a class. A class method makes it once, after the
 class exists, because a compiled class body cannot name its own methods. Each instance has only the
@@ -142,7 +143,7 @@ Method = Callable[..., None]
 
 
 class Runner(Generic[S, E, A]):
-    """Runs a table: calls a method for each action, and applies a rule to each refused event.
+    """The runner of a table: it calls a method for each action, and has a rule for refused events.
 
     ``methods`` are functions of a class. Each is called with the instance and the arguments of
     ``step``. ``raised``, ``counted`` and ``ignored`` divide the events that some state refuses;

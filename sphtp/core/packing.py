@@ -1,31 +1,31 @@
 """msgpack within bounds: one value at a time, and many.
 
-Theory of operation. What msgpack bytes become in memory may be 72 times as large: a byte 0x90 is an
-empty list. Worse, the decoder believes the length that stands before a list and reserves as many
-places before it has seen one of them, so that 4 kB of nested headers cost 27 ms, and 16 MiB of them
-more memory than there is. A message is therefore looked over before anything is built of it:
+Theory of operation. A decoded message may take 72 times its bytes in memory: a byte 0x90 is an
+empty list. Worse, the decoder trusts the length before a list and reserves as many places before it
+has seen one of them, so that 4 kB of nested headers cost 27 ms, and 16 MiB of them more memory than
+a machine has. A message is therefore checked before the decoder builds anything:
 
-- **Lengths.** ``Unpacker.skip`` walks through the bytes and builds nothing, for a third of what
-  building a list of floats costs. What it accepts has as many values as it claims.
-- **Depth.** msgpack refuses what is nested deeper than its stack. Headers of a list of one value
+- **Lengths.** ``Unpacker.skip`` walks through the bytes and builds nothing, for a third of the cost
+of building a list of floats. A message that it accepts has as many values as it claims.
+- **Depth.** msgpack refuses values nested deeper than its stack. Headers of a list of one value
   put in front of a message use up all of that stack but ``max_depth``.
 - **Number.** A value has at least one byte, so only a message of more bytes than ``max_elements``
   needs counting; a regular expression does that at the speed of C.
-- **Time.** Equal hashes make a dict quadratic. Those of text and bytes are secret, and of numbers
-  few are equal; but timestamps with equal hashes can be made in any number, and compare slowly:
-  64 kB of them as the keys of one map took 0.5 s. A map has at most eight that are far from now.
-  And the garbage collector, which runs again and again while many lists are built of which none
-  is garbage, waits until they are: that is the difference between 350 ms and 60 ms per MiB.
+- **Time.** Equal hashes make a dict quadratic. Hashes of text and bytes are secret, and few numbers
+  have equal ones. But an attacker can make any number of timestamps with equal hashes, and they
+  compare slowly: 64 kB of them as the keys of one map took 0.5 s. A map has at most eight that are
+  far from now. And the garbage collector would run again and again while many lists are built, none
+  of which is garbage. It is paused until they are built: that takes 60 ms per MiB instead of 350.
 
-A message of at most ``max_depth`` bytes is within all of these bounds whatever it says.
+A message of at most ``max_depth`` bytes is within all of these bounds, whatever its content.
 
-**Large leaves stand aside.** A text, bytes or an array has no structure to look over, and looking
-for anything in 400 kB of floats takes 260 us where copying them takes 9. So a message that is one
-leaf is written and read as such, and out of any other the leaves of ``LEAF`` bytes and more are
-taken: what is walked through, counted, searched and built is the rest of it, in which a few bytes
-hold the place of each. A leaf is copied once on its way out and once on its way in. Arrays are a
-msgpack extension, as ``arrays`` says; small ones cost a microsecond each to build however few bytes
-they have, so a message has ``MAX_ARRAYS`` at most.
+**Large leaves bypass the check.** Texts, bytes and arrays have no structure to check, and a search
+through 400 kB of floats takes 260 us where copying them takes 9. So a message that is one leaf is
+written and read as such. From any other message, leaves of ``LEAF`` bytes and more are taken out,
+and the check covers the rest, in which a few bytes hold the place of each leaf. A leaf is copied
+once when packed and once when unpacked. Arrays are a msgpack extension, as ``arrays`` says; small
+ones cost a microsecond each to build however few bytes they have, so a message has ``MAX_ARRAYS``
+at most.
 """
 
 import gc
@@ -127,7 +127,7 @@ class Packing:
         """Return a value as msgpack, behind ``prefix``.
 
         Raises:
-            TypeError, OverflowError: msgpack cannot carry it.
+            TypeError, OverflowError: msgpack cannot carry the value.
             MessageTooLargeError: the peer would refuse it, for its number of values or its depth.
         """
         payload: bytes
@@ -199,8 +199,8 @@ class Packing:
 
         As one array, many small payloads cost a tenth of the time. If they do not form a valid
         array, some are malformed and have to be found. A lying peer may encode values that cross
-        the borders of its payloads. That only gives it as many other values, which it could have
-        sent anyway; checking the borders would double the cost for everybody.
+        the borders of its payloads. That only gives it other values, which it could have sent
+        anyway; checking the borders would double the cost.
         """
         number = len(payloads)
         size = sum(map(len, payloads))
@@ -284,7 +284,7 @@ def _map_of(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _is_far(timestamp: Any) -> bool:
-    """True if its seconds need 96 bits."""
+    """Return True if a timestamp's seconds need 96 bits."""
     return bool(timestamp.seconds >> 34)
 
 

@@ -18,7 +18,7 @@ def printable(text: str, longest: int = LONGEST) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of this side, of any length, that may quote a peer on some of its lines."""
+    """Return a text of this side, of any length, whose lines may quote a peer, as printable."""
     return "\n".join(printable(line, len(line)) for line in text.split("\n"))
 
 

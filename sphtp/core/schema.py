@@ -12,7 +12,7 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The difference of the other side's schema, as far as a REFUSE tells.
+    """The difference of the other side's schema, as far as a REFUSE shows it.
 
     ``digest`` is that of the first line that the sender received and does not have, 0 for none.
     ``line`` is the sender's first line that it did not receive, perhaps cut, empty for none.
@@ -49,9 +49,9 @@ class Schema:
         )
 
     def explain(self, other: Mismatch) -> str:
-        """Return in words where the schemas differ, from the other side's ``compare``.
+        """Return a description of the difference, from the other side's ``compare``.
 
-        The other side may send anything.
+        The other side may have forged it.
         """
         # A peer that received only some of our digests may name a line that this side has.
         theirs = {printable(other.line)} - {"", *self.lines}

@@ -79,7 +79,7 @@ class TokenBuckets(Generic[K]):
 
 
 class Pacer:
-    """Decides when the next packet may leave. Sizes in bytes, times in seconds, rates in bytes/s.
+    """The time of the next packet. Sizes are in bytes, times in seconds, rates in bytes/s.
 
     The bucket holds ``burst`` bytes (ten datagrams are a good choice) or 2 ms of the rate,
     whichever is more. A rate of None never delays a packet.

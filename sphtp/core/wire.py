@@ -29,7 +29,7 @@ def decode_text(data: bytes) -> str:
 
 
 class Reader:
-    """Takes fields off the front of a buffer, and never reads past its end."""
+    """A reader of fields from the front of a buffer; it never reads past the end."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -101,7 +101,7 @@ class Reader:
 
 
 class Writer:
-    """Appends fields. Each method returns the writer, so that calls can be chained."""
+    """A buffer to which fields are appended. Each method returns the writer, for chains of calls."""
 
     __slots__ = ("_buffer",)
 

@@ -17,10 +17,10 @@ from sphtp.shell.server_wait import GRACE, ServerWait
 
 
 class AddressDiscovery:
-    """Finds the addresses of this machine that face the servers.
+    """The discovery of this machine's addresses that face the servers.
 
-    Programs start in any order, so a name may come late. The methods raise ``UnreachableError`` if
-    there is no way to any server for longer than ``patience`` allows.
+    Programs start in any order, so a name may become known late. The methods raise
+    ``UnreachableError`` if there is no way to any server for longer than ``patience`` allows.
     """
 
     def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
@@ -30,7 +30,7 @@ class AddressDiscovery:
     async def where_to_bind(self) -> str:
         """Choose the address to bind: the one that faces the servers, or all when they differ.
 
-        Binding no more than that keeps a cluster on loopback out of everybody else's reach.
+        With the narrowest address, no other machine can reach a cluster on loopback.
         """
         facing = await self._facing()
         if len(facing) == 1:
@@ -42,9 +42,9 @@ class AddressDiscovery:
     ) -> list[Candidate]:
         """List the addresses at which peers may reach a bound socket: ``advertise``, if given.
 
-        A socket bound to every address has those of its family that face the servers. Loopback is
-        then left out unless there is nothing else, for on another machine it means that machine.
-        Raises ``SettingsError`` if no address of that family faces a server.
+        A socket bound to every address has those of its family that face the servers. Loopback
+        addresses are left out unless there are no others, because on another machine they mean that
+        machine. Raises ``SettingsError`` if no address of that family faces a server.
         """
         if advertise:
             return [Candidate(*address) for address in advertise]

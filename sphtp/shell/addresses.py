@@ -1,4 +1,4 @@
-"""Network addresses: names that are looked up, and the way to them."""
+"""Network addresses: the lookup of names, and the local address towards them."""
 
 import socket
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from sphtp.errors import UnreachableError
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if only this machine can reach a host: not so for names but ``localhost``."""
+    """Return True if only this machine can reach a host; False for names except ``localhost``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -38,11 +38,11 @@ for _parameter, _count in _THREADS.items():
 
 
 class BusError(LocalError):
-    """An address cannot be listened on or dialled; the message names it."""
+    """A failure to listen on an address or to dial it; the message names the address."""
 
 
 class BusAddressInUseError(BusError):
-    """Another program listens on that address already; the message names it."""
+    """An address on which another program listens already; the message names it."""
 
 
 class _Ends:
@@ -112,8 +112,8 @@ class BusSocket:
         """Connect to ``url``, and try again until it answers. Dialling it again has no effect.
 
         Raises:
-            BusError: the address is malformed. One where nobody listens is no error.
-            SettingsError: as for ``listen``.
+            BusError: the address is malformed. An address without a listener is no error.
+            SettingsError: the URL asks for TLS and there are no files, or the reverse.
         """
         self._check_open()
         if url in self._dialers:
@@ -230,7 +230,7 @@ class BusArrival(NamedTuple):
 
 
 class SubSocket(BusSocket):
-    """A SUB socket. Subscribe before dialling, or the first messages are missed.
+    """A SUB socket. Subscribe before you dial; otherwise the first messages are lost.
 
     Args:
         buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
@@ -264,7 +264,7 @@ class SubSocket(BusSocket):
         """Stop receiving ``topic``, buffered messages included.
 
         Raises:
-            BusError: it was not subscribed to.
+            BusError: there is no subscription to ``topic``.
         """
         self._check_open()
         try:

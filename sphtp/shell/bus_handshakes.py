@@ -3,8 +3,8 @@
 A connection proves itself in steps: in TLS, where that is asked for; in the greeting of SP, eight
 bytes each way; and, where the cluster has a secret, by a message with a valid MAC. All of them
 together have one deadline. Their number is limited: one more, or the last descriptor of the
-process, costs the network address that holds the most of them its oldest one. Strangers push out
-each other, and a newcomer that does answer is through long before its turn.
+process, costs the network address that holds the most of them its oldest one. So strangers displace
+each other, and an honest newcomer authenticates long before its turn comes.
 """
 
 import errno
@@ -104,7 +104,7 @@ class Handshakes:
                 del self._by_site[connection.site]
 
     def evict(self, owner: object = None) -> bool:
-        """Close the oldest connection of the site that has the most. Return true if there was one.
+        """Close the oldest connection of the site that has the most. Return True if there was one.
 
         With ``owner``, only connections that this socket accepted count.
         """
@@ -150,9 +150,8 @@ class Handshakes:
             del self._proven[site]
 
     def trusts(self, site: str) -> bool:
-        """Return true if a connection from this site has proved that it knows the secret.
-
-        A connection that only listens cannot prove it. It is accepted because another one from the
+        """Return True if a connection from this site has proved that it knows the secret. A
+        connection that only listens cannot prove it; it is accepted because another one from the
         same site sends.
         """
         return site in self._proven
@@ -170,7 +169,7 @@ class SpareDescriptor:
         self.refill()
 
     def spend(self) -> bool:
-        """Close the spare descriptor. Return true if there was one."""
+        """Close the spare descriptor. Return True if there was one."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

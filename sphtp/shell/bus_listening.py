@@ -1,10 +1,10 @@
 """The sockets that a server listens on: SP over TCP and TLS, spoken here and not by NNG.
 
-NNG never ends a handshake that stands still, holds a descriptor for each, and does not report that
-the last one is gone. It has one queue for the messages of all connections, which drops the oldest,
-so that one connection that floods it silences the others. Here a connection has to authenticate
-itself in time (see ``bus_handshakes``), and messages are taken from the connections in turn. A
-connection that sends more than is taken is not read from, and TCP slows it down.
+NNG never ends a handshake that stalls, holds a descriptor for each, and does not report that no
+descriptor is left. It has one queue for the messages of all connections, which drops the oldest, so
+that one connection that floods it silences the others. Here a connection has to authenticate itself
+in time (see ``bus_handshakes``), and messages are taken from the connections in turn. The socket
+stops reading from a connection that sends too fast, and TCP slows it down.
 
 The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a greeting
 of eight bytes each way, then messages, each after its length as eight bytes, most significant
@@ -233,12 +233,12 @@ class ListeningSocket:
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def listen(self, url: str) -> str:
-        """Listen on ``url`` and return it with the real port, should it have asked for port 0.
+        """Listen on ``url``; return it, with the actual port in the place of port 0.
 
         Raises:
-            BusAddressInUseError: somebody else listens there.
-            BusError: the address is malformed, or not this machine's to use.
-            SettingsError: TLS is asked for in the URL and not by the files given, or the reverse.
+            BusAddressInUseError: another program listens there.
+            BusError: the address is malformed, or is not one of this machine.
+            SettingsError: the URL asks for TLS and there are no files, or the reverse.
         """
         self._check_open()
         family, address = _resolve(url)
@@ -327,7 +327,7 @@ class ListeningSocket:
             self._admit(now, listener, accepted, address[0])
 
     def _find_descriptor(self, now: float, listener: socket.socket) -> bool:
-        """Make room for one more connection. Return true if accepting may go on."""
+        """Make room for one more connection. Return True if accepting may go on."""
         self.counters.out_of_descriptors += 1
         if self._handshakes.evict():
             return True
@@ -460,7 +460,7 @@ class ListeningSocket:
         connection.events = events
 
     def _is_excused(self, connection: _BusConnection) -> bool:
-        """Return true if a connection need not prove that it knows the secret."""
+        """Return True if a connection need not prove that it knows the secret."""
         raise NotImplementedError
 
     def _handle_received(self, now: float, connection: _BusConnection) -> None:
@@ -476,8 +476,8 @@ class ListeningSocket:
 class ListeningPubSocket(ListeningSocket):
     """A PUB socket that listens: it sends to every connected subscriber.
 
-    ``run`` has to run all the time. ``buffer`` messages, and 4 MiB, are kept for a subscriber that
-    is slower than this publisher; then the oldest goes. They are the same for all that are slow.
+    ``run`` has to run all the time. It keeps ``buffer`` messages, 4 MiB at most, for slow
+    subscribers, and then drops the oldest. All slow subscribers share them.
     """
 
     _OWN, _OTHER = _PUB, _SUB
@@ -602,12 +602,12 @@ class ListeningSubSocket(ListeningSocket):
         self._ends_told = 0
 
     def subscribe(self, topic: bytes) -> None:
-        """Receive what begins with ``topic`` from now on; ``b""`` is everything."""
+        """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message."""
         self._check_open()
         self._topics = (*self._topics, topic)
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:
-        """As ``receive_arrivals``, without where they came from."""
+        """Return messages as ``receive_arrivals`` does, without their connections."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
     async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
@@ -694,7 +694,7 @@ class ListeningSubSocket(ListeningSocket):
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: _BusConnection) -> None:
-        """Start the deadline of a message that has begun: its memory must not be held for ever."""
+        """Start the deadline of a message that has begun, so that it cannot hold memory for ever."""
         if connection.received:
             self._handshakes.begin(now, connection)
         else:

@@ -1,7 +1,7 @@
-"""A channel as users hold it: messages to one peer and from it.
+"""The public channel: messages to one peer and from it.
 
 The usual calls are ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
-cost least. ``send`` appends the message to a list, which is queued in the core when the loop sends
+cost least. ``send`` appends the message to a list, which the loop queues in the core when it sends
 (see ``loop``). Room for several messages is reserved at a time. So a message on the list always
 fits, and a call that is cancelled has sent nothing. ``receive`` takes messages from a list as well.
 It is filled with more at a time the faster the program reads.
@@ -47,7 +47,7 @@ FAST: Final = 50e-6
 
 
 class _Cork:
-    """The messages of one lane that are held back, and the room for more."""
+    """The corked messages of one lane, and the reserved room for more."""
 
     __slots__ = ("payloads", "room")
 
@@ -57,7 +57,7 @@ class _Cork:
 
 
 class ChannelHooks(NamedTuple):
-    """The functions by which a node, but no program, drives a channel."""
+    """The functions by which a node drives a channel; programs do not use them."""
 
     wake: Callable[[], bool]
     """Wake the tasks that wait. Return true if one waited for messages, and there are some."""
@@ -70,16 +70,16 @@ class ChannelHooks(NamedTuple):
 class Channel(trio.abc.Channel[Any]):
     """Reliable messages in order, and unreliable ones, between this node and one peer.
 
-    A message is anything that msgpack carries: None, booleans, numbers, text, bytes, lists and
-    maps; or, where the node was opened with ``messages``, of one of their types. A channel is
-    closed by leaving its ``async with`` block, which waits until everything sent has arrived; after
-    an error in the block for half a second at most, and the error leaves it as it is. Several tasks
-    may send, and several receive.
+    A message is any value that msgpack carries: None, booleans, numbers, text, bytes, lists and
+    maps. If the node was opened with ``messages``, it is of one of their types. Leaving the ``async
+    with`` block closes the channel, and waits until all sent messages have arrived. After an error
+    in the block it waits for half a second at most, and raises the error unchanged. Several tasks
+    may send, and several may receive.
 
-    A message leaves at once when nothing has left within the last 100 us; else with those that are
-    sent in the same turn, as soon as this task waits for anything. A task that sends or receives
-    without ever waiting lets others have a turn every half millisecond, not at every message;
-    whether it was cancelled is looked at in every call.
+    A message leaves at once if no other has left within the last 100 us. Otherwise it leaves
+    together with those of the same turn, as soon as this task waits for anything. A task that sends
+    or receives without ever waiting yields to other tasks every half millisecond, not at every
+    message. Each call checks for cancellation.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Channel(trio.abc.Channel[Any]):
     def statistics(self) -> ChannelStatistics:
         """Return the figures so far; they stay when the channel has closed.
 
-        A message counts as read when the program has it, even if it was taken ahead.
+        A message counts as read when the program has received it.
         """
         figures = self._connection.port.statistics()
         # These are not queued in the core yet, or the channel ended before they could be.
@@ -166,13 +166,13 @@ class Channel(trio.abc.Channel[Any]):
         )
 
     def arriving(self) -> list[MessageProgress]:
-        """Return the progress of large messages of which a part is here, by lane, oldest first."""
+        """Return the progress of large messages that have arrived in part, by lane, oldest first."""
         return self._connection.port.arriving()
 
     async def send(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
-        """Send a reliable message; waits while too many messages are unacknowledged.
+        """Send a reliable message; wait while too many messages are unacknowledged.
 
-        If cancelled, nothing was sent. ``post`` returns a receipt with the outcome.
+        A cancelled call has sent nothing. ``post`` returns a receipt with the outcome.
 
         Args:
             lane: the lane, which gives the message its order and its priority.
@@ -180,11 +180,12 @@ class Channel(trio.abc.Channel[Any]):
                 default its threshold does.
 
         Raises:
-            MessageTooLargeError: over the limit of the channel.
+            MessageTooLargeError: the message is over the limit of the channel.
             trio.ClosedResourceError: this channel was closed on this side.
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
             TypeError, OverflowError: msgpack cannot carry the value.
-            WireError: it is of no type of ``messages``, or out of bounds; the message says which.
+            WireError: the value has no type of ``messages``, or is out of bounds; the error says
+            which.
             LocalError: there is no such lane.
         """
         payload = self._encoding.encode(value, compress)
@@ -205,7 +206,7 @@ class Channel(trio.abc.Channel[Any]):
     def send_nowait(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:
         """Send a reliable message, or raise ``trio.WouldBlock`` where ``send`` would wait.
 
-        What was sent before without a wait leaves when this task next waits for anything.
+        The message may leave only when this task next waits for anything.
         """
         payload = self._encoding.encode(value, compress)
         cork = self._corks.get(lane)
@@ -224,9 +225,10 @@ class Channel(trio.abc.Channel[Any]):
     ) -> None:
         """Send reliable messages, in order; much faster than one by one.
 
-        Waits as ``send`` does. Cancelled, it has sent those before the one it waited for.
+        Waits as ``send`` does. A cancelled call has sent the messages before the one for which it
+        waited.
 
-        Raises as ``send``; when one message is too large or of no type, none has been sent.
+        Raises as ``send``; if one message is too large or has no type, none is sent.
         """
         payloads = self._encoding.encode_many(values, compress)
         await trio.lowlevel.checkpoint()
@@ -261,20 +263,19 @@ class Channel(trio.abc.Channel[Any]):
     ) -> Receipt:
         """Send a message as ``send`` does, and return a receipt for its outcome.
 
-        A message that is sent once never waits. If cancelled, nothing was sent.
+        A message that is sent once never waits. A cancelled call has sent nothing.
 
         Args:
             delivery: the guarantee; see ``Delivery``.
             lane, compress: as ``send``.
-            deadline: seconds from the call after which a message is given up if it was not
-                acknowledged, or, sent once, did not leave. Later messages do not wait for it. If
-                there is no room for it until then, nothing is sent and the outcome is
-                ``EXPIRED``.
+            deadline: seconds from the call after which the channel gives up a message that is not
+            acknowledged or, if sent once, has not left. Later messages do not wait for it. If there
+            is no room for the message until then, it is not sent, and its outcome is ``EXPIRED``.
             copies: the number of further packets that repeat the message without waiting for a
                 loss, for a message that cannot wait a round trip.
 
         Raises as ``send``; ``MessageTooLargeError`` also for a message that is sent once and does
-        not fit one packet, and ``LocalError`` where ``deadline`` is no number, or ``copies``
+        not fit one packet, and ``LocalError`` if ``deadline`` is not a number, or ``copies`` is
         negative.
         """
         ticket = _make_ticket(lane, deadline, copies)
@@ -313,8 +314,8 @@ class Channel(trio.abc.Channel[Any]):
     ) -> Receipt:
         """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where that would wait.
 
-        A message that is sent once, ``UNRELIABLE`` or ``SEQUENCED``, never waits: this is the call
-        for it.
+        Use it for messages that are sent once, ``UNRELIABLE`` or ``SEQUENCED``, since these never
+        wait.
         """
         ticket = _make_ticket(lane, deadline, copies)
         payload = self._encoding.encode(value, compress)
@@ -328,13 +329,13 @@ class Channel(trio.abc.Channel[Any]):
     async def receive(self) -> Any:
         """Wait for the next message.
 
-        Messages that arrived before the channel ended are still received after it. Of a program
-        that reads fast, up to 64 messages and 2 MiB are taken ahead at a time: the peer is allowed
-        to send as many more as if they had been read. Cancelled, it has lost nothing.
+        A program still receives messages after the end that arrived before it. For a program that
+        reads fast, the channel takes up to 64 messages and 2 MiB ahead at a time; these count as
+        read for the peer's credit. A cancelled call loses nothing.
 
         Raises:
             trio.ClosedResourceError: this channel was closed on this side.
-            trio.EndOfChannel: the peer closed it, and everything it sent has been received.
+            trio.EndOfChannel: the peer closed it, and the program has received all its messages.
             trio.BrokenResourceError: the peer vanished or gave up; the message says which.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -350,9 +351,9 @@ class Channel(trio.abc.Channel[Any]):
         return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[Any]:
-        """Wait for messages, and take those that are there: at least one, at most ``limit``.
+        """Wait for messages, and return those that have arrived: at least one, at most ``limit``.
 
-        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
+        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than one.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -369,12 +370,12 @@ class Channel(trio.abc.Channel[Any]):
         return self._taken.popleft()
 
     async def aclose(self) -> None:
-        """Wait until everything sent has arrived, then close. Cancelled, it aborts.
+        """Wait until all sent messages have arrived, then close. A cancelled call aborts.
 
         Raises:
             trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
-                closed first, or took nothing for ``close_timeout``. Not raised where ``send`` or
-                ``receive`` have said so before.
+            closed first, or read nothing for ``close_timeout``. Not raised if ``send`` or
+            ``receive`` has raised it before.
         """
         if self._closing:
             await trio.lowlevel.checkpoint()
@@ -407,7 +408,7 @@ class Channel(trio.abc.Channel[Any]):
             await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:
-        """Close at once. The peer is told the reason, once. Unacknowledged messages may be lost."""
+        """Close at once, and send the reason once. Unacknowledged messages may be lost."""
         self._detach()
         self._connection.abort(trio.current_time(), why)
         self._loop.flush_now(self._connection)
@@ -489,13 +490,13 @@ class Channel(trio.abc.Channel[Any]):
         """Choose the number of messages to take ahead: the more, the faster the program reads.
 
         A slow program gets them one by one, so that an unread message can still expire, and can
-        hold the peer up.
+        stop the peer.
         """
         is_fast = perf_counter() - self._taken_at < FAST * self._ahead
         self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
 
     def _take(self, limit: int, *, is_all: bool = False) -> bool:
-        """Take messages, up to ``limit``. Return false if there is none yet.
+        """Take messages, up to ``limit``. Return False if there is none yet.
 
         Where one was taken ahead, only ``is_all`` takes those that are there as well. Raises as
         ``receive`` where none will come.

@@ -1,4 +1,4 @@
-"""A client: registered with the servers, introduced to peers, and in channels with some of them.
+"""A client, which registers with the servers and opens channels to the peers that they introduce.
 
 It has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and keeps an
 id registered; a ``Node`` has the channels and streams. They meet in three places: the node has the
@@ -73,7 +73,7 @@ Wanted = int | Callable[[Peer], bool]
 
 
 class PeerMatcher:
-    """Finds the wanted peer.
+    """The search for a wanted peer.
 
     An error that a peer's data caused in the function means that it is another one.
     """
@@ -85,7 +85,7 @@ class PeerMatcher:
         self._failures: dict[int, Exception] = {}
 
     def find(self, peers: Mapping[int, Peer]) -> Peer | None:
-        """Return the wanted peer if it is there. Raises errors of the function itself."""
+        """Return the wanted peer if there is one. Raises errors of the function itself."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
         self._failures.clear()
@@ -114,7 +114,7 @@ class PeerMatcher:
 
 
 def _is_of_function(error: Exception) -> bool:
-    """Return true if the error is the function's own: a misspelt name, or a wrong signature."""
+    """Return True if the error is the function's own: a misspelt name, or a wrong signature."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Peer)
     # The first entry of the traceback is our call; a function that could be called has a second.
@@ -159,7 +159,7 @@ class Client:
 
     @property
     def state(self) -> ClientState:
-        """The state of its registration; SUSPENDED while no server is heard."""
+        """The state of its registration; SUSPENDED while no server is live."""
         return self._machine.state
 
     @property
@@ -174,7 +174,7 @@ class Client:
 
     @property
     def servers(self) -> Mapping[int, Member]:
-        """The servers that are heard, by id."""
+        """The live servers, by id."""
         return self._machine.servers
 
     def statistics(self) -> ClientStatistics:
@@ -188,15 +188,15 @@ class Client:
         )
 
     def events(self) -> Listener[ClientEvent]:
-        """Return an async iterator over what happens from now on; it ends with the client.
+        """Return an async iterator over the events from now on; it ends with the client.
 
-        ``with client.events() as events:`` closes it; it is also closed when it is dropped. A
+        ``with client.events() as events:`` closes it, and so does dropping the last reference. A
         reader that falls 1024 events behind misses some; ``statistics`` counts them.
         """
         return self._registration.feed.listen()
 
     def set_data(self, data: Any) -> None:
-        """Change this client's data, which its peers get."""
+        """Change this client's data, and send it to its peers."""
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
@@ -205,7 +205,7 @@ class Client:
 
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
-                server is heard (``state``).
+            server is live (``state``).
             MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
                 22 and 4 for each parameter are taken; with a secret, another 36.
         """
@@ -219,8 +219,8 @@ class Client:
         match, and the function is called again when the data has changed. An error that no data can
         cause is raised: a name, or an attribute of ``Peer``, that does not exist.
 
-        Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
-        failed, it says so, and the last error is its cause.
+        Raises ``UnreachableError`` when no such peer has come after ``timeout`` seconds. If the
+        function failed, the message says so, and the last error is the cause.
         """
         search = PeerMatcher(wanted)
         if isinstance(wanted, int) and wanted not in self._peers:
@@ -238,8 +238,8 @@ class Client:
         """Open a channel to a peer for the length of the block; leaving it drains and closes.
 
         Raises:
-            UnreachableError: the servers do not know the peer within ``timeout`` seconds, what it
-                told them is no key, or it does not answer within ``connect_timeout``.
+            UnreachableError: the servers do not know the peer within ``timeout`` seconds, its
+            announced key is invalid, or it does not answer within ``connect_timeout``.
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
@@ -251,9 +251,8 @@ class Client:
     async def open_source(
         self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
     ) -> "AsyncIterator[Source]":
-        """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
-
-        Peers find it by ``peer.topics`` and ``subscribe``.
+        """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
+        Peers find it by ``peer.topics``, and ``subscribe`` to it.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -293,7 +292,7 @@ class Client:
             timeout: seconds to wait until the servers know the peer.
 
         Raises:
-            UnreachableError: as ``open_channel``.
+            UnreachableError: the servers do not know the peer, or it does not answer in time.
             RefusedError: the peer has no such topic, or all receivers that it may have, or its
                 source began anew and ``session`` is no more.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
@@ -368,7 +367,7 @@ async def open_client(
     handshake_limits: HandshakeLimits | None = None,
     limits: ClientLimits | None = None,
 ) -> AsyncIterator[Client]:
-    """Register with a cluster for the length of the block, which begins when all servers agreed.
+    """Register with a cluster for the length of the block; all servers have agreed when it begins.
 
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
@@ -387,11 +386,11 @@ async def open_client(
             accepted.
 
     Raises:
-        UnreachableError: no server is heard, and why: within a second where nobody listens and
-            there is no ``wait``, or where a server has another secret or certificate. What may
-            still come right is a warning in the log ``sphtp.client``, until time is up.
-        RefusedError: the servers do not admit this client; ``reason`` is their word.
-        SettingsError, UdpAddressError: an argument makes no sense, or its address no socket.
+        UnreachableError: no server answers; the message has the cause. Raised within a second if no
+        program listens and there is no ``wait``, or if a server has another secret or certificate.
+        A cause that may pass is a warning in the log ``sphtp.client`` until the time is up.
+        RefusedError: the servers do not admit this client; ``reason`` is their reason.
+        SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
     """
     server_wait, peers = ServerWait(timeout, wait), dict[int, Peer]()
     discovery = AddressDiscovery(addresses := _parse(servers, tls), server_wait)

@@ -1,4 +1,4 @@
-"""Drives a machine of the control plane: it hands in time and messages, and decides nothing."""
+"""The driver of a control plane's machine: it passes time and messages, and decides nothing."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -52,9 +52,9 @@ async def drive(
 
     ``wakeup`` wakes it when one of its publishers has a new connection.
 
-    Waking costs more than handling a heartbeat, and a thousand clients send a thousand of them in a
-    second, each at its own time. So a machine that is woken again and again rests for a moment, and
-    then takes the messages of that time together.
+    A wake-up costs more than handling a heartbeat, and a thousand clients send a thousand
+    heartbeats in a second, each at its own time. So after many wake-ups the machine pauses for a
+    moment, and then handles the messages of that time together.
     """
     before, row = float("-inf"), 0
     while True:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Encoding(Protocol):
-    """Turns messages into payloads and back."""
+    """The interface of encodings, which turn messages into payloads and back."""
 
     @property
     def most_at_once(self) -> int:
-        """The most payloads to decode at a time: the messages made of them stay in memory."""
+        """The most payloads to decode at a time, because their messages stay in memory."""
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
         """Return the payload of a message. Raises if it cannot be encoded."""
@@ -29,7 +29,7 @@ class Encoding(Protocol):
 
 
 class Typed:
-    """Messages of types that both sides know; raises ``WireError`` for others."""
+    """The encoding of messages with types; raises ``WireError`` for other messages."""
 
     def __init__(self, codec: "MessageCodec") -> None:
         self._codec = codec

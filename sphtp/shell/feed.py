@@ -1,4 +1,4 @@
-"""Event feeds: each event goes to all listeners, and nobody waits for them."""
+"""Event feeds: each event goes to all listeners, and the publisher waits for none of them."""
 
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -15,8 +15,7 @@ FEED_BUFFER = 1024
 class Listener(Generic[T]):
     """An async iterator over the events since it was made; it ends when their source does.
 
-    In a ``with`` block it is closed at the block's end; otherwise when nobody refers to it any
-    more.
+    In a ``with`` block it is closed at the block's end; otherwise when there is no reference to it.
     """
 
     def __init__(self, receiver: trio.MemoryReceiveChannel[T]) -> None:
@@ -48,7 +47,7 @@ class Listener(Generic[T]):
 
 
 class Feed(Generic[T]):
-    """Hands each event to all listeners.
+    """A feed that passes each event to all listeners.
 
     A listener that is ``buffer`` events behind misses the next.
     """
@@ -79,7 +78,7 @@ class Feed(Generic[T]):
         return listener
 
     def publish(self, event: T) -> None:
-        """Hand an event to all listeners; never blocks."""
+        """Pass an event to all listeners; never blocks."""
         if not self._senders:
             return
         for sender in tuple(self._senders.values()):

@@ -65,7 +65,7 @@ class FanOutSocket:
             self._unsent.append(deque(Datagrams(address, data, size) for data, size in rows))
 
     def send(self) -> bool:
-        """Send the queued rows. Return false if the socket has no room for all of them."""
+        """Send the queued rows. Return False if the socket has no room for all of them."""
         while self._unsent:
             if not self._udp.send(self._unsent[0]):
                 return False
@@ -207,7 +207,7 @@ class HostedSource:
         return Closing(self.source.window, self.source.end(self.topics.index(topic)))
 
     def remove_receiver(self, now: float, receiver: int) -> bool:
-        """Remove a receiver. Return true if ``renew_key`` is now due for the first time."""
+        """Remove a receiver. Return True if ``renew_key`` is now due for the first time."""
         del self._receivers[receiver]
         self.source.handle_left(now, receiver)
         if (connection := self._connections.pop(receiver, None)) is not None:
@@ -281,7 +281,7 @@ class HostedSource:
     # Datagrams and times
 
     def handle_feedback_untrusted(self, now: float, receiver: int, row: Datagrams) -> bool:
-        """Take a receiver's feedback. Return false if none here has that number and address."""
+        """Take a receiver's feedback. Return False if none here has that number and address."""
         known = self._receivers.get(receiver)
         if known is None or known.channel.peer_address != row.address:
             return False
@@ -294,11 +294,11 @@ class HostedSource:
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due, or ``send`` has more to do."""
+        """Return the time at which ``handle_timeout`` is due, or ``send`` has more to do."""
         return self.source.poll_timeout()
 
     def send(self, now: float) -> bool:
-        """Send what may leave. Return false if the socket has no room for more."""
+        """Send what may leave. Return False if the socket has no room for more."""
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
             if outgoing is None:

@@ -108,7 +108,7 @@ class HostedSubscription:
         self.changed.unpark_all()
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
         return self.subscription.poll_timeout()
 
     def poll_transmit(self, now: float) -> Datagrams | None:

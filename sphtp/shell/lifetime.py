@@ -124,7 +124,7 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Return true if an error is only cancellation: by itself, or in groups of a nursery."""
+    """Return True if an error is only cancellation: by itself, or in groups of a nursery."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)

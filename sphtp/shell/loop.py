@@ -83,7 +83,7 @@ class Loop:
     """Moves datagrams between the socket of a node and its channels and streams.
 
     ``report`` is called with each connection that may have changed. It wakes the tasks that wait,
-    and returns true if one waited for messages that came. ``busy_poll`` is the seconds to look for
+    and returns True if one waited for messages that came. ``busy_poll`` is the seconds to look for
     an answer before sleeping.
     """
 
@@ -201,7 +201,7 @@ class Loop:
             self._log_at = math.inf
 
     def _due(self) -> float:
-        """The time at which the next timer is due."""
+        """Return the time at which the next timer is due."""
         self._endpoint.poll_timeout()
         due = min(self._endpoint.idle_until, self._log_at)
         if self._streams.is_busy and (next_due := self._streams.poll_timeout()) is not None:
@@ -218,7 +218,7 @@ class Loop:
         return self._answers_are_quick and self._expects_answer and self._waiting > 0
 
     async def _poll_busily(self) -> bool:
-        """Poll the socket for a while. Return false if nothing came."""
+        """Poll the socket for a while. Return False if nothing came."""
         until = perf_counter() + self._window
         for _ in range(LOOKS):
             await trio.lowlevel.checkpoint()
@@ -235,7 +235,7 @@ class Loop:
     def _receive(self) -> bool:
         """Receive a batch from the socket, handle it, and report the changes.
 
-        Return true if a reader was waiting and acks can wait: an answer is expected, or the batch
+        Return True if a reader was waiting and acks can wait: an answer is expected, or the batch
         was small.
         """
         now = trio.current_time()
@@ -286,7 +286,7 @@ class Loop:
         self._turn_began = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
-        """Schedule corked messages to leave, at once if the line is idle. Return true if they left.
+        """Schedule corked messages to leave, at once if the line is idle. Return True if they left.
 
         ``push`` queues them in the core. It is called before the core is asked for datagrams.
         """
@@ -325,7 +325,7 @@ class Loop:
             self._ask()
 
     def flush(self) -> bool:
-        """Send for the length of a turn, and report the changes. Return false if there is more."""
+        """Send for the length of a turn, and report the changes. Return False if there is more."""
         self._is_asked = False
         if self._is_closed:
             return True
@@ -344,7 +344,7 @@ class Loop:
         return is_done
 
     def _send(self, now: float) -> bool:
-        """Send everything, or as much as a turn allows. Return false if something is left."""
+        """Send everything, or as much as a turn allows. Return False if something is left."""
         udp, endpoint, unsent, corked = self._udp, self._endpoint, self._unsent, self._corked
         left, until = SENT_BYTES, perf_counter() + TURN
         while unsent or left > 0:
@@ -371,7 +371,7 @@ class Loop:
     # Who waits
 
     def _report_all(self) -> bool:
-        """Report the connections that changed. Return true if a task waited for messages."""
+        """Report the connections that changed. Return True if a task waited for messages."""
         is_awaited = False
         active = self._endpoint.active
         while active:

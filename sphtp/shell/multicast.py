@@ -15,11 +15,11 @@ _MEMBERSHIP: Final = struct.Struct("4s4s")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A multicast group, and on which interface.
+    """A multicast group, and the interface on which to reach it.
 
     ``host`` is an IPv4 address from 224.0.0.0 to 239.255.255.255, ``interface`` an address of this
-    machine on the network to use: a guess would be wrong on machines with several. ``ttl`` is the
-    number of routers that a datagram may pass, plus 1. NAKs travel by unicast.
+    machine on the network to use. ``ttl`` is the number of routers that a datagram may pass, plus
+    1. NAKs travel by unicast.
 
     Raises ``SettingsError``, naming the setting.
     """
@@ -74,7 +74,7 @@ def open_receiver(beside: UdpSocket, group: Group) -> UdpSocket:
 
 
 def is_ipv4(text: str, *, multicast: bool) -> bool:
-    """True if this is an IPv4 address: of a group with ``multicast``, else of one machine."""
+    """Return True for an IPv4 address: of a group with ``multicast``, else of one machine."""
     try:
         return ipaddress.IPv4Address(text).is_multicast == multicast
     except ValueError:

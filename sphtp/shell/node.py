@@ -307,7 +307,7 @@ class Node(ScopedService):
                 service.admit(self._adopt(connection))
 
     def _report(self, connection: Connection) -> bool:
-        """Handle a connection that changed. Return true if a task waited for messages of it."""
+        """Handle a connection that changed. Return True if a task waited for messages of it."""
         channel = self._channels.get(connection)
         if channel is None:
             self._welcome()

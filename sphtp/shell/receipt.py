@@ -134,7 +134,7 @@ class ProgressCallbacks:
         self.is_due = False
 
     def is_behind(self, receipt: Receipt) -> bool:
-        """True if there is progress to report and no call under way; from then on there is one."""
+        """Return True, and begin a call, if there is progress and no call is under way."""
         if self.is_due or receipt.progress.acked == self.told:
             return False
         self.is_due = True

@@ -127,7 +127,7 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
-    """True if no reader is overwhelmed by the nesting of lists and mappings."""
+    """Return True if no reader is overwhelmed by the nesting of lists and mappings."""
     level: list[Any] = [document]
     for _ in range(MOST_NESTED):
         level = [inner for outer in level for inner in _inside(outer)]

@@ -60,7 +60,7 @@ class EarlyDatagrams:
                 self._size = 0
 
     def keep(self, session: int, row: Datagrams) -> bool:
-        """Keep a row. Return false if none is expected from its address, or there are too many."""
+        """Keep a row. Return False if none is expected from its address, or there are too many."""
         size = self._size + _size(row)
         if row.address not in self._expected or size > MOST:
             return False
@@ -95,7 +95,7 @@ class HasTimeouts(Protocol):
     """An object with a timer."""
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
 
     def handle_timeout(self, now: float) -> None:
         """Run the timers that are due."""
@@ -237,14 +237,14 @@ class StreamDispatcher:
     # What goes
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
         due = self._retry
         for one in self._parties():
             due = earliest(due, one.poll_timeout())
         return due
 
     def send(self, now: float) -> bool:
-        """Send what may leave. Return false if the socket has no room for all of it."""
+        """Send what may leave. Return False if the socket has no room for all of it."""
         for subscription in self._subscriptions():
             while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)

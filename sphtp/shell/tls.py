@@ -54,7 +54,7 @@ class Tls:
 
 
 def is_tls(url: str) -> bool:
-    """Return true if a URL of the bus asks for TLS."""
+    """Return True if a URL of the bus asks for TLS."""
     return url.startswith(SCHEME)
 
 

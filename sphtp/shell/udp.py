@@ -121,7 +121,7 @@ class UdpSocket:
     def send(self, rows: deque[Datagrams]) -> bool:
         """Send rows, all to one address, and remove those that left.
 
-        Return false if there is no room for the rest, which has to be offered again. Datagrams that
+        Return False if there is no room for the rest, which has to be offered again. Datagrams that
         the network refuses count as sent and lost.
         """
         while rows:
@@ -161,7 +161,7 @@ class UdpSocket:
             yield row
 
     def _is_too_much(self, row: Datagrams) -> bool:
-        """True if one call cannot send a row."""
+        """Return True if one call cannot send a row."""
         most = MOST_DATAGRAMS if self._segments else 1
         return row.number > most or len(row.data) > MOST_BYTES
 
@@ -214,7 +214,7 @@ class UdpSocket:
         return True
 
     def _send_each(self, rows: deque[Datagrams]) -> bool:
-        """Send the datagrams of the first row in a call each. Return false if there is no room."""
+        """Send the datagrams of the first row in a call each. Return False if there is no room."""
         address, data, size = rows[0]
         view, counters = memoryview(data), self.counters
         for start in range(0, len(data), size):
@@ -257,7 +257,7 @@ class UdpSocket:
         return len(split)
 
     def is_readable(self) -> bool:
-        """True if a datagram is here."""
+        """Return True if a datagram is here."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -344,7 +344,7 @@ def _forbid_fragments(bound: socket.socket) -> None:
 
 
 def has_offload(bound: socket.socket) -> bool:
-    """Turn receive offload on. Return false if the kernel has none."""
+    """Turn receive offload on. Return False if the kernel has none."""
     try:
         bound.setsockopt(socket.SOL_UDP, UDP_GRO, 1)
         bound.getsockopt(socket.SOL_UDP, UDP_SEGMENT)

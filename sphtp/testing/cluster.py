@@ -92,7 +92,7 @@ class Participant(Generic[Machine]):
         return self.machine.id
 
     def is_in(self, state: object) -> bool:
-        """True if the machine is in a state."""
+        """Return True if the machine is in a state."""
         return self.machine.state is state
 
     def of(self, kind: type) -> list[Any]:

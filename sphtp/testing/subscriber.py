@@ -121,11 +121,11 @@ class Subscriber:
         return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
 
     def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
-        """Handle that the source closes; ``tails`` are the last numbers of its topics."""
+        """Handle the end of the source; ``tails`` are the last numbers of its topics."""
         self.subscription.handle_closing(now, window, tails[self.terms.topic])
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """Handle that the source's node vanished, or that the source started ``anew``."""
+        """Handle the loss of the source's node, or the restart of the source if ``anew``."""
         self.line.cut(now)
         self.subscription.handle_gone(now, anew=anew)
 

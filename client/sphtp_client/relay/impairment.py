@@ -113,7 +113,7 @@ class Traffic:
         return self._left.popleft() if self._left else None
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
         silent = next(iter(self._last_seen.values()), None)
         return earliest(self._flight.next_time(), None if silent is None else silent + self._idle)
 

@@ -30,7 +30,7 @@ class StopCondition:
     once: bool = False
 
     def is_reached(self, view: SimulationView) -> bool:
-        """True if enough has been seen, as far as that does not depend on time."""
+        """Return True if enough has been seen, as far as that does not depend on time."""
         if not view.is_complete or view.first is None:
             return False
         is_far = self.steps is not None and min(view.steps) - view.first >= self.steps

@@ -194,7 +194,7 @@ class Connection:
             self._step(now, Event.ACCEPTED)
 
     def was_asked(self, address: Address) -> bool:
-        """True if this attempt has sent a GREET to an address."""
+        """Return True if this attempt has sent a GREET to an address."""
         return self.initiator is not None and self.initiator.was_asked(address)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
@@ -304,7 +304,7 @@ class Connection:
             self._outgoing.append(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
-        """Handle that the peer does not know this connection any more."""
+        """End the connection, because the peer has forgotten it."""
         self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
@@ -314,12 +314,12 @@ class Connection:
             self._send_side.handle_new_path(now)
 
     def handle_too_large(self, now: float, size: int) -> None:
-        """Handle that the socket refused a datagram of ``size`` bytes as too large."""
+        """Handle a datagram of ``size`` bytes that the socket refused as too large."""
         if self._send_side is not None:
             self._send_side.handle_too_large(now, size)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due by now."""
         if self._send_side is not None and self._send_side.handle_timeout(now):
             self._add_control(Ping())
         self._handle_events(now)
@@ -367,7 +367,7 @@ class Connection:
         return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
-        """True if ``poll_transmit`` may return more, right after it returned datagrams."""
+        """Return True if ``poll_transmit`` may return more, right after it returned datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
             # The end of a drain shows only when nothing is left to send.
             return True
@@ -415,7 +415,7 @@ class Connection:
             self._step(now, Event.CLOSE_RECEIVED, endings.closed_by_peer(self.peer_name, close))
 
     def _handle_events(self, now: float) -> None:
-        """Handle what acks and losses mean to the lifecycle."""
+        """Handle the lifecycle events that acks and losses caused."""
         send_side = self._send_side
         if send_side is None:
             return

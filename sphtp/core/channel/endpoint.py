@@ -111,7 +111,7 @@ class _Request(NamedTuple):
 
 
 class Endpoint:
-    """Opens and accepts channels, and routes datagrams to them by connection id.
+    """The channels of one socket: it opens and accepts them, and routes datagrams by connection id.
 
     After an input or a command, call ``poll_transmit`` until it returns None, ``poll_active`` until
     it returns None, and then ``poll_timeout``. After a command to a connection, call ``touch``
@@ -311,7 +311,7 @@ class Endpoint:
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
-        """Handle that the socket refused a datagram of ``size`` bytes to an address."""
+        """Handle a datagram of ``size`` bytes to an address that the socket refused."""
         size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:
@@ -319,7 +319,7 @@ class Endpoint:
                 self.touch(connection)
 
     def handle_timeout(self, now: float, *, is_blocked: bool = False) -> None:
-        """Do what is due by now.
+        """Run the timers that are due by now.
 
         The timer of a connection is set after it was polled. If a full socket keeps connections
         from being polled, ``is_blocked`` has the waiting ones checked, too.

@@ -142,7 +142,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Tells that the message with this id, of ``size`` bytes, was given up and will not arrive."""
+    """The notice that the sender gave up the message with this id, of ``size`` bytes."""
 
     lane: int
     message_id: int
@@ -160,12 +160,12 @@ class Unreliable:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Asks for an ack and carries nothing."""
+    """A frame that asks for an ack and carries nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Fills the rest of a packet, to probe the path MTU. Asks for an ack."""
+    """A frame that fills the rest of a packet, to probe the path MTU; it asks for an ack."""
 
     size: int
 
@@ -183,14 +183,14 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """The seconds for which the ack in the header was held back. Asks for no ack."""
+    """The seconds for which the peer held back the ack in the header. Asks for no ack."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last frame of a side: the reason, in one byte and in a few words."""
+    """The last frame of a side, with the reason as a number and as text."""
 
     reason: int
     text: str
@@ -415,7 +415,7 @@ def _part(data: bytes, start: int, end: int) -> Buffer:
 def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
     """Decode a packet's frames from ``start`` on.
 
-    Raises ``RemoteError`` when any of them is not well formed.
+    Raises ``RemoteError`` when any of them is malformed.
     """
     frames: list[Frame] = []
     end, messages = len(data), 0

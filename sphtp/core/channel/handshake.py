@@ -304,7 +304,7 @@ class ClearHandshake:
         return self.origin is not None and self.granted is None
 
     def is_from(self, address: Address, connect: Connect) -> bool:
-        """True if a CONNECT comes from the peer that this side dials, with the same schema."""
+        """Return True if a CONNECT is from the peer that this side dials, with the same schema."""
         if connect.offer.schema_hash != self.schema.schema_hash:
             return False
         if self.wanted:
@@ -312,12 +312,12 @@ class ClearHandshake:
         return address in self.candidates
 
     def is_misread(self, accept: Accept) -> bool:
-        """True if an ACCEPT answers this attempt, but the peer has another schema."""
+        """Return True if an ACCEPT answers this attempt, but the peer has another schema."""
         is_alike = accept.offer.schema_hash == self.schema.schema_hash
         return self.is_answered_by(accept) and not is_alike
 
     def is_answered_by(self, accept: Accept) -> bool:
-        """True if an ACCEPT answers this attempt and comes from the wanted peer."""
+        """Return True if an ACCEPT answers this attempt and comes from the wanted peer."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def keep_only(self, address: Address) -> None:

@@ -280,7 +280,7 @@ class Initiator:
     # Getters
 
     def was_asked(self, address: Address) -> bool:
-        """True if a GREET went to this address."""
+        """Return True if a GREET went to this address."""
         return address in self._cookies
 
     @property

@@ -273,12 +273,12 @@ DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
 
 
 class Instrument:
-    """Receives the events of a node and its channels, like ``trio.abc.Instrument``.
+    """The base of observers of a node and its channels, like ``trio.abc.Instrument``.
 
-    Derive from it and override the methods that you want; those here do nothing. They run while the
-    event is handled: they must be quick, cannot wait, and must not use the node or its channels.
-    ``now`` is in seconds, ``trio.current_time()`` in a program, and never goes back. Sizes are in
-    bytes.
+    Derive from it and override the methods that you need; those here do nothing. A method runs
+    while the channel handles the event: it must be quick, cannot wait, and must not use the node or
+    its channels. ``now`` is in seconds, ``trio.current_time()`` in a program, and never goes back.
+    Sizes are in bytes.
     """
 
     # The node
@@ -295,7 +295,7 @@ class Instrument:
         """A datagram from ``address`` was dropped; ``channel`` is None if it matched none."""
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """A peer tried to open a channel and was refused."""
+        """A peer tried to open a channel, and this side refused."""
 
     # Channels
 

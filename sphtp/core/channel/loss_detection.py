@@ -10,15 +10,15 @@ waited that long. Each packet is repeated at most once, in another packet, which
 its turn. RFC 9002 doubles the wait for each unanswered probe. Here the wait is limited to Fiedler's
 0.1 s, or to one probe timeout if that is longer, so that a path with long round trips is not
 flooded; ``path`` limits how many packets a probe may send. The wait counts from when content left
-or was acked. A ping has no content, and must not delay the probe of what has.
+or was acked. A ping has no content, and must not delay the probe of packets with content.
 
 Before the round trip is known, probes keep Fiedler's pace for a second, because most paths have
 answered by then. After that each wait is twice as long as the last.
 
 Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
-lost packets so far apart, with none acked between them, after the first estimate. Counting probes
-would not do: on a path with a round trip of a second, three of them go unanswered before any answer
-can arrive.
+lost packets so far apart, with none acked between them, after the first estimate. A count of probes
+would not suffice: on a path with a round trip of a second, three probes leave before any answer can
+arrive.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ takes its time on a slow line, and programs wake late."""
 
 
 class RoundTrip:
-    """Estimates of the round trip, in seconds; ``smoothed`` is None before the first sample."""
+    """The estimates of the round trip, in seconds; ``smoothed`` is None before the first sample."""
 
     __slots__ = ("deviation", "latest", "minimum", "smoothed")
 
@@ -109,12 +109,12 @@ class RoundTrip:
 
 
 class LossDetector:
-    """Tracks ack-eliciting packets until they are acked or lost.
+    """The detector of lost packets: it tracks ack-eliciting packets until they are acked or lost.
 
     After a ping alone, the next one waits for ``leisure`` seconds: otherwise many idle channels
     would keep each other from answering in time. This wait does not double. It ends with the idle
     timeout at the latest, and where most packets get lost, the number of pings decides whether the
-    peer is taken for dead.
+    peer counts as dead.
     """
 
     __slots__ = (
@@ -225,11 +225,11 @@ class LossDetector:
         self.bytes_in_flight = 0
 
     def is_overtaken(self, sequence: int) -> bool:
-        """True if the acks are so far ahead of a packet that reordering does not explain it."""
+        """Return True if acks are too far ahead of a packet to be explained by reordering."""
         return sequence <= self._largest_acked - self._reordering
 
     def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
-        """True if packets lost together, oldest first, prove persistent congestion."""
+        """Return True if packets lost together, oldest first, prove persistent congestion."""
         if self.round_trip.smoothed is None:
             return False
         duration = PERSISTENT * self.patience

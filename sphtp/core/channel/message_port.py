@@ -70,7 +70,7 @@ class MessagePort:
         return self._sending().send_queue.room_for(sizes, lane)
 
     def has_room(self, size: int, lane: int = 0) -> bool:
-        """True if there is room for one message of ``size`` bytes; raises as ``room_for``."""
+        """Return True if a message of ``size`` bytes has room; raises as ``room_for``."""
         return self.room_for((size,), lane) > 0
 
     def queue(self, payloads: Sequence[bytes], lane: int = 0) -> int:

@@ -10,10 +10,10 @@ window gains nothing by this rule, because its packets count as well.
 
 The number of packets depends on the evidence. It is two (as many as a probe timeout sends, RFC
 9002, section 6.2.4) while nothing is known. It is 24 (two initial windows, RFC 9002, section 7.2)
-when packets get lost, acks still arrive, and the round trips show no queue: then this flow is not
-the cause, for a bottleneck drops nothing before its queue is full. It is one when the round trips
-show a queue: with two, ten flows over 1 Mbit/s lost half of what they sent. On a path where an ack
-takes longer than 0.1 s, the period is as long as that.
+when packets get lost, acks still arrive, and the round trips show no queue: in that case this flow
+is not the cause, because a bottleneck drops packets only when its queue is full. It is one when the
+round trips show a queue: with two, ten flows over 1 Mbit/s lost half of what they sent. On a path
+where an ack takes longer than 0.1 s, the period is as long as that.
 """
 
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ class ResendAllowance:
 
 
 class Path:
-    """Decides when packets may leave, and adapts to the fate of each.
+    """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
     It is called before each packet, with each packet sent, and with each ack and loss. ``largest``
     is the size of the largest datagram that both sides accept.
@@ -237,12 +237,13 @@ class Path:
     def poll_probe(self, now: float) -> int | None:
         """Return the size of an MTU probe to send now; None if none is due.
 
-        A window of a few large datagrams would get acks in jerks, and lose too much with each loss.
+        A window of a few large datagrams would get acks in bursts, and a single loss would cost too
+        much of it.
         """
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
     def path_changed(self, now: float) -> None:
-        """Start anew: packets take another path from now on, of which nothing is known."""
+        """Start anew, because packets take another, unknown path from now on."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
         self._recovery.path_changed()

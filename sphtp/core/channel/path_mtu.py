@@ -1,4 +1,4 @@
-"""The largest datagram that the path takes (RFC 8899, packetization layer path MTU discovery).
+"""Path MTU discovery: the search for the largest datagram that the path takes (RFC 8899).
 
 Probes of growing size leave one at a time, beside the data, until one gets no ack three times. A
 size that passed may fail later, when the route changes: then large packets vanish while small ones
@@ -211,7 +211,7 @@ class PathMtu:
             self._step(now, MtuEvent.LOST)
 
     def refused(self, now: float, size: int) -> None:
-        """Handle that the socket refused a datagram (EMSGSIZE), a probe or another."""
+        """Handle a datagram that the socket refused (EMSGSIZE), a probe or another."""
         if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.REFUSED)
         elif self._small < size <= self.size:
@@ -235,7 +235,7 @@ class PathMtu:
         If this repeats while small packets arrive, the path is a black hole for large ones:
         ``size`` falls, and the lost content has to be cut anew. Packets that left before ``size``
         fell do not count. ``sent_at`` is when the last of them left. Losses count once per round
-        trip: a full queue also has room for small packets first, but not all the time.
+        trip, because a full queue, too, may lose only large packets for a short time.
         """
         small = self._small
         large = [size for size in sizes if small < size <= self.size]

@@ -3,8 +3,8 @@
 Only a peer with keys can move. When a datagram with the highest counter so far comes from a new
 address, this side sends a CHALLENGE with a nonce there. A RESPONSE from that address with the same
 nonce proves that the peer is there. A datagram that an attacker copied and sent from elsewhere
-proves nothing: only the owner of the keys can return the nonce, and only from there can it have
-been read. So no third party is flooded with data.
+proves nothing: only the owner of the keys can read the nonce, and only at the address to which it
+was sent. So an attacker cannot direct data at a third party.
 """
 
 from typing import Final
@@ -53,7 +53,7 @@ class PathValidation:
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
     def is_proven(self, address: Address, nonce: int) -> bool:
-        """True if a RESPONSE matches the last challenge. Each challenge can be answered once."""
+        """Return True if a RESPONSE matches the last challenge; each challenge counts once."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

@@ -91,7 +91,7 @@ Peers = dict[Origin, AesGcm]
 
 
 def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
-    """True if no peer with another key is known at this address and connection id.
+    """Return True if no peer with another key is known at this address and connection id.
 
     Connection ids are not secret, and a peer chooses its own: it could take another's.
     """

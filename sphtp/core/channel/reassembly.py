@@ -62,7 +62,7 @@ class Reassembly:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
 
     def is_apart(self, frame: Fragment) -> bool:
-        """True if a fragment touches no part that has arrived, so that it adds a gap."""
+        """Return True if a fragment touches no part that has arrived, so that it adds a gap."""
         start, end = frame.offset, frame.offset + len(frame.payload)
         place = bisect_right(self._starts, end)
         return not place or self._end(place - 1) < start

@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 
 class Ticket:
-    """Tracks one message of ``size`` bytes. Times are in seconds of the connection's clock.
+    """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
     ``parts`` counts the pieces that are not acked yet. ``acked`` counts the acked bytes of a

@@ -5,7 +5,8 @@ id, and then the messages behind it that have already arrived. Messages ahead of
 kept by id. One integer records which ids ahead are done, that is delivered or given up: bit n
 stands for the id n after the next one, as bits stand for packets in acks. So memory depends on what
 has arrived, and not on the distance between two ids, which the peer chooses. Messages that were
-delivered before are ignored. Their packet is acked nevertheless, or it would be sent for ever.
+delivered before are ignored. Their packet is acked nevertheless; otherwise the peer would send it
+for ever.
 
 A packet is accepted as a whole or not at all, and only accepted packets are acked. First all ids
 are restored and all frames are checked against the limits, then all messages are inserted.
@@ -62,7 +63,7 @@ class UnreadableMessages:
 
 
 class UnorderedLane:
-    """Delivers messages as they arrive; remembers which ids ahead of the next one are done."""
+    """A lane that delivers messages on arrival, and records the finished ids ahead of the next."""
 
     __slots__ = ("_blocked", "_done", "_waiting", "next_id")
 
@@ -73,7 +74,7 @@ class UnorderedLane:
         self._blocked = blocked
 
     def admits(self, message_id: int, frame: Fragment, limit: int) -> bool:
-        """True if a fragment can be stored without too many gaps.
+        """Return True if a fragment can be stored without too many gaps.
 
         Raises ``RemoteError`` if its message is over the limit, or contradicts earlier fragments.
         """
@@ -163,7 +164,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """Delivers messages in order of id. Of the ids ahead, those given up are marked as done."""
+    """A lane that delivers messages in order of id, and skips the ids that were given up."""
 
     __slots__ = ()
 
@@ -189,7 +190,7 @@ Restored = tuple[UnorderedLane, int, Messages | Fragment | Skip]
 
 
 class ReceiveQueue:
-    """Delivers each reliable message once: in order of id in an ordered lane, else on arrival.
+    """The queue that delivers each reliable message once: in order of id, or on arrival.
 
     It bounds messages and bytes over all lanes, as credit does. A peer that keeps to its credit
     always finds room. A packet beyond the credit is not accepted, and so not acked. ``node`` counts
@@ -354,7 +355,7 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """True if there is room for ``messages`` more; fragmented ones have ``size`` bytes in all.
+        """Return True if ``messages`` more fit; fragmented ones have ``size`` bytes in all.
 
         The whole messages of one packet may overdraw the bytes.
         """
@@ -387,7 +388,7 @@ class ReceiveQueue:
         return sizes + list(begun.values())
 
     def _may_go_on(self, restored: Sequence[Restored]) -> bool:
-        """True if a packet may be accepted although the node is full.
+        """Return True if a packet may be accepted although the node is full.
 
         That holds for a channel below its share. It also holds for frames that lead to a readable
         message: parts of messages that have begun and, if nothing can be read, the next message of
@@ -405,7 +406,8 @@ class ReceiveQueue:
         """Insert those frames of a refused packet that lead to a readable message.
 
         The packet is not acked and is retransmitted, but perhaps always together with others that
-        do not fit. If these frames were not inserted, nothing could ever be read to make room.
+        do not fit. Without these frames, the reader could never read a message, and no room would
+        become free.
         """
         for lane, message_id, frame in restored:
             count = len(frame.payloads) if isinstance(frame, Messages) else 1
@@ -510,7 +512,7 @@ class _Unread:
 
 
 class UnreliableReceiveQueue:
-    """Keeps unreliable messages until they are read: ``limit`` per lane, ``size`` bytes in all.
+    """The unread unreliable messages: at most ``limit`` per lane, and ``size`` bytes in all.
 
     The age of a ``SEQUENCED`` message is that of its packet, whose full sequence is known. Each
     message is in one packet, and packets leave in order, so that of two messages the one in the

@@ -7,7 +7,7 @@ and ``flow_control`` the credit that this side grants.
 Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded
 and handled as one (``frames``). Only the connection can tell whether that is allowed: they must be
 newer than all others, ack nothing that was never sent, and have room. If not, the same bytes are
-handled packet by packet, which shows which of them is to blame.
+handled packet by packet, which shows the packet that is at fault.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class ForgedAckError(RemoteError):
 
 
 class ReceiveSide:
-    """Handles the packets that one connection receives.
+    """The handler of the packets that one connection receives.
 
     ``received`` and ``ack_timer`` record the packets for which ``send_side`` sends acks.
     ``send_side`` also gets the acks and the credit that arrive. ``observer`` reports received and

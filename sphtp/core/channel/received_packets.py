@@ -1,6 +1,6 @@
 """The packets that arrived, and when their ack is due (Fiedler; RFC 9000, section 13.2).
 
-All that is recorded of a received packet is that it arrived, so the sequence buffer is one integer:
+The only record of a received packet is that it arrived, so the sequence buffer is one integer:
 bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of each header.
 
 In Fiedler's article each side sends many packets a second, so that each ack travels in 32 of them.
@@ -68,7 +68,7 @@ class ReceivedPackets:
         return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
-        """True if a packet is too old for the ack bits of the next header."""
+        """Return True if a packet is too old for the ack bits of the next header."""
         return self.highest - sequence >= ACK_BITS
 
     def restore(self, short: int) -> int:
@@ -141,7 +141,7 @@ class AckTimer:
         self.due = at if self.due is None else min(at, self.due)
 
     def owe_again(self, now: float) -> None:
-        """Make an ack due at once: the last one may be lost, or the peer asks for one."""
+        """Make an ack due at once, because the last one may be lost or the peer asks for one."""
         self.due = now if self.due is None else min(now, self.due)
 
     def sent(self, now: float) -> None:
@@ -152,7 +152,7 @@ class AckTimer:
             self.due = now + REPEAT_AFTER
 
     def is_late(self, now: float) -> bool:
-        """True if an ack sent now is late enough to carry its delay, and none left at this time."""
+        """Return True if an ack sent now must carry its delay, and none left at this time."""
         return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:

@@ -7,7 +7,7 @@ kept until the opener has used the keys, because its messages may be repeated un
 
 A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
 limited. Openers that prove to know this node's key, or its shared secret, have a budget of their
-own: no number of strangers can take their time or their places.
+own, so that strangers cannot use up their time or their places.
 """
 
 from collections import Counter, deque
@@ -228,8 +228,8 @@ class HalfOpenTable:
         """Return True if there is room for an opener from this host; make room if necessary.
 
         If the table is full, a stranger is dropped: the newest handshake of the host with the most.
-        For another stranger that is done only if that host has at least two more than the
-        stranger's: addresses are proven, so nobody has many.
+        A newcomer that is also a stranger replaces one only if that host has at least two
+        handshakes more than the newcomer's host. Addresses are proven, so no attacker has many.
         """
         if not self.is_full:
             return True
@@ -284,7 +284,7 @@ FEWEST_SWEPT: Final = 64
 
 
 class HandshakeReplayFilter:
-    """Remembers the origin of each IK GREET, as long as its handshake or connection lives.
+    """The origins of IK GREETs, each kept as long as its handshake or connection lives.
 
     Anybody can repeat such a GREET, byte by byte, and nothing in it tells when it was made. Its
     first bytes, a key drawn for it alone, tell it from every other. Each GREET has one origin: a
@@ -301,7 +301,7 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """True if a GREET is known with another origin than this one."""
+        """Return True if a GREET is known with another origin than this one."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 
@@ -320,14 +320,14 @@ MOST_SUSPECTS: Final = 256
 
 
 class Suspects:
-    """Hosts that sent an invalid GREET within the last ``timeout`` seconds; 256 at most."""
+    """The hosts that sent an invalid GREET within the last ``timeout`` seconds; 256 at most."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._until: dict[str, float] = {}
 
     def has(self, now: float, host: str) -> bool:
-        """True if this host is a suspect."""
+        """Return True if this host is a suspect."""
         return self._until.get(host, now) > now
 
     def note(self, now: float, host: str) -> None:
@@ -345,7 +345,7 @@ class HandshakeProgress(NamedTuple):
 
 
 class Responder:
-    """Handshakes that peers began, from their first GREET to the first datagram that they seal.
+    """The handshakes that peers began, from their first GREET to their first sealed datagram.
 
     Inputs return a handshake whose ``connect`` is for the endpoint, or ``HandshakeProgress``.
     Datagrams to send go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
@@ -438,7 +438,7 @@ class Responder:
         return None
 
     def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
-        """Handle that the opener has used the keys as well."""
+        """Forget a handshake, because the opener has used its keys."""
         handshake = self._half_open.find(origin)
         if handshake is not None and handshake.protection is protection:
             self._step(now, handshake, ResponderEvent.KEYS_USED)
@@ -495,7 +495,7 @@ class Responder:
     # Limits, and new handshakes
 
     def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """True if a GREET does not prove that its opener was introduced.
+        """Return True if a GREET does not prove that its opener was introduced.
 
         Knowledge of this side's key or of the shared secret proves it, unless an invalid GREET came
         from the same host recently. Strangers have a budget of their own, so that they take neither
@@ -519,7 +519,7 @@ class Responder:
         return self._half_open.make_room(origin[0][0], is_stranger)
 
     def _has_time(self, now: float, *, is_stranger: bool) -> bool:
-        """True if the rate limit allows to compute one more Noise message."""
+        """Return True if the rate limit allows to compute one more Noise message."""
         if self._rates[is_stranger].take(now):
             return True
         self._counters.handshakes_over_rate += 1

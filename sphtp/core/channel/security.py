@@ -55,7 +55,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(slots=True)
 class HandshakeCounters:
-    """Datagrams and handshakes of a sealed node. Those dropped have changed nothing.
+    """Counts of the datagrams and handshakes of a sealed node. Dropped ones changed nothing.
 
     ``in_the_clear`` were not sealed. ``forged`` were not sealed with the key, or were altered.
     ``replayed`` had arrived before, or came from a wrong address. ``handshakes`` counts those that
@@ -91,7 +91,7 @@ class Verdict(Enum):
 
 
 class AllowKeys:
-    """Accepts every key, or those in a set: for nodes dialled by address.
+    """An authenticator that accepts every key, or those in a set, for nodes dialled by address.
 
     The set is kept, not copied: a program may add keys to it and remove keys at any time.
     """
@@ -104,7 +104,7 @@ class AllowKeys:
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept a key in the set. Ids mean nothing without a cluster."""
+        """Accept a key in the set. Without a cluster, ids have no meaning."""
         is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
@@ -119,7 +119,7 @@ class IntroducedPeer(Protocol):
 
 
 class RosterAuthenticator:
-    """Accepts the peers that the servers have introduced, with the keys that the servers gave.
+    """An authenticator that accepts the peers that servers have introduced, with their keys.
 
     ``peers`` maps ids to present peers: the mapping is kept, not copied.
     """
@@ -163,7 +163,7 @@ class PeerPin:
             raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
-        """True if the key of the peer that answered is acceptable."""
+        """Return True if the key of the peer that answered is acceptable."""
         return self.key is None or key == self.key
 
 
@@ -171,7 +171,8 @@ class PeerPin:
 class Security:
     """The security of a node whose channels are sealed.
 
-    Raises ``SettingsError`` for a ``psk`` of another length, and for an ``allow`` that is no set.
+    Raises ``SettingsError`` for a ``psk`` of another length, and for an ``allow`` that is not a
+    set.
     """
 
     identity: Identity | None = None

@@ -269,7 +269,7 @@ class SendLane:
         return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
 
     def may_send(self, credit: SendCredit) -> bool:
-        """True if ``fill`` would add something to an empty packet."""
+        """Return True if ``fill`` would add something to an empty packet."""
         return bool(self.unreliable.waiting) or self._may_send_reliable(credit)
 
     def _may_send_reliable(self, credit: SendCredit) -> bool:
@@ -278,7 +278,7 @@ class SendLane:
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
-        """True if the first unsent message takes more than a packet with ``room``."""
+        """Return True if the first unsent message takes more than a packet with ``room``."""
         return bool(self.unsent) and self.unsent[0].left > room
 
     @property

@@ -26,7 +26,7 @@ from sphtp.errors import LocalError, MessageTooLargeError
 
 
 class Redundancy:
-    """Frames that are repeated before they can be known to be lost.
+    """The frames that are repeated before their loss can be known.
 
     A frame with copies is repeated with every packet that carries new content: in that packet if
     there is room, else in one right behind it.

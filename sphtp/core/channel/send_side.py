@@ -4,12 +4,12 @@
 retransmissions first and the oldest before all; remember the content of each packet; put the header
 with the acks in front. One packet is a batch of one. ``poll`` determines how many packets the
 window, the pacer and the caller allow, takes content that fills them, encodes them together, and
-records them. Nothing is left to do then before they leave.
+records them. The packets are then ready to leave.
 
 An ack is processed when it arrives. The packets that it names are taken out of the record, and the
 round trip is measured. Packets that were overtaken are lost, and their frames are queued for
 retransmission. Congestion control learns of both, and tickets are settled. ``handle_timeout`` does
-the same for what time brings about: lost packets, probes, and messages that expire.
+the same for the effects of time: lost packets, probes, and expired messages.
 
 Two kinds of packet are encoded outside ``poll``: acks that the receive side cannot delay, and
 control frames of the connection. They are encoded at once, and kept in order until the next
@@ -75,7 +75,7 @@ s. Of the 24 that follow a keepalive, one has to arrive each way."""
 
 
 class SendSide:
-    """Sends messages, from when they are queued until they are acked.
+    """The sender of a connection's messages, from the queue until their acks.
 
     ``received`` and ``ack_timer`` are the receive side's: they give the acks that each packet
     carries, and when an ack has to leave. ``credit`` is what this side grants the peer; packets
@@ -170,7 +170,7 @@ class SendSide:
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """True if ``poll`` may return more now, right after it returned packets."""
+        """Return True if ``poll`` may return more now, right after it returned packets."""
         if self.events or self._ready or self._is_filling_packets:
             return True
         if self._ack_timer.due is not None:
@@ -196,7 +196,7 @@ class SendSide:
         return events
 
     def poll_progress(self) -> bool:
-        """True if a packet with messages was acked since the last call."""
+        """Return True if a packet with messages was acked since the last call."""
         has_progress, self._has_progress = self._has_progress, False
         return has_progress
 
@@ -268,13 +268,13 @@ class SendSide:
         return is_needed and not self.sent_packets.ambiguous
 
     def handle_too_large(self, now: float, size: int) -> None:
-        """Handle that the socket refused a datagram of ``size`` bytes as too large."""
+        """Handle a datagram of ``size`` bytes that the socket refused as too large."""
         self.path.mtu.refused(now, size)
         if self._observer is not None:
             self._observer.estimates_changed(now, self.recovery, self.path)
 
     def handle_new_path(self, now: float) -> None:
-        """Handle that packets take another path from now on."""
+        """Reset path and round trip, because packets take another path from now on."""
         self.path.path_changed(now)
 
     # Commands

@@ -1,9 +1,9 @@
 """Packets that left, until they are acked: the send half of packet level acks (Fiedler).
 
-A ``SentFrame`` records the content of one frame, and what happens when it is acked or lost. The
-content is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for
-a message that was given up, or a run of unreliable messages. There is no record per message, and
-none of a message that is acked. A reliable frame that is lost is retransmitted as it is.
+A ``SentFrame`` records the content of one frame, and the reaction to its ack or loss. The content
+is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for a
+message that was given up, or a run of unreliable messages. There is no record per message, and none
+of an acked message. A lost reliable frame is retransmitted unchanged.
 
 A ``SentBatch`` records the packets that left at one moment for one peer: n >= 1 packets of equal
 size. Most properties are the same for all of them. The others are bit masks: bit n stands for the
@@ -328,7 +328,7 @@ class SentBatch:
         ]
 
     def was_lost(self, sequence: int) -> bool:
-        """True if the packet with this sequence was declared lost."""
+        """Return True if the packet with this sequence was declared lost."""
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
@@ -471,7 +471,7 @@ class SequenceBuffer(Generic[T]):
         return self._sequences[sequence % len(self._sequences)] == sequence
 
     def _is_wanted(self, present: int, sequence: int) -> bool:
-        """True if the slot of ``sequence`` holds another entry that is still within the span."""
+        """Return True if the slot of ``sequence`` holds another entry within the span."""
         return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:

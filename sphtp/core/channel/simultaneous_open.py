@@ -49,7 +49,7 @@ class SimultaneousOpen:
         return self._crossings.pop(answering_id(connection.connection_id), None)
 
     def is_crossing(self, connection_id: int) -> bool:
-        """True if this is the id of an answered connection that crosses an attempt."""
+        """Return True if this is the id of an answered connection that crosses an attempt."""
         return connection_id in self._crossings
 
     def decide(self, answered: "Connection") -> "Connection | None":

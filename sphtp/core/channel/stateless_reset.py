@@ -6,7 +6,7 @@ identity, port and connection id alone, and the peer received it under the hands
 node can compute the proof again without having kept anything, and nobody else can.
 
 Anyone who has seen a proof can end that channel with it, so the proof of a live channel is never
-sent. Resets are limited in rate, so that nobody can collect proofs until one fits.
+sent. A rate limit keeps attackers from collecting proofs until one fits.
 """
 
 from hashlib import sha256
@@ -41,7 +41,7 @@ def reset_proof(key: bytes, connection_id: int) -> bytes:
 
 
 def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """True if a RESET has the right proof; compared in constant time."""
+    """Return True if a RESET has the right proof; compared in constant time."""
     return bool(wanted) and compare_digest(proof, wanted)
 
 
@@ -60,7 +60,7 @@ def decode_reset_untrusted(datagram: bytes) -> bytes:
 
 
 class StatelessReset:
-    """Answers datagrams for unknown connections, at most ``rate`` times a second.
+    """The answers to datagrams for unknown connections, at most ``rate`` a second.
 
     One address may use a quarter of the rate, and one host half: datagrams for ids that never
     existed must not keep real peers from learning of a restart. An attacker who forges the

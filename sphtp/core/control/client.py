@@ -64,7 +64,7 @@ from sphtp.errors import MessageTooLargeError, SettingsError, StateError
 
 
 class ClientIdentity:
-    """Draws client ids (SphTP, step 4). Ids that the application gave come first."""
+    """The source of client ids (SphTP, step 4). Ids from the application come first."""
 
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.holder = Holder(0, NO_NONCE)
@@ -93,7 +93,7 @@ class ClientIdentity:
 
 
 class ClientSender:
-    """Builds a client's messages. Every message carries the present id and nonce."""
+    """The builder of a client's messages. Every message carries the present id and nonce."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ _S, _E, _A = ClientState, ClientSignal, ClientAction
 
 
 class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
-    """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
+    """A client, which finds an id that every server acknowledges, keeps it, and knows its peers.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
     which its peers learn. The client announces the ids in ``ids`` before it draws any.
@@ -227,7 +227,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def nonce(self) -> int:
-        """Tells this holder of the id from others; 0 while no id is announced or held."""
+        """The number that distinguishes this holder of the id; 0 while it has no id."""
         return self._identity.holder.nonce
 
     @property
@@ -256,7 +256,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.start()
 
     def handle_connected(self, now: float) -> None:
-        """Send a heartbeat or an announcement at once: a bus connection came up."""
+        """Send a heartbeat or an announcement at once, because a bus connection came up."""
         self._wake(now)
         self.signal(now, _E.CONNECTED)
 
@@ -357,7 +357,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.signal(now, _SIGNALS.get(message.reason, _E.CONFLICT))
 
     def _signal_servers(self, now: float) -> None:
-        """Signal to the table the facts about the servers that hold now."""
+        """Signal the present facts about the servers to the table."""
         directory = self._directory
         if not directory.heartbeats:
             self.signal(now, _E.SERVERS_LOST)

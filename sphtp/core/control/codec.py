@@ -182,7 +182,7 @@ class HolderTopics(NamedTuple):
 
 
 class GoneHolder(NamedTuple):
-    """A holder that is no longer registered, and why."""
+    """A holder that is no longer registered, and the reason."""
 
     id: int
     nonce: int
@@ -346,7 +346,7 @@ class _StateParameter(Field[MemberState]):
 
 
 class _BytesParameter(Field[bytes]):
-    """Bytes as they are, at least and at most so many."""
+    """Bytes without an encoding, with a least and a greatest length."""
 
     __slots__ = ("_least", "_most")
 

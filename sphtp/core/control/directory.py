@@ -64,7 +64,7 @@ class PendingLookups:
     def deny(self, peer: int, server: int) -> bool:
         """Note that a server does not know a peer.
 
-        Return true if it was the last server that had to answer.
+        Return True if it was the last server that had to answer.
         """
         waited_for = self._open.get(peer, set())
         if server not in waited_for:
@@ -245,7 +245,7 @@ class Directory:
     def is_unanimous(self) -> bool:
         """True if every server that has to acknowledge the id has done so.
 
-        Joining servers have to if there is no other one.
+        If all servers are joining, all of them have to acknowledge the id.
         """
         needed = self.active or {member.id for member in self.view.members}
         return bool(needed) and needed <= self._acknowledged
@@ -255,7 +255,7 @@ class Directory:
         self._servers.connect()
 
     def is_for(self, own: Holder, server: int, told: Holder) -> bool:
-        """True if a server's answer is for this client: plain SphTP knows no nonces."""
+        """Return True if a server's answer is for this client; plain SphTP has no nonces."""
         if told.id != own.id or not self._knows(server):
             return False
         if told.nonce == own.nonce != NO_NONCE:
@@ -297,7 +297,7 @@ class Directory:
             self._update_view()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
-        """True if a server has to be asked for its list of peers, because it differs from ours."""
+        """Return True if a server's list of peers differs from ours, so that we must ask for it."""
         server, told = heartbeat.member.id, heartbeat.roster
         if told is None or server not in self.heartbeats:
             return False

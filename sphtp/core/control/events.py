@@ -10,7 +10,7 @@ from sphtp.core.control.vocabulary import Reason
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Every server of the view acknowledged the client's id."""
+    """The event that every server of the view has acknowledged the client's id."""
 
     id: int
     resumed: bool
@@ -19,12 +19,12 @@ class Established:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """No server is heard. The client keeps its id and peers until it hears one again."""
+    """The event that no server is live. The client keeps its id and peers until one is live again."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdLost:
-    """Another client holds the id. This client announces another one."""
+    """The event that another client holds the id, so that this client announces another one."""
 
     id: int
     reason: Reason
@@ -32,7 +32,7 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """A client entered: servers introduced it to a peer, or one of them registered it.
+    """The entry of a client: a server introduced it to a peer, or registered it.
 
     Its data and topics follow in a `PeerChanged`.
     """
@@ -42,14 +42,14 @@ class PeerEntered:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
-    """A client's data, topics or addresses changed."""
+    """A change of a client's data, topics or addresses."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
-    """A client left: no living server vouches for it; at a server, it is de-registered."""
+    """The departure of a client: no live server lists it, or this server de-registered it."""
 
     peer: Peer
     reason: Reason
@@ -57,7 +57,7 @@ class PeerLeft:
 
 @dataclass(frozen=True, slots=True)
 class PeerUnknown:
-    """A peer was looked up and no server knows it.
+    """The result of a lookup for a peer that no server knows.
 
     Answers can be lost, and then this event does not come.
     """
@@ -67,14 +67,14 @@ class PeerUnknown:
 
 @dataclass(frozen=True, slots=True)
 class ServerEntered:
-    """A server was heard for the first time."""
+    """The first message of a server."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLeft:
-    """A server left or fell silent."""
+    """The departure of a server: it left or fell silent."""
 
     member: Member
     reason: Reason
@@ -82,14 +82,14 @@ class ServerLeft:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Servers refuse this client for good. This is the last event."""
+    """The final refusal of this client by servers. This is the last event."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The client left. This is the last event."""
+    """The departure of this client. This is the last event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class PeerSuspected:
-    """A client has been silent for half the expiry, or its connection has ended."""
+    """The suspicion of a client: it was silent for half the expiry, or its connection ended."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class JoinFailing:
-    """This server hears no server that it is to join, and no other one. The event repeats."""
+    """The failure of this server to reach any server to join. The event repeats."""
 
     address: ServerAddress
     why: str
@@ -119,14 +119,14 @@ class JoinFailing:
 
 @dataclass(frozen=True, slots=True)
 class ViewChanged:
-    """The members or the number of the view changed."""
+    """A change of the members or the number of the view."""
 
     view: ClusterView
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The server entered another state."""
+    """A change of the server's state."""
 
     state: ServerState
 

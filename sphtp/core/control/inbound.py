@@ -55,7 +55,7 @@ _NOBODY: Known = MappingProxyType({})
 
 
 class MessageReader:
-    """Decodes the messages that a client, or a server, may receive.
+    """The decoder of the messages that a client, or a server, may receive.
 
     It counts all others. It does not decode records again that are among the ``known`` ones.
     """
@@ -123,7 +123,7 @@ class SenderConnections:
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
-        """Return true if a sender may use this connection; if so, it becomes the sender's."""
+        """Return True if a sender may use this connection; if so, it becomes the sender's."""
         known = self._pipes.get(holder)
         if known not in (None, pipe):
             free_at = self._pipes.due(holder)
@@ -174,7 +174,7 @@ Pipe = int | None
 
 
 class SenderCheck:
-    """Accepts a message only from its sender's own connection.
+    """The check that a message comes through its sender's own connection.
 
     ``admits`` is called before a message counts, ``note`` afterwards. ``servers`` are the servers
     that are heard, ``clients`` the registered clients: live mappings by id.
@@ -196,7 +196,7 @@ class SenderCheck:
         self._clients = clients
 
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
-        """Return true if a message may be from the sender that it names; count it if not."""
+        """Return True if a message may be from the sender that it names; count it if not."""
         if pipe is None or isinstance(message, StatusRequest):
             return True
         # Announcements without nonces are told apart by what was announced before.
@@ -265,7 +265,7 @@ _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Sna
 
 
 class SignatureProofs:
-    """Checks that servers signed their messages, with keys that speak for them, and recently.
+    """The checks that servers signed their messages recently, with certified keys.
 
     A session is recent if it has repeated this side's nonce. ``servers`` are the servers that are
     heard, by id.
@@ -280,7 +280,7 @@ class SignatureProofs:
         self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
-        """Return true if a message may count; count it if not. ``own`` has this side's nonce."""
+        """Return True if a message may count; count it if not. ``own`` has this side's nonce."""
         if (sender := _server(message)) is None:
             return True
         # A server that was restarted may have its id again, and has another boot.
@@ -329,7 +329,7 @@ class RatesPerHolder:
         return len(self._buckets)
 
     def take(self, now: float, holder: Holder) -> bool:
-        """Take a token of a holder. Return false if it has none left."""
+        """Take a token of a holder. Return False if it has none left."""
         bucket = self._buckets.get(holder)
         if bucket is None:
             if len(self._buckets) >= 2 * len(self._records):

@@ -2,9 +2,9 @@
 
 A reader that knows nothing of keys and topics reads the records all the same.
 
-The same record comes again and again: alone, in lists, and from every server. So a record keeps the
-bytes in which it travels. If the bytes are those of the record that is known by their id, that
-record is used and nothing is decoded. A server encodes each record once, too.
+The same record arrives many times: alone, in lists, and from every server. So a record keeps its
+encoded bytes. If the bytes are those of the record that is known by their id, that record is used
+and nothing is decoded. A server encodes each record once, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -201,7 +201,7 @@ def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]
 
 
 class Assembly(Generic[T]):
-    """Collects the parts of one list, in order. A gap, or a new first part, starts over."""
+    """The parts of one list, collected in order. A gap, or a new first part, starts over."""
 
     __slots__ = ("_items", "_next")
 

@@ -6,7 +6,7 @@ from sphtp.core.timers import ExpiringDict, earliest
 
 
 class Liveness:
-    """Suspects a member after half the expiry, and gives it up after all of it.
+    """The silence of each member: suspect after half the expiry, given up after all of it.
 
     A member that is doubted is given up earlier. Refreshing takes constant time, and so does
     finding the members that are due: fresh ones become suspects, and suspects and doubted ones are
@@ -39,7 +39,7 @@ class Liveness:
         self._fresh.put(number, None, now + self._half)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Give ``number`` up unless it is heard within ``wait``. Return true if that is new.
+        """Give ``number`` up unless it is heard within ``wait``. Return True if that is new.
 
         Each call has to come with the same ``wait``. A member that expires earlier anyway is left
         alone; so is one that is not watched, or is doubted already.

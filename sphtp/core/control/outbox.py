@@ -1,6 +1,6 @@
 """A server's outgoing answers and news, collected in batches and sent in few messages.
 
-PUB copies every message to every subscriber, so one message carries what concerns many clients.
+PUB copies every message to every subscriber, so one message carries entries about many clients.
 Within a batch the latest entry about a holder replaces earlier ones.
 
 A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
@@ -11,12 +11,12 @@ peers, which cost the square by themselves, have a pace of their own, so that no
 waits for them: after each list the server rests as long as the list has cost, and all clients that
 ask meanwhile share the next one.
 
-What ``send`` takes is not paced, nor does its cost count: the server's own heartbeats and requests,
-and what its application publishes. It leaves at once, and so does what was collected before it, or
-clients would be told out of order.
+Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
+requests, and the messages of its application. They leave at once, after everything collected before
+them, so that clients get all messages in order.
 
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
-Python runs. Only where there are very many do they share messages to everybody.
+Python runs. Only a very large number of acknowledgements share messages to everybody.
 """
 
 from collections import deque
@@ -63,7 +63,7 @@ _LONGEST_REST = 0.2
 
 
 class Outbox:
-    """Collects answers and news and sends them in batches; ``sender`` is the server's id."""
+    """The server's answers and changes, sent in batches; ``sender`` is the server's id."""
 
     def __init__(
         self,

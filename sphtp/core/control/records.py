@@ -217,7 +217,7 @@ def next_revision(revision: int) -> int:
 
 
 def is_newer(revision: int, other: int) -> bool:
-    """Return true if ``revision`` replaces ``other``: it is less than half way around ahead."""
+    """Return True if ``revision`` replaces ``other``: it is less than half way around ahead."""
     return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 

@@ -79,7 +79,7 @@ class Registrations:
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
-        """Register a client. Return true if the registry accepted it."""
+        """Register a client. Return True if the registry accepted it."""
         availability = self.registry.create(now, record)
         if availability not in (IdAvailability.FREE, IdAvailability.RESERVED):
             return False
@@ -173,7 +173,7 @@ _ANNOUNCED_PLAINLY = {
 
 
 class ClientAdmission:
-    """Answers clients. With ``asks`` the application decides which clients may register.
+    """The answers to clients. With ``asks`` the application decides which clients may register.
 
     A NACK has one of these reasons: VERSION for another protocol version, FULL at ``max_clients``,
     DENIED by the application (all three in ``register`` and what it calls); CONFLICT if another
@@ -213,7 +213,7 @@ class ClientAdmission:
         return _ANNOUNCED[availability]
 
     def believes(self, message: Announce) -> bool:
-        """Return true if an ANNOUNCE may be the holder's, which keeps its key; count it if not."""
+        """Return True if an ANNOUNCE may be the holder's, which keeps its key; count it if not."""
         record = self._records.get(message.id)
         known = record.key if record is not None and record.nonce == message.nonce else b""
         if not known or message.key in (b"", known):
@@ -231,12 +231,12 @@ class ClientAdmission:
         return ServerSignal.HEARTBEAT_FOREIGN
 
     def is_holder(self, holder: Holder) -> bool:
-        """Return true if this is the registered holder of its id."""
+        """Return True if this is the registered holder of its id."""
         record = self._records.get(holder.id)
         return record is not None and record.nonce == holder.nonce
 
     def holds(self, message: Leave | ClientData | Lookup | ClientUser) -> bool:
-        """Return true if the sender is the registered holder of its id; count it if not."""
+        """Return True if the sender is the registered holder of its id; count it if not."""
         if self.is_holder(Holder(message.id, message.nonce)):
             return True
         self._counters.add(Count.NOT_REGISTERED)
@@ -373,7 +373,7 @@ _PATIENCE = 2
 
 
 class Replication:
-    """Keeps the lists of all servers equal: by news at once, by snapshots when news were lost."""
+    """The replication of lists among servers: by changes at once, by snapshots after losses."""
 
     def __init__(
         self, ledger: Registrations, outbox: Outbox, counters: ControlCounters, expiry: float
@@ -398,7 +398,7 @@ class Replication:
                 self._ledger.release(now, gone.id, gone.reason, tell_servers=False)
 
     def on_snapshot(self, now: float, message: Snapshot) -> bool:
-        """Take a part of another server's list. Return true if the list is complete now."""
+        """Take a part of another server's list. Return True if the list is complete now."""
         assembly = self._snapshots.setdefault(message.sender, Assembly())
         whole = assembly.add(message.part, [record.id for record in message.records])
         if whole is not None:

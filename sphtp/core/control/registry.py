@@ -26,12 +26,12 @@ class ReservedId:
     """The reason of its release; None if the id was only seen in use."""
 
     def admits(self, nonce: int) -> bool:
-        """Return true if this holder may have the id: the last holder, unless it gave the id up."""
+        """Return True if this holder may have the id: the last holder, unless it gave the id up."""
         return nonce == self.nonce and self.reason is not Reason.LEFT
 
 
 class ReservedIds:
-    """Reserves ids for one expiry, so that late messages do not reach a wrong holder."""
+    """The ids reserved for one expiry, so that late messages do not reach a wrong holder."""
 
     __slots__ = ("_period", "_reserved")
 
@@ -109,7 +109,7 @@ class Registry(Protocol):
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``. Return true if that is new."""
+        """Expire the holder unless it is heard within ``wait``. Return True if that is new."""
         ...
 
     def rely(self, number: int) -> None:
@@ -201,7 +201,7 @@ class MemoryRegistry:
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``. Return true if that is new."""
+        """Expire the holder unless it is heard within ``wait``. Return True if that is new."""
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:

@@ -29,7 +29,7 @@ from sphtp.core.entropy import Entropy, Secrets
 
 
 class ExponentialBackoff:
-    """Allows the first request at once, and later ones after rests that double."""
+    """A limit of requests: it allows the first at once, and later ones after waits that double."""
 
     __slots__ = ("_longest", "_not_before", "_rest")
 
@@ -39,7 +39,7 @@ class ExponentialBackoff:
         self._not_before = float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return true if a request may be sent now. The next rest begins with it."""
+        """Return True if a request may be sent now. The next rest begins with it."""
         if now < self._not_before:
             return False
         self._not_before = now + self._rest
@@ -90,7 +90,7 @@ class ViewKeeper:
         return self._view
 
     def update(self, own: Member, heartbeats: Collection[ServerHeartbeat]) -> bool:
-        """Rebuild the view from all members. Return true if it changed."""
+        """Rebuild the view from all members. Return True if it changed."""
         members = {own.id: own, **{h.member.id: h.member for h in heartbeats}}
         view = replace(self._view, members=tuple(members[number] for number in sorted(members)))
         if _incarnations(view) != _incarnations(self._view):
@@ -126,7 +126,7 @@ def _next(number: int) -> int:
 
 
 class Dialler:
-    """Turns the set of addresses wanted into Dial and HangUp commands."""
+    """The connections to the wanted addresses, as Dial and HangUp commands."""
 
     __slots__ = ("_dialled", "_own", "_queue", "_standing")
 
@@ -218,7 +218,7 @@ class ServerSet:
         return HeartbeatEffect(is_repeated=is_repeated)
 
     def handle_leave(self, number: int, nonce: int) -> bool:
-        """Remove a server that stops. Return true if it was known."""
+        """Remove a server that stops. Return True if it was known."""
         known = self._heartbeats.get(number)
         if known is None or known.member.nonce != nonce:
             return False
@@ -314,7 +314,7 @@ class Cluster:
         return effect
 
     def handle_leave(self, server: int, nonce: int) -> bool:
-        """Remove a server that stops. Return true if it was known."""
+        """Remove a server that stops. Return True if it was known."""
         if not self._servers.handle_leave(server, nonce):
             return False
         self._update_view()

@@ -120,12 +120,12 @@ def draw_nonce(secrets: Secrets) -> int:
 
 
 def is_server_id(number: int) -> bool:
-    """Return true if this can be a server's id."""
+    """Return True if this can be a server's id."""
     return number > 1 and number & 1 == 0
 
 
 def is_client_id(number: int) -> bool:
-    """Return true if this can be a client's id."""
+    """Return True if this can be a client's id."""
     return number > 1 and number & 1 == 1
 
 

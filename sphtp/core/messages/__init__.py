@@ -1,8 +1,8 @@
-"""Message objects: what a message is made of, and how it becomes bytes.
+"""Message types, and the encoding of their messages as bytes.
 
 A ``MessageFactory`` knows the message types of a program: dataclasses, carried by msgpack, and
-``BitMessage``, which says once, in ``serialize``, how it is written, read and measured. Without a
-factory messages are ``PlainMessages``: whatever msgpack carries.
+subclasses of ``BitMessage``, whose one method ``serialize`` writes, reads and measures a message.
+Without a factory messages are ``PlainMessages``: any value that msgpack carries.
 """
 
 from sphtp.core.messages.bit_message import BitMessage

@@ -10,7 +10,7 @@ from sphtp.errors import WireError, untrusted
 class BitMessage:
     """A small object that can serialize itself, after the ``Message`` of Fiedler's article.
 
-    A subclass can be created without arguments, and says once what is written, read and measured:
+    A subclass can be created without arguments. One method writes, reads and measures it:
 
         class Shot(BitMessage):
             def __init__(self, angle: float = 0.0, power: int = 0) -> None:
@@ -20,7 +20,7 @@ class BitMessage:
                 self.angle = stream.compressed(self.angle, -180.0, 180.0, 0.01)
                 self.power = stream.integer(self.power, 0, 100)
 
-    For a dataclass whose annotations say it all there is nothing to write:
+    A dataclass with bounds in its annotations needs no method:
 
         @dataclass
         class Shot(BitMessage):
@@ -64,7 +64,7 @@ class BitMessage:
     @classmethod
     @untrusted
     def read_untrusted(cls, data: bytes) -> Self:
-        """Return the message that ``write`` made these bytes of; there is one, or none.
+        """Return the message from which ``write`` makes these bytes.
 
         Raises:
             RemoteError: no message of this class writes these bytes.

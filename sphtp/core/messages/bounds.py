@@ -100,7 +100,7 @@ class Compressed:
         """Check that a value is in the range.
 
         Raises:
-            WireError: it is not.
+            WireError: the value is outside the range.
         """
         if not self.low <= value <= self.high:
             raise WireError(f"{value} is outside {self.low}..{self.high}")

@@ -13,7 +13,7 @@ _DEFLATED = b"\xc1"
 
 
 class MessageCodec(Protocol):
-    """Turns messages into bytes and back; ``MessageFactory`` and ``PlainMessages`` do."""
+    """The interface of ``MessageFactory`` and ``PlainMessages``: messages to bytes and back."""
 
     @property
     def schema_hash(self) -> int:
@@ -40,8 +40,9 @@ class MessageCodec(Protocol):
 
 
 class PlainMessages:
-    """Messages that are whatever msgpack carries: None, booleans, numbers, text, bytes, arrays of
-    NumPy's, and lists and dicts of them.
+    """Messages without types: any value that msgpack carries.
+
+    These are None, booleans, numbers, text, bytes, NumPy arrays, and lists and dicts of them.
 
     Args:
         compression: whether single messages may be deflated.
@@ -49,7 +50,7 @@ class PlainMessages:
         max_depth: lists and dicts that are nested; at most 128.
 
     Raises:
-        SettingsError: a bound that is out of range.
+        SettingsError: a bound is out of range.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PlainMessages:
 
         Raises:
             WireError: msgpack cannot carry the value.
-            MessageTooLargeError: it has more values, or is nested deeper, than the peer takes.
+            MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
         """
         data = to_msgpack(self._packing, value)
         return deflate(self.compression, data, _DEFLATED, compress)
@@ -87,7 +88,8 @@ class PlainMessages:
         """Return the message.
 
         Raises:
-            RemoteError: these bytes are not msgpack, inflate to too many, or are out of bounds.
+            RemoteError: the bytes are not msgpack, inflate to too many, or encode a value out of
+            bounds.
         """
         return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 
@@ -115,7 +117,7 @@ def deflate(
     """Return a message's bytes, deflated behind a mark if that makes them smaller.
 
     Raises:
-        WireError: it shall be, and there is no compression.
+        WireError: ``compress`` is True, and there is no compression.
     """
     if compression is None:
         if compress:
@@ -137,7 +139,7 @@ def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
 
     Raises:
         WireError: msgpack cannot carry it.
-        MessageTooLargeError: it is out of bounds.
+        MessageTooLargeError: the value has too many members, or is nested too deep.
     """
     try:
         return packing.pack(value, prefix)
@@ -149,7 +151,7 @@ def from_msgpack(packing: Packing, data: bytes, start: int = 0) -> Any:
     """Return the value of msgpack bytes from ``start`` on.
 
     Raises:
-        WireError: they are not msgpack, or out of bounds.
+        WireError: the bytes are not msgpack, or the value is out of bounds.
     """
     try:
         return packing.unpack(data, start)

@@ -47,7 +47,7 @@ class Compression:
 
         Args:
             data: the message.
-            compress: True tries, whatever the threshold; False does not; None goes by it.
+            compress: True tries whatever the size, False never; None tries from ``threshold`` on.
         """
         wanted = len(data) >= self.threshold if compress is None else compress
         if not wanted or len(data) > self.max_size:
@@ -61,7 +61,7 @@ class Compression:
         """Undo ``deflate``, without ever inflating more than ``max_size`` bytes and one.
 
         Raises:
-            RemoteError: these bytes are not deflated ones, or become too many.
+            RemoteError: the bytes are not deflated, or inflate to too many.
         """
         inflating = zlib.decompressobj(_RAW)
         try:

@@ -138,7 +138,8 @@ def entry_for(
     """Return the entry of a type.
 
     Raises:
-        SettingsError: it is neither a ``BitMessage`` nor a dataclass, or its fields have no form.
+        SettingsError: the type is neither a ``BitMessage`` nor a dataclass, or a field has no
+        shape.
     """
     if issubclass(kind, BitMessage):
         return BitEntry(kind, number, header)
@@ -152,7 +153,7 @@ _DEFLATED = b"\x01"
 
 
 class MessageFactory:
-    """Creates messages from bytes, and bytes from messages.
+    """The message types of a program, which become bytes and are created from bytes.
 
     It knows the number of types, so that a type number takes the fewest bits, and one outside the
     bounds is refused. Types are numbered in the order of their names, so that peers need not list
@@ -166,8 +167,8 @@ class MessageFactory:
         max_depth: lists and dicts that are nested, that array among them; at most 128.
 
     Raises:
-        SettingsError: a type that cannot be carried; the message says which, and why. Or a bound
-            that is out of range.
+        SettingsError: a type cannot be carried, or a bound is out of range; the message names it
+        and the reason.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class MessageFactory:
         """Return the number of bits of a message, with its type number, before compression.
 
         Raises:
-            WireError: as ``encode``.
+            WireError: the type is not registered, or a field's value does not fit.
         """
         return self._entry(message).measure(message)
 
@@ -220,11 +221,11 @@ class MessageFactory:
 
         Args:
             message: of one of the types, not of a subclass.
-            compress: True tries, whatever the threshold; False does not; None goes by it.
+            compress: True tries whatever the size, False never; None tries from the threshold on.
 
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
-            MessageTooLargeError: it has more values, or is nested deeper, than the peer takes.
+            MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
         """
         return deflate(self.compression, self._entry(message).write(message), _DEFLATED, compress)
 

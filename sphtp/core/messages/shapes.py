@@ -2,8 +2,8 @@
 
 A message's class is turned into shapes once, by its annotations (``shape_of``); then each value is
 packed, unpacked and serialized by its shape. ``pack`` and ``unpack`` check every value that they
-let through: what ``unpack`` is given is whatever the peer sent. Where a value of just one type is
-its own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
+let through, because ``unpack`` gets bytes that a peer may have forged. If the values of one type
+are their own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
 
 The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (whatever
 msgpack carries), Nested (a message that serializes itself), ListShape (a list, or a tuple of any
@@ -81,7 +81,7 @@ def only(kind: type[V], value: Any) -> V:
     """Return the value if it is of just this type, no subclass.
 
     Raises:
-        WireError: it is not.
+        WireError: the value is of another type.
     """
     if type(value) is not kind:
         raise WireError(f"{kind.__name__} wanted, {type(value).__name__} given")
@@ -98,7 +98,7 @@ def needed(limit: Limit | None, text: str) -> int:
     """Return the maximum of a limit.
 
     Raises:
-        SettingsError: there is no limit.
+        SettingsError: the limit is missing.
     """
     if limit is None:
         raise SettingsError(f"{text} in bits wants Limit beside it")
@@ -109,7 +109,7 @@ def check_limit(limit: Limit | None, value: Sized) -> None:
     """Check that a value is not longer than its limit.
 
     Raises:
-        WireError: it is.
+        WireError: the value is longer.
     """
     if limit is not None and len(value) > limit.maximum:
         raise WireError(f"{len(value)} over the limit of {limit.maximum}")
@@ -493,7 +493,7 @@ def check_constructor(kind: type, names: Sequence[str]) -> None:
     """Check that a dataclass can be constructed from its fields alone.
 
     Raises:
-        SettingsError: its constructor wants something else, or does not take a field.
+        SettingsError: its constructor has other parameters, or lacks one for a field.
     """
     parameters = inspect.signature(kind).parameters
     wanted = {name for name, one in parameters.items() if one.default is one.empty}
@@ -540,7 +540,7 @@ def shape_of(annotation: Any, bound: Bound | None = None, within: Within = ()) -
     """Return the shape of a type, which may have a bound in ``Annotated``.
 
     Raises:
-        SettingsError: there is none, or the bound is not one for this type.
+        SettingsError: the type has no shape, or the bound does not apply to this type.
     """
     origin = get_origin(annotation)
     if origin is Annotated:

@@ -37,10 +37,11 @@ class BitStream(ABC):
     """A row of bits, lowest bit first.
 
     Every call takes a value and returns one, so that ``self.a = stream.integer(self.a, 0, 100)``
-    serves for all streams: writing and measuring give the value back, reading pays no heed to it
-    and gives what has arrived. All calls raise ``WireError`` for a value that does not fit, and
-    reading also for bits that no writer writes: an integer out of its range, a buffer that ends
-    too early. After "unified serialize function" in Reliable Ordered Messages.
+    serves for all streams: a call that writes or measures returns its argument, and one that reads
+    ignores the argument and returns the received value. All calls raise ``WireError`` for a value
+    that does not fit, and reading also for bits that no writer writes: an integer out of its range,
+    or a buffer that ends too early. After "unified serialize function" in Reliable Ordered
+    Messages.
     """
 
     __slots__ = ()
@@ -54,11 +55,11 @@ class BitStream(ABC):
         """The number of bits that have passed."""
 
     def bits(self, value: int, width: int) -> int:
-        """An unsigned integer of ``width`` bits."""
+        """Pass an unsigned integer of ``width`` bits."""
         return self.integer(value, 0, (1 << width) - 1)
 
     def integer(self, value: int, low: int, high: int) -> int:
-        """An integer from ``low`` to ``high``, in the fewest bits that hold this range."""
+        """Pass an integer from ``low`` to ``high``, in the fewest bits that hold this range."""
         span = high - low
         if self.reading:
             offset = self._carry(0, span.bit_length())
@@ -72,22 +73,22 @@ class BitStream(ABC):
         return value
 
     def boolean(self, value: bool) -> bool:
-        """True or false, in one bit."""
+        """Pass True or False, in one bit."""
         if self.reading:
             return bool(self._carry(0, 1))
         self._carry(1 if value else 0, 1)
         return value
 
     def float32(self, value: float) -> float:
-        """A float of single precision: what is read may differ from what was written."""
+        """Pass a float in single precision, which may change its value."""
         return self._float(value, F32)
 
     def float64(self, value: float) -> float:
-        """A float as Python has it; all that are not a number are the same one."""
+        """Pass a float in double precision; all NaNs become the same one."""
         return self._float(value, F64)
 
     def compressed(self, value: float, low: float, high: float, resolution: float) -> float:
-        """A float within a range, to the nearest of equal steps of at most ``resolution``."""
+        """Pass a float within a range, to the nearest of equal steps of at most ``resolution``."""
         bound = compressed(low, high, resolution)
         if self.reading:
             return bound.value_of(self.integer(0, 0, bound.steps))
@@ -95,7 +96,7 @@ class BitStream(ABC):
         return value
 
     def data(self, value: bytes, maximum: int) -> bytes:
-        """At most ``maximum`` bytes."""
+        """Pass at most ``maximum`` bytes."""
         if self.reading:
             size = self.integer(0, 0, maximum)
             return self._carry(0, 8 * size).to_bytes(size, "little")
@@ -106,14 +107,14 @@ class BitStream(ABC):
         return value
 
     def text(self, value: str, maximum: int) -> str:
-        """Text of at most ``maximum`` bytes of UTF-8."""
+        """Pass text of at most ``maximum`` bytes of UTF-8."""
         if self.reading:
             return text_from(self.data(b"", maximum))
         self.data(utf8(value), maximum)
         return value
 
     def enum(self, value: E, kind: type[E]) -> E:
-        """A member of an enumeration, by its position."""
+        """Pass a member of an enumeration, by its position."""
         members = members_of(kind)
         if self.reading:
             member: E = members[self.integer(0, 0, len(members) - 1)]
@@ -127,10 +128,11 @@ class BitStream(ABC):
         return item(_blank_if(self.reading, value)) if present else None
 
     def sequence(self, value: list[T], maximum: int, item: Callable[[T], T]) -> list[T]:
-        """At most ``maximum`` items, each passed to ``item``. Reading hands ``item`` None.
+        """Pass at most ``maximum`` items, each through ``item``, which gets None when reading.
 
         Raises:
-            WireError: also for an item that takes no bit: a few bytes could ask for millions.
+            WireError: an item does not fit, or takes no bit, so that a few bytes could ask for
+            millions.
         """
         if not self.reading:
             self.integer(len(value), 0, maximum)
@@ -189,7 +191,7 @@ def members_of(kind: type[E]) -> tuple[E, ...]:
     """Return the members of an enumeration in the order of their definition.
 
     Raises:
-        SettingsError: it has none, or its members can be combined.
+        SettingsError: the enumeration has no members, or its members can be combined.
     """
     if issubclass(kind, Flag) or not len(kind):
         raise SettingsError(f"{kind.__name__} is not an enumeration of single members")
@@ -200,7 +202,7 @@ def place_of(value: E, kind: type[E]) -> int:
     """Return the position of a member.
 
     Raises:
-        WireError: the value is no member.
+        WireError: the value is not a member.
     """
     if type(value) is not kind:
         raise WireError(f"{kind.__name__} wanted, {type(value).__name__} given")
@@ -211,7 +213,7 @@ def integer_of(value: Any) -> int:
     """Return a plain int for anything that is an integer.
 
     Raises:
-        WireError: it is none.
+        WireError: the value is not an integer.
     """
     try:
         return int(operator.index(value))
@@ -223,7 +225,7 @@ def float_of(value: Any) -> float:
     """Return a plain float for any real number; all that are not a number become the same one.
 
     Raises:
-        WireError: it is none, or too large.
+        WireError: the value is not a number, or is too large.
     """
     if isinstance(value, str | bytes | bytearray):
         raise WireError(f"float wanted, {type(value).__name__} given")
@@ -238,7 +240,7 @@ def utf8(value: Any) -> bytes:
     """Return the bytes of a text.
 
     Raises:
-        WireError: it is none, or has half a surrogate pair.
+        WireError: the value is not a text, or has half a surrogate pair.
     """
     if not isinstance(value, str):
         raise WireError(f"text wanted, {type(value).__name__} given")
@@ -252,7 +254,7 @@ def text_from(data: bytes) -> str:
     """Return the text that bytes stand for.
 
     Raises:
-        WireError: they are not UTF-8.
+        WireError: the bytes are not UTF-8.
     """
     try:
         return data.decode()
@@ -279,7 +281,7 @@ _FLUSH = 1024
 
 
 class WriteStream(BitStream):
-    """Packs values into bits, lowest bit first."""
+    """A stream that packs values into bits, lowest bit first."""
 
     __slots__ = ("_buffer", "_count", "_gathered")
 
@@ -314,7 +316,7 @@ class WriteStream(BitStream):
 
 
 class ReadStream(BitStream):
-    """Reads values from bits that may be forged."""
+    """A stream that reads values from bits, which may be forged."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -334,7 +336,7 @@ class ReadStream(BitStream):
         """Refuse what ``WriteStream.finish`` would not have added: bytes, or bits other than 0.
 
         Raises:
-            WireError: there are such.
+            WireError: there are such bytes or bits.
         """
         left = self._end - self._position
         if left >= 8:
@@ -359,7 +361,7 @@ class ReadStream(BitStream):
 
 
 class MeasureStream(BitStream):
-    """Counts the bits that ``WriteStream`` would write, and refuses the same values."""
+    """A stream that counts the bits of ``WriteStream``, and refuses the same values."""
 
     __slots__ = ("_position",)
 
@@ -424,7 +426,7 @@ def describe_bits(kind: type[Serializable]) -> str:
 
 
 class DescribeStream(BitStream):
-    """Records each call, and returns zero or the lowest allowed value."""
+    """A stream that records each call, and returns zero or the lowest allowed value."""
 
     __slots__ = ("_notes", "_position", "_within")
 

@@ -1,4 +1,4 @@
 """Security of peers: identities, the Noise handshake, cookies, sealing, and server signatures.
 
-Nothing here knows channels, streams or the control plane; they import it.
+Channels, streams and the control plane import this package; it imports none of them.
 """

@@ -1,6 +1,6 @@
-"""Cookies: a caller proves that it receives at its address, and this side keeps no memory of it.
+"""Cookies, by which a caller proves that it receives at its address, without any stored state.
 
-A cookie is a keyed MAC over what it proves; it is computed again when it comes back.
+A cookie is a keyed MAC over the address and attempt; this side computes it again when it returns.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ SECRETS: Final = 2
 
 
 class CookieJar:
-    """Makes cookies and checks them, with two secrets for any number of callers.
+    """A maker of cookies that also checks them, with two secrets for any number of callers.
 
     A cookie is valid for at least ``lifetime`` seconds, and for at most twice as long. Raises
     ``SettingsError`` unless that is positive.
@@ -42,7 +42,7 @@ class CookieJar:
         return _mac(self._secrets[0], what)
 
     def is_good(self, now: float, cookie: bytes, *what: bytes) -> bool:
-        """True if ``make`` made the cookie for the same ``what`` in this or the last lifetime."""
+        """Return True if ``make`` made the cookie for this ``what`` in this or the last lifetime."""
         self._rotate(now)
         matches = [bytes_eq(_mac(secret, what), cookie) for secret in self._secrets]
         return any(matches)

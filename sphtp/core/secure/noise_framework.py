@@ -46,7 +46,7 @@ SMALL_ORDER: Final = frozenset(
 
 
 def require_useful(public: bytes) -> None:
-    """Raise ``LocalError`` for a public key with which nothing can be kept secret."""
+    """Raise ``LocalError`` for a public key that makes the shared secret known."""
     # X25519 does not look at the highest bit.
     if int.from_bytes(public, "little") % 2**255 in SMALL_ORDER:
         raise LocalError("a public key of small order")
@@ -303,9 +303,9 @@ LIMIT: Final = f"allowed are {MOST_BYTES}"
 class NoiseHandshake:
     """One side of a handshake.
 
-    ``identity`` is this side's, ``remote`` the other's public key where the pattern wants it
-    beforehand; ``psk`` is a secret of 32 bytes that both share. ``prologue`` is what both must
-    agree on without saying it. The keys are as secret as ``secrets`` is unpredictable.
+    ``identity`` is this side's, ``remote`` the other's public key if the pattern needs it
+    beforehand; ``psk`` is a secret of 32 bytes that both share. ``prologue`` is data that both
+    sides must have, and that is not sent. The keys are as secret as ``secrets`` is unpredictable.
 
     Raises ``SettingsError`` for a ``remote`` or ``psk`` that is missing, unexpected or unfit.
     """
@@ -353,8 +353,7 @@ class NoiseHandshake:
         return self._state.symmetric.hash
 
     def write(self, payload: bytes) -> bytes:
-        """Return the next message, with ``payload`` in it as secret as the pattern provides by
-        then.
+        """Return the next message, with ``payload`` protected as the pattern provides so far.
 
         Raises ``StateError`` if it is not this side's turn, and ``MessageTooLargeError``.
         """

@@ -35,7 +35,7 @@ _NONCE: Final = Struct(">4xQ")
 
 
 class Sealer:
-    """Encrypts one direction of a session; ``front`` is the clear start of every datagram."""
+    """The encryption of one direction; ``front`` is the clear start of every datagram."""
 
     __slots__ = ("_cipher", "_counter", "_epoch_end", "_front", "_head", "_key")
 
@@ -126,7 +126,7 @@ class ReplayWindow:
         self._seen = 0
 
     def is_new(self, number: int) -> bool:
-        """True if a number has certainly not been seen."""
+        """Return True if a number has certainly not been seen."""
         behind = self.newest - number
         return behind < 0 or (behind < WINDOW and not self._seen >> behind & 1)
 
@@ -141,7 +141,7 @@ class ReplayWindow:
 
 
 class Unsealer:
-    """Decrypts one direction of a session; ``front_size`` bytes precede the counter.
+    """The decryption of one direction; ``front_size`` bytes precede the counter.
 
     It can miss up to ``skip`` whole epochs in a row.
     """

@@ -43,7 +43,7 @@ class Authenticity(Enum):
 
 
 class Voucher:
-    """Marks the messages of one process, and checks the marks of others.
+    """The MACs of one process: it marks its messages, and checks the marks of others.
 
     ``boot`` is 64 random bits, drawn when the process starts. Raises ``SettingsError`` for a secret
     of another size.
@@ -95,7 +95,7 @@ class Voucher:
 
 
 def is_marked(message: bytes) -> bool:
-    """True if a message carries a mark, valid or not."""
+    """Return True if a message carries a mark, valid or not."""
     has_room = len(message) >= _HEADER_SIZE + MARK_SIZE
     return has_room and message.startswith(_HEAD, len(message) - MARK_SIZE)
 

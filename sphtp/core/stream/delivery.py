@@ -1,4 +1,4 @@
-"""The delivery controller: each message of one topic once, in its place, or its loss.
+"""The delivery controller, which delivers each message of one topic once, or reports its loss.
 
 It takes the records of datagrams as they arrive. A record passes three stations in the pipeline:
 its numbers are settled once (``unrecoverable_loss``), the parts of a large message are put
@@ -49,7 +49,7 @@ class DeliveryState(Name):
 
 
 class DeliveryEvent(Name):
-    """Its events."""
+    """The events of a delivery controller."""
 
     BEGIN = "it is known where the stream begins"
     MERGED = "nothing of the history is missing any more"
@@ -58,7 +58,7 @@ class DeliveryEvent(Name):
 
 
 class DeliveryAction(Name):
-    """Its actions."""
+    """The actions of a delivery controller."""
 
     BEGIN = "tell what is there from the beginning on"
     FOLLOW = "what is fetched from now on was lost by the transport"
@@ -100,7 +100,7 @@ NONE: Final = -1
 
 
 class DeliveryPipeline:
-    """Settles each number once, as a message or as lost, and holds no more than the settings allow.
+    """The settling of each number, once, as a message or as lost, within the settings' limits.
 
     ``duplicates`` counts messages and parts that were settled before, ``refused`` records that
     contradict what is known.
@@ -139,7 +139,7 @@ class DeliveryPipeline:
         self._order.begin(first)
 
     def take_next(self, record: Record, sqn: int) -> bool:
-        """Take a record that begins with ``next``, as almost all do. Return false if ``take`` has
+        """Take a record that begins with ``next``, as almost all do. Return False if ``take`` has
         to.
 
         Nothing is missing and nothing waits, except for the parts of that very message.
@@ -246,7 +246,7 @@ class DeliveryPipeline:
         self._order.put(number, number, Batch(number, [whole], origin))
 
     def _is_plausible(self, record: Record) -> bool:
-        """True if a record does not contradict earlier ones."""
+        """Return True if a record does not contradict earlier ones."""
         if record.last >= MOST_NUMBER:
             is_plausible = False
         elif type(record) is FragmentRecord:
@@ -262,12 +262,12 @@ class DeliveryPipeline:
 
 
 class DeliveryController:
-    """One topic of one session. Times in seconds.
+    """The delivery of one topic of one session. Times are in seconds.
 
     ``first`` is the number of the topic's first message that was sent after this side joined,
     ``sqn`` the lead at that moment. ``missing`` are the datagrams that the transport still tries to
-    get. With ``fetches`` what the transport gives up is wanted from the source's history; with
-    ``late_join`` nothing is delivered before ``begin``.
+    recover. With ``fetches``, messages that the transport gives up are wanted from the source's
+    history. With ``late_join`` nothing is delivered before ``begin``.
     """
 
     def __init__(
@@ -346,7 +346,7 @@ class DeliveryController:
         self._pending.suspect(sqn)
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Note that the transport gave datagrams up, and why."""
+        """Note that the transport gave datagrams up, and the reason."""
         if not self.is_over:
             self._pending.handle_given_up(given_up)
 
@@ -362,7 +362,7 @@ class DeliveryController:
     def give_up_unrecoverable(self) -> None:
         """Give up the messages that the transport can no longer bring.
 
-        Call this when everything that the transport has was handed on.
+        Call this when the transport has no more datagrams to deliver.
         """
         for span, reason in self._pending.unrecoverable():
             self._give_up(span, reason)
@@ -429,7 +429,7 @@ class DeliveryController:
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due, with traffic or without."""
+        """Return the time at which ``handle_timeout`` is due, with traffic or without."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 
@@ -451,7 +451,7 @@ class DeliveryController:
         self._next = self._pipeline.next if self.state is DeliveryState.FOLLOWING else NONE
 
     def _is_too_far(self, record: Record) -> bool:
-        """True if a live record is too far ahead: half of the room is for the history."""
+        """Return True if a live record is too far ahead: half of the room is for the history."""
         is_far = self._order.lead(record.first) > self._settings.caching_proximity
         return is_far or self._pipeline.load > 1 / 2
 

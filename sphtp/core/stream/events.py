@@ -30,7 +30,7 @@ class EndReason(Name):
 
 
 class Origin(Name):
-    """The way on which a message came."""
+    """The way by which a message came."""
 
     LIVE = "the stream, be it at first or as a repair"
     RETRANSMIT = "late join: it was sent before this side came"
@@ -38,7 +38,7 @@ class Origin(Name):
 
 
 class Arrived(NamedTuple):
-    """A datagram that the transport hands on; each comes once."""
+    """A datagram that the transport delivers; each comes once."""
 
     sqn: int
     repair: bool
@@ -46,7 +46,7 @@ class Arrived(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """Datagrams that the transport no longer tries to get."""
+    """Datagrams that the transport no longer tries to recover."""
 
     span: Span
     reason: LossReason
@@ -69,10 +69,10 @@ class Loss(NamedTuple):
 
 
 class StreamEnd(NamedTuple):
-    """The end of a stream: every message below ``next`` was delivered, or its loss told.
+    """The end of a stream: every message below ``next`` was delivered, or its loss reported.
 
-    Where the source has ``CLOSED``, that is all there was. Else it may have sent messages with
-    ``next`` and higher numbers that this side does not know of: they are lost, too.
+    If the source has ``CLOSED``, it sent no others. Otherwise it may have sent messages from
+    ``next`` on that this side does not know; they are lost, too.
     """
 
     reason: EndReason
@@ -80,13 +80,13 @@ class StreamEnd(NamedTuple):
 
 
 class Crybaby(NamedTuple):
-    """A receiver asks for more than its NAK budget. Requests beyond it are ignored."""
+    """A receiver that asks for more than its NAK budget. Requests beyond it are ignored."""
 
     receiver: int
 
 
 class SourceClosed(NamedTuple):
-    """The session is over. ``unrepaired`` counts datagrams that some receivers may not have."""
+    """The end of a session; ``unrepaired`` counts datagrams that some receivers may not have."""
 
     unrepaired: int
 

@@ -1,15 +1,16 @@
-"""Flow control: how far a source may be ahead of its slowest receiver, and for how long it waits.
+"""Flow control: the limit of a source's lead over its slowest receiver, and of its waiting.
 
-Every receiver reports what it has, and how many bytes of room its reader leaves (Aeron's status
-messages). The source sends no further than the lowest of these limits. Whatever is sent is counted
-in bytes, each datagram with what a kernel takes for it beside its data (``settings.OVERHEAD``): so
-neither small datagrams nor large ones use up more of a socket's buffer than they are charged for.
+Every receiver reports its position, and the bytes of room that its reader leaves (Aeron's status
+messages). The source sends no further than the lowest of these limits. Datagrams count in bytes,
+each with the memory that a kernel takes for it beside its data (``settings.OVERHEAD``): so neither
+small datagrams nor large ones use up more of a socket's buffer than they count for.
 
-A receiver limits the source only while it makes progress. From when it joins, and from when half
-of what it can take has been sent, or the source is blocked by it, its report is awaited. If
-``patience`` seconds pass without one that raises its limit, it is left behind: the source no longer
-waits for it until it has caught up, but still repairs what is in the transmission window. So a
-receiver that is gone is mostly left behind before the source has waited for it.
+A receiver limits the source only while it makes progress. The source awaits its report from three
+moments on: when it joins, when the source has sent half of its room, and when it blocks the source.
+If ``patience`` seconds pass without a report that raises its limit, the source leaves it behind: it
+no longer waits for the receiver until that has caught up, but still repairs datagrams in the
+transmission window. So the source mostly leaves a vanished receiver behind before it has to wait
+for it.
 
 ``FlowControl`` is the source's side, ``StatusReports`` the receiver's.
 """
@@ -44,7 +45,7 @@ def first_grant(reach: int) -> int:
 class ReceiverLag(NamedTuple):
     """The lag of a receiver: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
 
-    ``is_left_behind`` says that the source no longer waits for it.
+    ``is_left_behind`` is true if the source no longer waits for it.
     """
 
     behind: int
@@ -54,11 +55,10 @@ class ReceiverLag(NamedTuple):
 
 
 class SourceReceiver:
-    """One receiver, as its source knows it.
+    """The source's record of one receiver.
 
-    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history, which
-    the source sees no other way. Its ``nak_budget`` bounds the datagrams that it may ask for, so
-    that it does not starve the others.
+    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history. Its
+    ``nak_budget`` bounds the datagrams that it may ask for, so that it does not starve the others.
     """
 
     __slots__ = (
@@ -149,7 +149,7 @@ class FlowControl:
         return max(lead - least, 0)
 
     def is_done(self, lead: int) -> bool:
-        """True if all receivers have everything, if only from history, and know the end."""
+        """Return True if all receivers have everything, if only from history, and know the end."""
         return not self.unrepaired(lead) and not any(
             one.is_busy or not one.knows_end for one in self._receivers.values()
         )
@@ -211,7 +211,7 @@ class FlowControl:
         self._find_limit()
 
     def handle_sent(self, now: float) -> None:
-        """Await a report from each receiver that was sent half of what it can take."""
+        """Await a report from each receiver of whose room the source has used half."""
         position = self._window.position
         if position >= self._half:
             for one in self._followed():
@@ -253,7 +253,7 @@ class FlowControl:
 
 
 class StatusReports:
-    """Reports when the source asks, or when the receiver can take a quarter of a window more.
+    """The receiver's reports: on request, and whenever it has room for a quarter of a window more.
 
     ``reach`` is the most bytes that the source may be ahead, 0 for no limit; ``burst`` is the most
     bytes that the receiver can take at once. Without ``knows_lead`` the receiver does not know the
@@ -271,11 +271,11 @@ class StatusReports:
         self._is_asked = False
 
     def ask(self) -> None:
-        """Report at the next poll: the source has sent a session message, which asks for it."""
+        """Report at the next poll, because the source has sent a session message."""
         self._is_asked = True
 
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
-        """True if a report is due, unasked, of a receiver that has ``taken`` so many bytes.
+        """Return True if a report is due, unasked, of a receiver that has ``taken`` so many bytes.
 
         Of these, ``behind_gap`` are behind something that is missing; its reader leaves ``room``.
         """

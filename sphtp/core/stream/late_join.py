@@ -1,13 +1,14 @@
 """Late join and off-transport recovery (OTR) at the receiver: messages from the source's history.
 
-A receiver that joins late wants messages that were sent before it came. A receiver whose transport
-gave datagrams up wants their messages. Both are fetched over a TCP connection to the source, the
-oldest first, a window ahead (``FetchWindow``); the shell makes the connection, which carries the
-frames of ``late_join_wire``.
+A receiver that joins late wants messages that the source sent before. A receiver whose transport
+gave datagrams up wants their messages. The fetcher requests both over a TCP connection to the
+source, the oldest first, a window ahead (``FetchWindow``). The shell makes the connection, which
+carries the frames of ``late_join_wire``.
 
 By the table there is a connection only while messages are wanted. Frames come in order or not at
 all, so silence is a fault: after an interval the receiver asks again, and the interval doubles. The
-table cannot know whether anything is wanted: ``update`` looks after every input, and steps it.
+table does not know whether messages are wanted: ``update`` checks this after every input, and steps
+the table.
 """
 
 from collections import deque
@@ -52,7 +53,7 @@ class FetchState(Name):
 
 
 class FetchEvent(Name):
-    """Its events."""
+    """The events of a fetcher."""
 
     WANTED = "something is wanted, maybe more than before"
     SATISFIED = "nothing is wanted any more"
@@ -64,7 +65,7 @@ class FetchEvent(Name):
 
 
 class FetchAction(Name):
-    """Its actions."""
+    """The actions of a fetcher."""
 
     START = "begin to be patient"
     ASK = "ask for as much as may be on its way"
@@ -202,7 +203,7 @@ class FetchedRecord(NamedTuple):
 
 
 class FetchFailure(NamedTuple):
-    """Numbers that cannot be fetched, and why."""
+    """Numbers that cannot be fetched, and the reason."""
 
     span: Span
     reason: LossReason
@@ -220,8 +221,8 @@ _CONNECTED: Final = frozenset({FetchState.CALLING, FetchState.TALKING, FetchStat
 class FetchStatistics:
     """``requests`` went out, and ``frames`` came that answer them.
 
-    ``failures`` are connections refused or lost. ``unasked`` frames answer nothing that was asked,
-    ``malformed`` ones make no sense.
+    ``failures`` are connections refused or lost. ``unasked`` frames answer no request, and
+    ``malformed`` ones cannot be decoded.
     """
 
     requests: int
@@ -234,8 +235,8 @@ class FetchStatistics:
 class Fetcher:
     """Late join and off-transport recovery of one topic: fetches the numbers in ``wanted``.
 
-    Others change that set; ``update`` looks at it. After a ``late_join`` it first asks for the
-    bounds of the history. Times in seconds.
+    Other objects change that set, and ``update`` reads it. After a ``late_join`` the fetcher first
+    asks for the bounds of the history. Times are in seconds.
     """
 
     def __init__(
@@ -279,7 +280,7 @@ class Fetcher:
     # Inputs
 
     def update(self, now: float, *, is_hungry: bool = True) -> None:
-        """Look at what is wanted; due after every input, when its outcomes have been heeded.
+        """Adapt to the set of wanted numbers; call it after every input and its outcomes.
 
         Nothing more is asked for, and nothing gets too old, unless the reader ``is_hungry``.
         """
@@ -288,16 +289,16 @@ class Fetcher:
         self._step(now, FetchEvent.WANTED if is_wanting else FetchEvent.SATISFIED)
 
     def end(self, now: float) -> None:
-        """The session is over: go on only where answers are coming."""
+        """End the session: only wait for outstanding answers."""
         self._set_start(None)
         self._step(now, FetchEvent.END)
 
     def handle_connected(self, now: float) -> None:
-        """The shell has made the connection that was wanted."""
+        """Note that the shell has made the wanted connection."""
         self._step(now, FetchEvent.CONNECTED)
 
     def handle_disconnected(self, now: float) -> None:
-        """The connection was refused, lost, or closed because it was not wanted."""
+        """Note that the connection was refused, lost, or closed because it was not wanted."""
         self._failures += self.wants_connection
         self._frames.clear()
         self._open.clear()
@@ -350,7 +351,7 @@ class Fetcher:
         return self._outcomes.popleft() if self._outcomes else None
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
         return earliest(self._alarms.next_due(), self._window.next_due)
 
     # What the source answers

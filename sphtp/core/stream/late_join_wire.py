@@ -1,13 +1,13 @@
 """Late join and off-transport recovery over TCP, byte by byte.
 
-On the connection every frame has its length before it, u32. A receiver asks, the source answers;
-every frame starts with the kind u8, session u32, topic u16 and a number u32 that the receiver gives
-to a question, and that the answers repeat. Then come, of a question
+On the connection every frame has its length before it, u32. A receiver sends requests, and the
+source answers. Every frame starts with the kind u8, session u32, topic u16 and a number u32, which
+the receiver chooses for a request and the answers repeat. Then follow, in a request
 
 ASK        nothing: what is there of the topic?
 FETCH      count u16, (first u64, further u16)*: these messages, the lowest first
 
-and of an answer
+and in an answer
 
 INFO       low u64, next u64: kept is what is from low on, and below next
 MSG        a record of ``sphtp.core.stream.records``
@@ -122,7 +122,7 @@ def prefixed(frame: bytes) -> bytes:
 
 
 class Framing:
-    """Extracts frames from the bytes of a connection, however they are cut."""
+    """The frames in the bytes of a connection, which may be cut anywhere."""
 
     __slots__ = ("_buffer",)
 
@@ -132,7 +132,7 @@ class Framing:
     def feed_untrusted(self, data: bytes) -> list[bytes]:
         """Take bytes and return the frames that are whole.
 
-        Raises ``RemoteError`` if one is too long: then the connection is of no more use.
+        Raises ``RemoteError`` if one is too long; the connection must then be closed.
         """
         buffer, frames, start = self._buffer, list[bytes](), 0
         buffer += data

@@ -1,8 +1,8 @@
-"""The loss map: the datagrams that are missing, and what becomes of them.
+"""The loss map: the missing datagrams, and the states of their recovery.
 
-Missing datagrams are kept as ranges, so that a hole of a billion costs as much as a hole of one.
-Each range goes through a table. Where a part of a range arrives, or an NCF names it, the range is
-split, and each part goes its own way. When which event comes, ``nak`` decides.
+The map keeps missing datagrams as ranges, so that a gap of a billion costs as much as a gap of one.
+Each range goes through a table. If a part of a range arrives, or an NCF names it, the range is
+split, and each part has its own state. ``nak`` decides when each event happens.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,7 +24,7 @@ class GapState(Name):
 
 
 class GapEvent(Name):
-    """Its events."""
+    """The events of a range."""
 
     ASKED = "its timer has fired, and a NAK with it leaves"
     IGNORED = "NCF: it was repaired a moment ago"
@@ -40,7 +40,7 @@ class GapEvent(Name):
 
 
 class GapAction(Name):
-    """Its actions."""
+    """The actions of a range."""
 
     ARM = "start its timer anew"
     COUNT_RECOVERED = "count it as recovered, with the time and the NAKs that it took"
@@ -153,7 +153,7 @@ class LossMap:
         self._gaps: list[Gap] = []
 
     def __len__(self) -> int:
-        """The count of gaps."""
+        """Return the number of gaps."""
         return len(self._gaps)
 
     @property
@@ -179,7 +179,7 @@ class LossMap:
         return self._gaps[place]
 
     def touches(self, first: int, last: int) -> bool:
-        """True if any number from ``first`` to ``last`` is missing."""
+        """Return True if any number from ``first`` to ``last`` is missing."""
         place = bisect_right(self._firsts, last) - 1
         return place >= 0 and first <= last and self._gaps[place].last >= first
 
@@ -197,7 +197,7 @@ class LossMap:
         return self.take_oldest(bisect_right(self._gaps, now, key=lambda gap: gap.since + age))
 
     def take_oldest(self, number: int) -> list[Gap]:
-        """Take out so many gaps."""
+        """Take out this many gaps."""
         taken = self._gaps[:number]
         del self._firsts[:number], self._gaps[:number]
         return taken
@@ -211,6 +211,6 @@ class LossMap:
         return rest
 
     def remove(self, gap: Gap) -> None:
-        """Take out a gap that is in."""
+        """Take out a gap of this map."""
         place = bisect_left(self._firsts, gap.first)
         del self._firsts[place], self._gaps[place]

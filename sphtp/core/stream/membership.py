@@ -10,9 +10,9 @@ KEY        kind u8, key number u8, key 32, first u64                  source to 
 END        kind u8, lead u64, trail u64, next u64                     source to receiver
 
 with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32, and lead and
-settled as one more than they are. Whoever closes the channel leaves. A source that ends says END
-before it closes it; one that closes it without is gone. The channel is sealed, so that nobody else
-learns a key from it.
+settled as one more than they are. Either side leaves by closing the channel. A source that ends
+sends END before it closes the channel; a source that closes it without END has vanished. The
+channel is sealed, so that nobody else learns a key from it.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ class Welcome(NamedTuple):
 
 
 class JoinRefused(NamedTuple):
-    """REFUSED: the source takes no more receivers, or has no such topic; ``why`` says which."""
+    """REFUSED: the source accepts no more receivers, or lacks the topic; ``why`` is the reason."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""NAK generation: when a receiver asks for missing datagrams, and when it gives them up.
+"""NAK generation: the times at which a receiver requests missing datagrams, or gives them up.
 
 Missing datagrams stand in the loss map, range by range, until they arrive or are given up; the
 states of one range are the table in ``loss_map``. A NAK costs the source a repair, and in a group
@@ -67,8 +67,8 @@ def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
     """Draw the wait before a later NAK: at least half of ``nak_backoff``, and all on average.
 
-    Of many receivers that draw evenly one always draws the least, and asks anew for a repair that
-    is on its way. So in a group the half that is random is drawn exponentially, too.
+    With an even distribution, one of many receivers always draws a short wait, and asks again for a
+    repair that is on its way. So in a group the random half is drawn exponentially, too.
     """
     interval = settings.nak_backoff
     if settings.backoff is Backoff.EXPONENTIAL:
@@ -83,9 +83,10 @@ def draw_uniform(entropy: Entropy, interval: float) -> float:
 
 
 def draw_exponential(entropy: Entropy, most: float, group_size: int) -> float:
-    """Draw up to ``most`` seconds, the later the likelier (RFC 5401, 3.2.1).
+    """Draw up to ``most`` seconds, with long times more likely (RFC 5401, 3.2.1).
 
-    Of a group that shares a loss few draw early, and their repair comes before the others ask.
+    So in a group that shares a loss, few receivers ask early, and the repair for them arrives
+    before the others ask.
     """
     steepness = log(group_size) + 1
     return most / steepness * log1p(entropy.random() * expm1(steepness))
@@ -128,9 +129,9 @@ class NakTimer:
 
 
 class NakGenerator:
-    """The loss map of a receiver with its timers: each missing range arrives, or is given up.
+    """The loss map of a receiver, with the timers and NAKs of each missing range.
 
-    ``given_up`` holds what the owner has not taken yet. Times in seconds.
+    ``given_up`` holds the datagrams that the owner has not polled yet. Times are in seconds.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class NakGenerator:
     # Missing, and here
 
     def find_missing(self, now: float, first: int, last: int) -> None:
-        """Put a range into the loss map that is above all known numbers; start its timer."""
+        """Put a range above all known numbers into the loss map, and start its timer."""
         self._counters.lost += last - first + 1
         if not self._settings.send_naks:
             self.missing.add(Gap(first, last, now, GapState.DISABLED))
@@ -217,7 +218,7 @@ class NakGenerator:
         return encode_nak(Nak(cut(RangeSet(gap.span for gap in asked))))
 
     def handle_ncf(self, now: float, ncf: Ncf) -> None:
-        """Suppress NAKs for what an NCF names. Give up what cannot be repaired."""
+        """Suppress NAKs for the datagrams that an NCF names; give up those without repair."""
         settings = self._settings
         if ncf.reason is NcfReason.SHED:
             wait = draw_uniform(self._entropy, settings.suppress)

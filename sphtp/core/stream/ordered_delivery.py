@@ -1,8 +1,8 @@
-"""Ordered delivery: messages wait for the parts of them, for their turn, and for the reader.
+"""Ordered delivery: messages wait for their missing parts, for their turn, and for the reader.
 
-Each number of a topic comes here once, as a message or as a loss. In order, the order map keeps
-what came before its turn; in the order of arrival nothing waits. The reader's queue then has
-messages, losses, and the end.
+Each number of a topic comes here once, as a message or as a loss. With ordered delivery, the order
+map keeps early messages until their turn; in the order of arrival no message waits. The reader's
+queue then has messages, losses, and the end.
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ _UNKNOWN = -1
 
 
 class DeliveryOrder(Protocol):
-    """Hands items to the reader's queue, in one order or another."""
+    """The interface of an order in which items go to the reader's queue."""
 
     @property
     def count(self) -> int:
@@ -90,7 +90,7 @@ class DeliveryOrder(Protocol):
         ...
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Take the numbers from ``first`` to ``last``, none of which came before.
+        """Take the new numbers from ``first`` to ``last``.
 
         None stands for numbers that are not delivered.
         """
@@ -115,7 +115,7 @@ class ArrivalOrder:
         """Do nothing: no item waits for the beginning."""
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Hand it to the reader."""
+        """Pass the item to the reader."""
         self._items.add(item)
 
     def lead(self, number: int) -> int:
@@ -131,7 +131,7 @@ class _OrderMapEntry(NamedTuple):
 
 
 class OrderMap:
-    """The order of the numbers: keeps what came before its turn.
+    """The order of the numbers, which keeps early items until their turn.
 
     ``first`` is the lowest number known before ``begin``.
     """
@@ -152,7 +152,7 @@ class OrderMap:
         self._release()
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Hand it to the reader, with what waited for it; or keep it."""
+        """Pass the item to the reader, with the items that waited for it; or keep it."""
         if first != self._next:
             self._keep(first, _entry(last, item))
             return
@@ -185,7 +185,7 @@ def _entry(last: int, item: Batch | Loss | None) -> _OrderMapEntry:
 
 
 class PartialMessage:
-    """A message of ``parts`` parts, some of which are here."""
+    """A message of ``parts`` parts, some of which have arrived."""
 
     __slots__ = ("_parts", "parts", "size")
 
@@ -201,7 +201,7 @@ class PartialMessage:
         return len(self._parts)
 
     def add(self, fragment: FragmentRecord) -> bool:
-        """Take a part. Return false if it is here already."""
+        """Take a part. Return False if it has arrived before."""
         if fragment.part in self._parts:
             return False
         self._parts[fragment.part] = fragment.payload
@@ -257,5 +257,5 @@ class PartialMessages:
         self.size -= message.size
 
     def __len__(self) -> int:
-        """The count of messages."""
+        """Return the number of messages."""
         return len(self._messages)

@@ -1,4 +1,4 @@
-"""Sets of sequence numbers as ranges: a hole of a million costs as much as a hole of one."""
+"""Sets of sequence numbers as ranges: a gap of a million costs as much as a gap of one."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ class RangeSet:
         self._lasts[low:high] = [last]
 
     def discard(self, first: int, last: int) -> list[Span]:
-        """Remove the numbers from ``first`` to ``last``. Return those that were in."""
+        """Remove the numbers from ``first`` to ``last``. Return those that were in the set."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         if low >= high:
@@ -62,7 +62,7 @@ class RangeSet:
         self._lasts.clear()
 
     def within(self, first: int, last: int) -> list[Span]:
-        """Return the numbers from ``first`` to ``last`` that are in."""
+        """Return the numbers from ``first`` to ``last`` that are in the set."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         return [
@@ -71,7 +71,7 @@ class RangeSet:
         ]
 
     def without(self, first: int, last: int) -> list[Span]:
-        """Return the numbers from ``first`` to ``last`` that are not in."""
+        """Return the numbers from ``first`` to ``last`` that are not in the set."""
         missing, at = list[Span](), first
         for span in self.within(first, last):
             if at < span.first:
@@ -104,5 +104,5 @@ class RangeSet:
         return map(Span, self._firsts, self._lasts)
 
     def __len__(self) -> int:
-        """The count of spans."""
+        """Return the number of spans."""
         return len(self._firsts)

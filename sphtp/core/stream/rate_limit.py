@@ -8,10 +8,10 @@ itself. Two rules keep it from that:
   ``repair_share`` times the mean rate of new data over about the last second.
 * While repairs nevertheless wait for longer than a NAK backoff, and so are asked for again before
   they leave, new data leaves no faster than that mean. As receivers make the source wait, the mean
-  falls from second to second. When no repair has waited for too long for a second, what has piled
-  up of new data leaves a tenth faster than the mean, until none waits.
+  falls from second to second. When no repair has waited for too long for a second, accumulated new
+  data leaves a tenth faster than the mean, until none waits.
 
-Pauses in which no data waited do not count in the mean: nothing was held up in them.
+Pauses in which no data waited do not count in the mean, because nothing was delayed in them.
 """
 
 from math import exp, expm1, inf
@@ -39,7 +39,7 @@ class MeanRate:
         self._waits = False
 
     def add(self, now: float, size: int, *, waits: bool) -> None:
-        """Count ``size`` bytes that leave now; ``waits`` says whether more data is held back."""
+        """Count ``size`` bytes that leave now; ``waits`` is true if more data waits."""
         passed = self._passed(now)
         self._age += passed
         self._level = self._level * exp(-passed / SPAN) + size
@@ -70,7 +70,7 @@ class RateState(Name):
 
 
 class RateEvent(Name):
-    """Its events."""
+    """The events of the limit on new data."""
 
     STRAINED = "repairs wait for so long that they are asked for again meanwhile"
     CALM = "for a while they did not"
@@ -78,7 +78,7 @@ class RateEvent(Name):
 
 
 class RateAction(Name):
-    """Its actions."""
+    """The actions of the limit on new data."""
 
     WAIT = "start the clock of calm anew"
 
@@ -127,7 +127,7 @@ class RateLimit:
         self._calm_at = 0.0
 
     def handle_data(self, now: float, size: int, *, waits: bool) -> None:
-        """Count new data that leaves; ``waits`` says whether there is more."""
+        """Count new data that leaves; ``waits`` is true if more data waits."""
         self._mean.add(now, size, waits=waits)
         self._update(now)
         if not waits:

@@ -1,12 +1,12 @@
-"""The receiver of a transport session: datagrams in, each handed on once, and NAKs out.
+"""The receiver of a transport session: it delivers each datagram once, and sends NAKs.
 
 A datagram above all known numbers shows that those between are missing. So does the lead in the
 header of every datagram and in session messages, which shows a loss at the end, too. Missing
 datagrams go into the loss map and are requested (``nak``). Each datagram is handed on in the order
 of arrival, or given up with a reason; ``delivery`` makes messages of them.
 
-The table is the life of the session. What is missing when it ends is given up first, each range
-with its reason; then it is over. The table cannot know whether something is missing when the last
+The table is the life of the session. When the session ends, the receiver first gives up each
+missing range, with its reason. The table does not know whether datagrams are missing when the last
 session message comes: therefore that message is two events.
 """
 
@@ -52,7 +52,7 @@ class ReceiverState(Name):
 
 
 class ReceiverEvent(Name):
-    """Its events."""
+    """The events of a session at its receiver."""
 
     ARRIVED = "something of the source came"
     CLOSING = "the source closes"
@@ -63,7 +63,7 @@ class ReceiverEvent(Name):
 
 
 class ReceiverAction(Name):
-    """Its actions."""
+    """The actions of a session at its receiver."""
 
     LINGER = "wait for the linger only"
     HURRY = "wait for what may still be on its way"
@@ -111,10 +111,10 @@ ACTIVE: Final = ReceiverState.ACTIVE
 
 
 class Receiver:
-    """Takes the bodies of one source's session; knows datagrams, and nothing of topics.
+    """The receiver of one source's session. It handles datagrams, but not topics.
 
-    ``window`` is the source's as told when this receiver joined, and what comes after its lead is
-    wanted; without one, the first datagram is the start. After every input, poll all outputs:
+    ``window`` is the source's window when this receiver joined, and datagrams after its lead are
+    wanted; without a window, the first datagram is the start. After every input, poll all outputs:
     arrivals, datagrams given up, tails and NAKs. After a timeout, poll NAKs, too.
     """
 
@@ -223,7 +223,7 @@ class Receiver:
             self._step(ReceiverEvent.SILENT)
 
     def handle_alive(self, now: float) -> None:
-        """Note that the node of the source is alive, be the source silent or not."""
+        """Note that the node of the source is alive, even if the source is silent."""
         # A source that closes is not waited for any longer than it lingers.
         if self.state is ACTIVE or self.state is ReceiverState.JOINING:
             self._activity_at = now
@@ -241,7 +241,7 @@ class Receiver:
         self._handle_end(ReceiverEvent.CLOSING)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """Note that nothing will be repaired: the source's node vanished, or began ``anew``."""
+        """Note that there are no more repairs: the source's node vanished, or began ``anew``."""
         self._activity_at = now
         if anew and not self.knows_end:
             self._end_reason = EndReason.BEGAN_ANEW
@@ -254,7 +254,7 @@ class Receiver:
         return self._naks.poll_nak(now)
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due; None when the session is over."""
+        """Return the time at which ``handle_timeout`` is due; None when the session is over."""
         if self.state is ReceiverState.ENDED:
             return None
         return earliest(self._activity_at + self._timeout, self._naks.next_due)

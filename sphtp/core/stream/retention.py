@@ -5,8 +5,8 @@ nothing from a quiet one. It is bounded in bytes, age and number of messages, al
 are kept whole, in blocks, and found by their numbers.
 
 A ``FetchServer`` answers one connection, with the frames of ``late_join_wire``. It makes a frame
-when the connection can take one, and no faster than its rate. So a receiver that reads slowly costs
-nothing but its connection, and one that asks for everything leaves room for the others.
+when the connection can take one, and no faster than its rate. So a slow receiver costs only its
+connection, and a receiver that requests all messages leaves room for the others.
 """
 
 from bisect import bisect_right
@@ -244,7 +244,7 @@ class Archive(Protocol):
 
 
 class FetchServer:
-    """Answers one connection from ``archive``, whose topics are numbered below ``topics``.
+    """The server of one connection to ``archive``, whose topics are numbered below ``topics``.
 
     ``part`` is the size of the source's fragments, ``rate`` is the limit of the connection in
     bytes/s; None sets no limit. Times in seconds.
@@ -295,7 +295,7 @@ class FetchServer:
         return frame
 
     def poll_timeout(self) -> float | None:
-        """The time at which the next frame may be due; None if that does not depend on time."""
+        """Return when the next frame may be due; None if that does not depend on time."""
         return self._due
 
     def _next_frame(self, now: float) -> bytes | None:

@@ -1,6 +1,6 @@
 """Retransmission: from a receiver's NAK to the repair, or to the NCF with the reason for none.
 
-For each datagram that a NAK names, the first of these that is the case decides:
+For each datagram that a NAK names, the first rule that applies decides:
 
 1. It is no longer in the transmission window: nothing can repair it. A session message tells the
    trail soon, so that receivers give up early.
@@ -11,14 +11,14 @@ For each datagram that a NAK names, the first of these that is the case decides:
 6. Its repair is queued. It leaves at once where the retransmit rate limit allows it; else the NCF
    is ``RX_DELAY``, with the time that all repairs before it take at that rate.
 
-Repairs leave the lowest datagram first, for it leaves the window first. Their rate is the setting
-``repair_rate``, or less while little new data leaves (``rate_limit``).
+Repairs leave the lowest datagram first, because it is the first to leave the window. Their rate is
+the setting ``repair_rate``, or less while little new data leaves (``rate_limit``).
 
-In a group a repair for one receiver reaches all of them, who mostly missed the same. Without a
-group each receiver has a queue and a rate of its own, and gets what it asked for and nothing else.
-A copy for every receiver would cost as much as the first transmission did, and all but one of the
-copies would be of no use: at 5 % loss eight receivers would get eight times the repairs that they
-need, and where these share a path that is full they would keep it full.
+In a group a repair for one receiver reaches all of them, which mostly missed the same datagrams.
+Without a group each receiver has a queue and a rate of its own, and gets only the datagrams that it
+asked for. A copy for every receiver would cost as much as the first transmission did, and all but
+one of the copies would be of no use: at 5 % loss eight receivers would get eight times the repairs
+that they need, and where these share a path that is full they would keep it full.
 """
 
 from bisect import bisect_left, insort
@@ -53,7 +53,7 @@ ALIKE: Final = 64
 
 
 class Retransmitter:
-    """Takes NAKs, and holds the repairs for each receiver, or for all of a ``shared`` group.
+    """The answers to NAKs: the repairs for each receiver, or for all of a ``shared`` group.
 
     Bodies have at most ``size`` bytes. Receivers for which nothing waits cost nothing.
     """
@@ -333,7 +333,7 @@ class NcfQueue:
         self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     def __len__(self) -> int:
-        """The count of NCFs that wait, at least."""
+        """Return the number of NCFs that wait, at least."""
         return len(self._pending)
 
     def add(self, now: float, sqn: int, reason: NcfReason, retry_after: float) -> None:

@@ -1,4 +1,4 @@
-"""Seals of datagrams, at a source and at a receiver; in the clear there are none.
+"""Seals of datagrams, at a source and at a receiver.
 
 All receivers share the source's key, so that a datagram is sealed once for all of them. When one
 leaves, the others get a new key over their channels. For a while a receiver opens datagrams with
@@ -89,7 +89,7 @@ class SourceSeal:
 
 
 class StreamUnsealer:
-    """Opens the datagrams of a source, at a receiver."""
+    """The receiver's side: opens the datagrams of a source."""
 
     def __init__(self, key: StreamKey | None, counters: SealCounters) -> None:
         self._counters = counters
@@ -134,7 +134,7 @@ class FeedbackSeal:
 
 
 class FeedbackUnsealer:
-    """Opens the datagrams of one receiver, at the source."""
+    """The source's side: opens the datagrams of one receiver."""
 
     def __init__(self, key: bytes, counters: SealCounters) -> None:
         self._unsealer = Unsealer(key, FEEDBACK_HEADER.size, counters) if key else None
@@ -148,7 +148,7 @@ class FeedbackUnsealer:
 
 
 class TcpSeal:
-    """Seals the frames of one connection, and opens those of the other side."""
+    """The seal of one TCP connection: seals this side's frames, and opens the other side's."""
 
     def __init__(self, sending: bytes, receiving: bytes, counters: SealCounters) -> None:
         self._sealer = Sealer(sending, b"") if sending else None

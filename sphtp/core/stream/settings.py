@@ -1,8 +1,8 @@
-"""Timers and limits of a stream, in three profiles, and what a datagram is charged.
+"""Timers and limits of a stream, in three profiles, and the memory that a datagram counts for.
 
-``um`` has the defaults of Ultra Messaging, defects and all, to compare with; ``lan`` is for one
-machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a stream
-need not have the same: each keeps its own.
+``um`` has the defaults of Ultra Messaging, including their defects, for comparison; ``lan`` is for
+one machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a
+stream may have different settings.
 """
 
 from collections.abc import Callable

@@ -3,15 +3,15 @@
 Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
 They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
-or an NCF (``retransmission``). Session messages announce the window when nothing else does
+or an NCF (``retransmission``). Session messages announce the window while no data does
 (``session_messages``). Messages are retained for late joiners (``retention``).
 
 The owner hands in inputs. After each it calls ``poll_transmit`` until nothing may leave, then
 ``poll_event`` and ``poll_timeout``.
 
-The table is the life of a source. Data, repairs and session messages do not change it, but for the
+The table is the life of a source. Data, repairs and session messages do not change it, except the
 first datagram and the last. Session messages of a source that ends are marked: CLOSING means that
-nothing new comes, CLOSED that it is over.
+it sends no new data, CLOSED that it has ended.
 """
 
 from collections import deque
@@ -62,7 +62,7 @@ class SourceState(Name):
 
 
 class SourceInput(Name):
-    """Its events."""
+    """The events of a source."""
 
     SEND = "the application sends"
     CLOSE = "the application closes"
@@ -73,7 +73,7 @@ class SourceInput(Name):
 
 
 class SourceAction(Name):
-    """Its actions."""
+    """The actions of a source."""
 
     LINGER = "start the clock of lingering; session messages at the minimum interval"
     FINISH = "drop repairs, wait for no receiver; start the last session messages"
@@ -270,7 +270,7 @@ class SourceTransport:
         return first
 
     def close(self, now: float) -> None:
-        """Send what waits, repair for the linger or until all receivers are done, then end."""
+        """Send waiting data, repair for the linger or until all receivers are done, then end."""
         self._step(now, SourceInput.CLOSE)
         self._progress(now)
 
@@ -335,7 +335,7 @@ class SourceTransport:
         return outgoing or self._retransmitter.poll(now, self._batch)
 
     def poll_timeout(self) -> float | None:
-        """The latest time at which to call ``handle_timeout`` and ``poll_transmit``."""
+        """Return the latest time at which to call ``handle_timeout`` and ``poll_transmit``."""
         return earliest(
             self._transmission.ready,
             self._retransmitter.ready,

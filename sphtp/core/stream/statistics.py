@@ -42,15 +42,15 @@ class SourceStatistics:
     ``repair_bytes_sent`` of retransmissions, ``sessions_sent`` and ``ncfs_sent`` count datagrams.
     ``nak_packets_received`` are datagrams, ``naks_received`` the sqns in them. Of these,
     ``naks_ignored`` had been repaired within the ignore interval, ``naks_rx_delay`` were for
-    repairs that waited for their turn, ``naks_shed`` found too many waiting,
-    ``naks_out_of_window`` were for what is no longer there, and ``naks_over_budget`` were not
-    looked at, for their receiver asked for too much; ``crybabies`` counts how often that was
-    reported. ``feedback_invalid`` were no NAKs, or for what was never sent, and
-    ``feedback_foreign`` came from no receiver or after the end. ``repairs_evicted`` left the
-    window before their turn. ``receivers_refused`` came when there were ``max_receivers``.
-    ``window_datagrams`` and ``window_bytes`` are what the transmission
-    window holds, ``waiting_bytes`` what of new data waits for the data rate, ``waiting_repairs``
-    how many datagrams wait for the repair rate, ``receivers`` how many there are now.
+    repairs that waited for their turn, ``naks_shed`` found too many waiting, ``naks_out_of_window``
+    were for datagrams no longer in the window, and ``naks_over_budget`` were ignored, because their
+    receiver asked for too much; ``crybabies`` counts the reports of that. ``feedback_invalid`` were
+    malformed, or for datagrams never sent, and ``feedback_foreign`` came from no receiver or after
+    the end. ``repairs_evicted`` left the window before their turn. ``receivers_refused`` came when
+    there were ``max_receivers``. ``window_datagrams`` and ``window_bytes`` are the content of the
+    transmission window, ``waiting_bytes`` the new data that waits for the data rate,
+    ``waiting_repairs`` the number of datagrams that wait for the repair rate, and ``receivers`` the
+    present number of receivers.
     """
 
     messages_sent: int
@@ -97,7 +97,7 @@ class Spread(NamedTuple):
 
 
 class SpreadCounter:
-    """Collects values for a ``Spread``."""
+    """The collector of values for a ``Spread``."""
 
     __slots__ = ("_count", "_least", "_most", "_sum")
 
@@ -191,8 +191,8 @@ class ReceiverStatistics:
     NCFs, by their reason. ``nak_stm`` is how many seconds recovery took, ``nak_tx`` how many NAKs
     of this receiver, each as least, mean and most; None as long as nothing was recovered.
 
-    Dropped were ``duplicates``, what was sent ``before_start``, what came ``after_end``, what was
-    ``malformed``, and what said what cannot be (``implausible``).
+    Dropped datagrams were ``duplicates``, sent ``before_start``, received ``after_end``,
+    ``malformed``, or ``implausible``, because they contradicted earlier ones.
     """
 
     datagrams: int
@@ -225,7 +225,7 @@ class ReceiverStatistics:
 def receiver_snapshot(
     counters: ReceiverCounters, pending: int, nak_stm: SpreadCounter, nak_tx: SpreadCounter
 ) -> ReceiverStatistics:
-    """Return a snapshot of counters, with what is missing now."""
+    """Return a snapshot of counters, with the present number of missing datagrams."""
     return ReceiverStatistics(
         **asdict(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
     )
@@ -239,10 +239,10 @@ class DeliveryStatistics:
     """A snapshot of a topic's delivery.
 
     ``delivered`` counts messages; all others count numbers, of which a message in parts has one for
-    each. ``duplicates`` came although they had been told, or told as lost; ``left`` were not kept
-    because they were too far ahead while history was fetched; ``refused`` counts records that
-    contradict earlier ones. ``gaps`` and ``wanted`` are missing,
-    the latter from the history; ``waiting`` is what waits for them, ``waiting_bytes`` likewise.
+    each. ``duplicates`` came after they had been delivered, or reported lost; ``left`` were not
+    kept because they were too far ahead while history was fetched; ``refused`` counts records that
+    contradict earlier ones. ``gaps`` and ``wanted`` are missing, the latter from the history;
+    ``waiting`` messages, of ``waiting_bytes`` together, wait for these.
     """
 
     delivered: int

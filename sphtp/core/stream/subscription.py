@@ -1,4 +1,4 @@
-"""One topic of one source at a receiver: transport, delivery and history tied together."""
+"""One topic of one source at a receiver, which combines transport, delivery and history."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class SubscriptionStatistics:
 
 
 class Subscription:
-    """Delivers one topic of a session to its reader. Times in seconds.
+    """The receiving side of one topic of a session. Times are in seconds.
 
     ``transport`` is the session's, ``first`` the number of the topic's first message that was sent
-    after this side joined. ``late_join`` is the most retained messages before that are wanted. With
-    ``after``, all messages after that number are wanted, and each is delivered or reported lost.
-    With ``recover``, messages that the transport gives up are fetched from the source's history, if
-    it ``has_history``. ``reach`` is the most bytes that the source may be ahead of this side, 0 for
-    no limit; ``burst`` is the most bytes that this side can take at once.
+    after this side joined. ``late_join`` is the largest number of earlier, retained messages that
+    are wanted. With ``after``, all messages after that number are wanted, and each is delivered or
+    reported lost. With ``recover``, messages that the transport gives up are fetched from the
+    source's history, if it ``has_history``. ``reach`` is the most bytes that the source may be
+    ahead of this side, 0 for no limit; ``burst`` is the most bytes that this side can take at once.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Subscription:
 
     @property
     def settled(self) -> int:
-        """The datagram up to which everything is here or given up; -1 before the first."""
+        """The datagram up to which all have arrived or were given up; -1 before the first."""
         settled = self._transport.settled
         return -1 if settled is None else settled
 
@@ -165,7 +165,7 @@ class Subscription:
         self._follow(now)
 
     def handle_alive(self, now: float) -> None:
-        """Note that the source's node is alive, be the source silent or not."""
+        """Note that the source's node is alive, even if the source is silent."""
         self._transport.handle_alive(now)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
@@ -199,7 +199,7 @@ class Subscription:
         self._follow(now)
 
     def handle_read(self, now: float) -> bool:
-        """Note that the reader took something. Return true if the source has to learn of it."""
+        """Note that the reader took items. Return True if the source has to learn of it."""
         if self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
             return True
@@ -222,7 +222,7 @@ class Subscription:
         return self._delivery.poll_item()
 
     def poll_timeout(self) -> float | None:
-        """The time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due."""
         return earliest(
             self._transport.poll_timeout(),
             self._delivery.poll_timeout(),

@@ -51,9 +51,9 @@ class NumberedMessages(NamedTuple):
 
 
 class MessageNumberer:
-    """Numbers the messages of ``topics`` topics.
+    """The numbering of the messages of ``topics`` topics.
 
-    ``capacity`` is what a datagram holds, ``limit`` the largest message, in bytes.
+    ``capacity`` is the size of a datagram, ``limit`` that of the largest message, in bytes.
     """
 
     def __init__(self, topics: int, capacity: int, limit: int) -> None:
@@ -103,8 +103,8 @@ SMALL: Final = 1024
 class QueuedRun:
     """Whole messages of a topic.
 
-    Small ones become one piece of memory when they begin to leave, of which records are slices:
-    that costs a fraction of putting together the messages of each datagram by themselves.
+    Small messages become one piece of memory when they begin to leave, and records are slices of
+    it. That costs a fraction of joining the messages of each datagram separately.
     """
 
     __slots__ = (
@@ -236,7 +236,7 @@ def _size(lengths: Sequence[int]) -> int:
 
 
 class PendingBodies:
-    """Messages that wait; ``capacity`` is what a datagram holds, ``part`` a fragment, in bytes."""
+    """The messages that wait; a datagram holds ``capacity`` bytes, a fragment ``part`` bytes."""
 
     __slots__ = ("_capacity", "_part", "_queue", "tails", "waiting")
 
@@ -302,7 +302,7 @@ WORTH_WAKING: Final = MOST_WAITING // 4
 
 
 class Transmission:
-    """Sends datagrams of at most ``size`` bytes, as the rate limit and flow control allow it."""
+    """The transmission of datagrams of ``size`` bytes, within the rate limit and flow control."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class Transmission:
 
     @property
     def waiting(self) -> int:
-        """The size of what waits: bytes, and two for each message."""
+        """The size of the waiting messages: their bytes, and two for each message."""
         return self._pending_bodies.waiting
 
     @property

@@ -1,4 +1,4 @@
-"""The transmission window: the datagrams that a source still holds, to repair with.
+"""The transmission window: the datagrams that a source still holds for repairs.
 
 It is bounded in bytes (of records, headers not counted) and in age. The newest datagram is never
 evicted: an empty window could repair no tail.

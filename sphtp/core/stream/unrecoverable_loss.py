@@ -1,17 +1,17 @@
 """Unrecoverable loss: the messages of a topic that are still to come, and those lost for good.
 
-The transport recovers datagrams, and does not know what was in those that it lost. But numbers of
-messages and numbers of datagrams grow together: what is missing between two messages can only be in
-a datagram between theirs. So every gap in the numbers of messages knows the two datagrams between
-which it was sent, and as soon as the transport misses none there, nothing will fill the gap. (Ultra
-Messaging waits another generation interval for that.) Without traffic a timer does the same: a gap
-is lost when it is a generation interval old.
+The transport recovers datagrams, and does not know the messages in lost ones. But numbers of
+messages and numbers of datagrams grow together: a message that is missing between two others can
+only be in a datagram between theirs. So every gap in the numbers of messages knows the two
+datagrams between which it was sent, and as soon as the transport misses none there, nothing will
+fill the gap. (Ultra Messaging waits another generation interval for that.) Without traffic a timer
+does the same: a gap is lost when it is a generation interval old.
 
 Every number is in one of four places: above ``top``, not known of yet; in a gap, where the
 transport still tries to get it; wanted from the source's history, because the transport has given
-it up; or settled, that is delivered or lost. It is settled once, on whichever way it came: so each
-message is delivered at most once. ``DeliveryPipeline.lose`` reports a final loss; nothing comes
-after it.
+it up; or settled, that is delivered or lost. Each number is settled once, whether by transport or
+history, so each message is delivered at most once. ``DeliveryPipeline.lose`` reports a final loss,
+which nothing revokes.
 """
 
 from bisect import bisect_left
@@ -91,7 +91,7 @@ class MessageGaps:
         self._gaps[place:end] = [gap.rest(*span) for span in spans if span[0] <= span[1]]
 
     def narrow(self, first: int, last: int, sqn: int) -> None:
-        """Note that these came in datagram ``sqn``: those below them were sent before."""
+        """Note that these came in datagram ``sqn``, so that those below them were sent before."""
         gaps = self._gaps
         low, high = self._place(first, last)
         for place in range(low - 1, -1, -1):
@@ -145,10 +145,10 @@ RECENT: Final = 64
 
 
 class MissingDatagrams(Protocol):
-    """The datagrams that the transport still tries to get: its ``LossMap``."""
+    """The datagrams that the transport still tries to recover: its ``LossMap``."""
 
     def touches(self, first: int, last: int) -> bool:
-        """True if any number from ``first`` to ``last`` is missing."""
+        """Return True if any number from ``first`` to ``last`` is missing."""
         ...
 
 
@@ -219,7 +219,7 @@ class PendingMessages:
             self.top = top
 
     def is_missing(self, number: int) -> bool:
-        """True if a number is known to be missing."""
+        """Return True if a number is known to be missing."""
         return number in self.wanted or bool(self.gaps.within(number, number))
 
     def narrow(self, number: int, sqn: int) -> None:
@@ -240,7 +240,7 @@ class PendingMessages:
     # What does not come
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Note that the transport gave datagrams up, and why."""
+        """Note that the transport gave datagrams up, and the reason."""
         self._given_up.append(given_up)
         for gap in self.gaps.around(*given_up.span):
             if _may_hold(given_up, gap):
@@ -248,15 +248,15 @@ class PendingMessages:
         self._suspects.append(given_up.span)
 
     def suspect(self, sqn: int) -> None:
-        """Note that a datagram arrived: the gaps around it may be unrecoverable now."""
+        """Note that a datagram arrived, so that the gaps around it may be unrecoverable now."""
         if self.gaps:
             self._suspects.append(Span(sqn, sqn))
 
     def unrecoverable(self) -> Iterator[tuple[Span, LossReason]]:
         """Yield the gaps that the transport can no longer fill.
 
-        Settle or want each of them at once. Call this when everything that the transport has was
-        handed on: a datagram on its way from the transport to here counts as missing nowhere.
+        Settle or want each of them at once. Call this when the transport has delivered all its
+        datagrams: a datagram between the transport and this object counts as missing nowhere.
         """
         for sqns in self._suspects:
             for gap in self.gaps.around(*sqns):
@@ -265,13 +265,13 @@ class PendingMessages:
         self._suspects.clear()
 
     def expired(self, now: float, generation: float) -> Iterator[tuple[Span, LossReason]]:
-        """Yield, likewise, the gaps that are a generation interval old."""
+        """Yield the gaps that are a generation interval old, as ``unrecoverable`` does."""
         while self.gaps and self.gaps.oldest.since + generation <= now:
             gap = self.gaps.oldest
             yield from self._lost(gap, gap.reason or LossReason.TIMEOUT)
 
     def abandoned(self) -> Iterator[tuple[Span, LossReason]]:
-        """Yield, likewise, all gaps: the session is over."""
+        """Yield all gaps at the end of the session, as ``unrecoverable`` does."""
         for gap in self.gaps:
             yield from self._lost(gap, gap.reason or LossReason.SESSION_END)
 
@@ -285,5 +285,5 @@ class PendingMessages:
 
 
 def _may_hold(given_up: GivenUp, gap: MessageGap) -> bool:
-    """True if a message of the gap may have been in the datagrams that were given up."""
+    """Return True if a message of the gap may have been in the datagrams that were given up."""
     return gap.after < given_up.span.last and given_up.span.first < gap.before

@@ -1,4 +1,4 @@
-"""The datagrams of a stream, byte by byte, and what they mean (Ultra Messaging's terms).
+"""The datagrams of a stream, byte by byte, in Ultra Messaging's terms.
 
 From the source to all receivers or to one of them, and from a receiver to the source:
 
@@ -6,7 +6,7 @@ STREAM     header (session u32), key u8, body
 FEEDBACK   header (session u32), receiver u32, body
 
 A sealed body has a counter u64 before it and a tag of 16 bytes behind it (``sphtp.core.secure``).
-A body is one of these; every body of the source tells the window's lead and trail:
+A body is one of these; every body of the source contains the window's lead and trail:
 
 DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
 SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
@@ -56,7 +56,7 @@ class BodyFlag(IntFlag):
 
 
 class NcfReason(IntEnum):
-    """The reasons why a repair does not come now."""
+    """The reasons for which a repair does not come now."""
 
     NO_RETRY = 0
     """No repair will come: the window has moved on."""
@@ -97,7 +97,7 @@ class SessionMessage(NamedTuple):
 
 
 class Ncf(NamedTuple):
-    """A NAK confirmation: no repair of these comes now; ``retry_after`` in seconds, 0 unknown."""
+    """A NAK confirmation: no repair comes now; ``retry_after`` is in seconds, 0 if unknown."""
 
     window: Window
     reason: NcfReason
@@ -112,10 +112,10 @@ class Nak(NamedTuple):
 
 
 class StatusMessage(NamedTuple):
-    """A receiver has, or has given up, everything up to ``lead``, and ``room`` bytes for more.
+    """A receiver's report: it has finished with everything up to ``lead``, and has ``room`` bytes.
 
-    While it ``is_fetching`` from the history, it is not done with the source; once it
-    ``knows_end``, nothing that it does not know of will come.
+    It has received or given up every datagram up to ``lead``. While it ``is_fetching`` from the
+    history, it still needs the source. It ``knows_end`` when the source has announced the end.
     """
 
     lead: int
@@ -163,7 +163,7 @@ def decode_feedback_header_untrusted(datagram: bytes) -> tuple[int, int]:
 
 
 def is_of_stream(data: bytes) -> bool:
-    """True if a datagram belongs to streams, and not to a channel."""
+    """Return True if a datagram belongs to streams, and not to a channel."""
     return data[:1] in _FIRSTS
 
 
@@ -213,7 +213,7 @@ def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = Fals
 def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
     """Encode new DATA of these records, from the number ``first`` on.
 
-    Each names itself as the lead: those after it are on their way, and not missing.
+    Each has its own number as the lead, because those after it are on their way and not missing.
     """
     pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail & _MASK
     shorts = [sqn & _MASK for sqn in range(first, first + len(batch))]
@@ -245,10 +245,10 @@ def encode_nak(nak: Nak) -> bytes:
 
 
 def trail_of_next(body: bytes, sqn: int) -> int | None:
-    """Return the trail that a body tells if it is new data with the number ``sqn``, its lead.
+    """Return the trail in a body if that is new data with the number ``sqn`` as its lead.
 
-    None for everything else, be it well formed or not. This is the way of almost every datagram:
-    nothing is made of it but what is needed.
+    Return None for any other body. Almost every datagram takes this short path, which decodes only
+    the necessary fields.
     """
     if len(body) < _DATA.size:
         return None

@@ -11,7 +11,7 @@ from sphtp.errors import SettingsError
 
 
 class FixedRate:
-    """Paces at ``rate`` bytes per second in any case: for links without other traffic.
+    """The controller that always paces at ``rate`` bytes/s, for links without other traffic.
 
     Only the limit bounds the bytes in flight.
     """
@@ -41,7 +41,7 @@ class FixedRate:
 
 
 class Controller(Protocol):
-    """Decides how many bytes may be in flight, and at what rate they may leave."""
+    """A congestion controller: it decides how many bytes may be in flight, and their rate."""
 
     @property
     def window(self) -> int:
@@ -67,7 +67,7 @@ class Controller(Protocol):
         ...
 
     def spurious(self, now: float, size: int) -> None:
-        """Handle that packets of ``size`` bytes that were declared lost have arrived.
+        """Handle the late arrival of packets of ``size`` bytes that were declared lost.
 
         When all losses behind the latest reaction were spurious, the reaction is undone.
         """
@@ -81,7 +81,7 @@ class Controller(Protocol):
         ...
 
     def resize(self, datagram: int) -> None:
-        """Handle that datagrams have another size from now on."""
+        """Adopt another size of datagrams."""
         ...
 
 

@@ -33,7 +33,7 @@ class RateSample(NamedTuple):
 
 
 class DeliveryRate:
-    """Measures the delivery rate. Sizes in bytes, times in seconds."""
+    """The measurement of the delivery rate. Sizes are in bytes, times in seconds."""
 
     __slots__ = ("_app_limited_until", "_delivered_at", "_first_sent_at", "_latest", "busy_since",
                  "delivered")  # fmt: skip
@@ -92,7 +92,7 @@ SHORTEST_PERIOD: Final = 0.1
 
 
 class MaxBandwidth:
-    """The highest recent delivery rate: of this period and the last. In bytes/s, and seconds.
+    """The highest delivery rate of this period and the last, in bytes/s; times are in seconds.
 
     A period is eight round trips. Single samples are too low when acks are late.
     """

@@ -73,7 +73,7 @@ GROWTH: dict[HyStartPhase, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1
 
 
 class HyStart:
-    """Watches the shortest round trip of each round during slow start."""
+    """The end of slow start, found by the shortest round trip of each round."""
 
     def __init__(self, datagram: int) -> None:
         self.state = SLOW_START.initial

@@ -1,14 +1,14 @@
 """The inputs of congestion controllers. Sizes in bytes, times in seconds, rates in bytes/s.
 
-They are named tuples, because one is made per received ack: a frozen dataclass takes three times as
-long.
+They are named tuples, because each received ack makes one, and a frozen dataclass takes three times
+as long.
 """
 
 from typing import NamedTuple
 
 
 class Ack(NamedTuple):
-    """A received header has acked new packets.
+    """The signal that a received header has acked new packets.
 
     ``sent_at`` is when the newest of them left. ``round_trip`` is its sample, less the receiver's
     ack delay, or None. ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the
@@ -30,7 +30,7 @@ class Ack(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Packets were declared lost together; ``newest_sent_at`` is when the newest of them left.
+    """Packets that were declared lost together; the newest of them left at ``newest_sent_at``.
 
     ``in_flight`` is what remains.
     """

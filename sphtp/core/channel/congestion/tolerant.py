@@ -136,7 +136,7 @@ class PathModel:
         return gain * self.rate * (self.shortest + GRAIN)
 
     def held(self, gain: float) -> float:
-        """Return the bytes in flight beyond that, whose acks the receiver holds back."""
+        """Return the bytes in flight beyond these, whose acks the receiver holds back."""
         return max(*self._bunches, gain * self.rate * max(self._holds))
 
     def acked(self, now: float, ack: Ack) -> bool:
@@ -228,7 +228,7 @@ EMPTYING_ROUNDS = 3
 
 
 class LossTolerant:
-    """Runs the table of phases over a model of the path."""
+    """The controller that runs the table of phases over a model of the path."""
 
     def __init__(self, datagram: int, limit: int) -> None:
         self.state = TOLERANT.initial
