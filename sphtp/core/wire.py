@@ -101,7 +101,7 @@ class Reader:
 
 
 class Writer:
-    """A buffer to which fields are appended. Each method returns the writer, for chains of calls."""
+    """A buffer to which fields are appended. Methods return the writer, so calls can be chained."""
 
     __slots__ = ("_buffer",)
 

@@ -694,7 +694,7 @@ class ListeningSubSocket(ListeningSocket):
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: _BusConnection) -> None:
-        """Start the deadline of a message that has begun, so that it cannot hold memory for ever."""
+        """Start the deadline of a message that has begun, which must not hold memory for ever."""
         if connection.received:
             self._handshakes.begin(now, connection)
         else:

@@ -166,7 +166,7 @@ class Channel(trio.abc.Channel[Any]):
         )
 
     def arriving(self) -> list[MessageProgress]:
-        """Return the progress of large messages that have arrived in part, by lane, oldest first."""
+        """Return the progress of partly received large messages, by lane, oldest first."""
         return self._connection.port.arriving()
 
     async def send(self, value: Any, *, lane: int = 0, compress: bool | None = None) -> None:

@@ -38,9 +38,9 @@ from sphtp.errors import RemoteError
 class InitiatorState(Name):
     """The states of the opener's side of a handshake."""
 
-    GREETING = "sent GREET, was not welcomed"
-    CONFIRMING = "told who this side is, heard no answer to that"
-    RENEWING = "the same, and greets anew meanwhile"
+    GREETING = "sent GREET; no WELCOME has come"
+    CONFIRMING = "sent the identity in a CONFIRM; no answer has come"
+    RENEWING = "sent the identity; repeats the CONFIRM, and begins a new handshake beside it"
     SEALED = "both sides have the keys"
 
 
@@ -48,27 +48,27 @@ class InitiatorEvent(Name):
     """The events of the opener's side."""
 
     CONNECT = "the connection sends CONNECT, for the first time or again"
-    CONFIRM_EXPIRED = "it asks again, so late that the peer may have dropped the handshake"
+    CONFIRM_EXPIRED = "the connection sends CONNECT again, after the peer may have forgotten"
     COOKIE = "the first cookie came"
-    NEW_COOKIE = "another one came, from an address that had given one"
-    ASKED = "WELCOME came and asks who this side is"
-    ACCEPTED = "an ACCEPT came that nobody else can have written"
-    REFUSED = "a REFUSE came that nobody else can have written"
-    IMPOSTOR = "an answer came from somebody else than the peer wanted"
+    NEW_COOKIE = "another cookie came from an address that had sent one"
+    ASKED = "a WELCOME came that asks for the identity of this side"
+    ACCEPTED = "an authentic ACCEPT came"
+    REFUSED = "an authentic REFUSE came"
+    IMPOSTOR = "an answer came from another peer than the one wanted"
 
 
 class InitiatorAction(Name):
     """The actions of the opener's side."""
 
     GREET = "send GREET, with the cookie if there is one"
-    CONFIRM = "make keys, and a CONFIRM, and send that"
+    CONFIRM = "derive the keys, and send a CONFIRM"
     CONFIRM_AGAIN = "send the last CONFIRM again"
-    PROGRESS = "tell the connection that the peer is there, and the next flight leaves"
-    BEGIN_ANEW = "begin another handshake, and keep the keys of this one until that gave others"
-    SEAL = "seal all that leaves from now on"
-    HAND_ON = "hand the answer to the connection"
-    OBJECT = "tell the connection that the wrong peer answered"
-    RENEW = "begin anew should the connection ask again"
+    PROGRESS = "report to the connection that the peer has answered, so that the next flight leaves"
+    BEGIN_ANEW = "begin another handshake, and keep the present keys until it gives new ones"
+    SEAL = "seal all packets from now on"
+    HAND_ON = "pass the answer to the connection"
+    OBJECT = "report to the connection that the wrong peer answered"
+    RENEW = "begin a new handshake if the connection sends CONNECT again"
 
 
 G, R, S = InitiatorState, InitiatorEvent, InitiatorAction
@@ -78,18 +78,18 @@ INITIATOR = Machine(
     G.GREETING,
     (
         Row(G.GREETING, R.CONNECT, G.GREETING, (S.GREET,), "GREET, COOKIE or WELCOME was lost"),
-        Row(G.GREETING, R.COOKIE, G.GREETING, (S.PROGRESS, S.GREET), "this address is real"),
-        Row(G.GREETING, R.NEW_COOKIE, G.GREETING, (S.GREET,), "the one it gave before is too old"),
+        Row(G.GREETING, R.COOKIE, G.GREETING, (S.PROGRESS, S.GREET), "the address is proven"),
+        Row(G.GREETING, R.NEW_COOKIE, G.GREETING, (S.GREET,), "the earlier cookie has expired"),
         Row(
             G.GREETING,
             R.ASKED,
             G.CONFIRMING,
             (S.PROGRESS, S.CONFIRM),
-            "the key was not known beforehand",
+            "this side did not know the key beforehand",
         ),
-        Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
-        Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another address may accept"),
-        Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+        Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "both sides know each other"),
+        Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
+        Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
         Row(
             G.CONFIRMING,
             R.CONNECT,
@@ -102,30 +102,30 @@ INITIATOR = Machine(
             R.CONFIRM_EXPIRED,
             G.RENEWING,
             (S.CONFIRM_AGAIN, S.BEGIN_ANEW, S.GREET),
-            "the peer restarted, or the path is bad: which of them, only an answer tells",
+            "the peer restarted, or the path is bad; only an answer shows which",
         ),
-        Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the peer knows who asks"),
-        Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
-        Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+        Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "both sides know each other"),
+        Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
+        Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
         Row(
             G.RENEWING,
             R.CONNECT,
             G.RENEWING,
             (S.CONFIRM_AGAIN, S.GREET),
-            "either may be answered",
+            "the peer may answer either handshake",
         ),
-        Row(G.RENEWING, R.COOKIE, G.RENEWING, (S.PROGRESS, S.GREET), "this address is real"),
-        Row(G.RENEWING, R.NEW_COOKIE, G.RENEWING, (S.GREET,), "the one it gave before is too old"),
+        Row(G.RENEWING, R.COOKIE, G.RENEWING, (S.PROGRESS, S.GREET), "the address is proven"),
+        Row(G.RENEWING, R.NEW_COOKIE, G.RENEWING, (S.GREET,), "the earlier cookie has expired"),
         Row(
             G.RENEWING,
             R.ASKED,
             G.CONFIRMING,
             (S.PROGRESS, S.CONFIRM),
-            "the peer has forgotten whom it asked",
+            "the peer has forgotten the first handshake",
         ),
-        Row(G.RENEWING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "it was the path"),
-        Row(G.RENEWING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another one may accept"),
-        Row(G.RENEWING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "as good as a refusal"),
+        Row(G.RENEWING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the path lost datagrams"),
+        Row(G.RENEWING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
+        Row(G.RENEWING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
     ),
     events=InitiatorEvent,
     final=frozenset({G.SEALED}),

@@ -16,11 +16,11 @@ from sphtp.core.fsm import Machine, Name, Row
 class State(Name):
     """The states of a connection."""
 
-    CONNECTING = "sent CONNECT, heard no answer"
-    ANSWERING = "sent ACCEPT, heard no data"
+    CONNECTING = "sent CONNECT; no answer has come"
+    ANSWERING = "sent ACCEPT; no data has come"
     OPEN = "both sides know each other"
-    DRAINING = "closed here, messages still to be acked"
-    CLOSING = "all acked, CLOSE is on its way"
+    DRAINING = "closed by this side; messages are still unacked"
+    CLOSING = "all messages are acked; CLOSE is in flight"
     LINGERING = "the peer closed; its CLOSE may come again"
     CLOSED = "over"
 
@@ -29,13 +29,13 @@ class Event(Name):
     """The events of a connection."""
 
     ACCEPTED = "ACCEPT came"
-    CROSSED = "the peer's own attempt, answered meanwhile, is heard"
-    JOINED = "the same, to what is answered: an attempt of ours takes it over"
-    CONNECT_AGAIN = "the CONNECT that opened this came again"
+    CROSSED = "data came for the peer's own attempt, which this side has answered"
+    JOINED = "data came for this answered connection, and an attempt of this side adopts it"
+    CONNECT_AGAIN = "the CONNECT that opened this connection came again"
     CONFIRMED = "the first data came"
     REFUSED = "REFUSE came"
-    DECLINED = "REFUSE came for our ACCEPT: the attempt is over"
-    PROGRESS = "the handshake came a step further, or the peer is seen to be at it"
+    DECLINED = "a REFUSE came for the ACCEPT: the peer's attempt is over"
+    PROGRESS = "the handshake made progress, or the peer repeated a step of it"
     RETRY = "no answer so far"
     HANDSHAKE_OVER = "no answer in time"
     CLOSE = "the application closes"
@@ -45,9 +45,9 @@ class Event(Name):
     CLOSE_ACKED = "the packet with CLOSE is acked"
     CLOSE_RECEIVED = "the peer's CLOSE came"
     CLOSE_OVER = "draining and closing took too long"
-    SILENT = "nothing came for the idle timeout"
+    SILENT = "no packet came for the idle timeout"
     FORGOTTEN = "the peer has forgotten the channel"
-    PATH_TOO_SMALL = "the path does not take packets of the least size"
+    PATH_TOO_SMALL = "the path does not carry packets of the smallest size"
     LINGER_OVER = "lingered long enough"
 
 
@@ -56,16 +56,16 @@ class Action(Name):
 
     SEND_CONNECT = "queue CONNECT to every candidate"
     SEND_ACCEPT = "queue ACCEPT"
-    ARM_RETRY = "start the clock until the same flight goes again"
-    NEXT_FLIGHT = "start that clock afresh, for another flight"
-    EXTEND = "start the clock of silence afresh, within what the whole may take"
+    ARM_RETRY = "start the retransmission timer of the flight"
+    NEXT_FLIGHT = "restart the retransmission timer, for the next flight"
+    EXTEND = "restart the timer of silence, within the limit for the whole handshake"
     SEND_CLOSE = "put CLOSE into the next packet"
-    SEND_LAST_WORD = "queue one CLOSE that nobody acks"
-    OPEN = "start keepalive and idle clocks, and report"
-    ARM_CLOSE = "start the clock of draining"
-    LINGER = "stop all clocks but the one of lingering, and report the end"
-    END = "stop all clocks and report the end, once"
-    FINISH = "the same; everything was acked, so it is a clean end"
+    SEND_LAST_WORD = "queue one CLOSE, which gets no ack"
+    OPEN = "start the keepalive and idle timers, and report that the channel is open"
+    ARM_CLOSE = "start the timer of draining"
+    LINGER = "stop all timers except that of lingering, and report the end"
+    END = "stop all timers, and report the end once"
+    FINISH = "stop all timers, and report a clean end, because all messages were acked"
 
 
 S, E, A = State, Event, Action
@@ -83,67 +83,65 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         E.PROGRESS,
         S.CONNECTING,
         (A.NEXT_FLIGHT, A.EXTEND),
-        "it is there: the time it has counts silence, and not the way to it",
+        "the peer is present: its timeout counts silence, not the length of the path",
     ),
-    Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer granted it"),
+    Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer accepted the channel"),
     Row(
         S.CONNECTING,
         E.CROSSED,
         S.ANSWERING,
         (A.EXTEND,),
-        "both dialled at once: of the two attempts the one with the lower token is kept",
+        "both sides dialled at once: the attempt with the lower token is kept",
     ),
-    Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer does not want it"),
+    Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer refused the channel"),
     Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "nobody there"),
-    Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "nothing was sent, nothing to drain"),
+    Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "no message was sent"),
     Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "as CLOSE"),
     Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT, A.EXTEND), "ACCEPT was lost"),
-    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener is still at it"),
+    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener goes on with its attempt"),
     Row(
         S.ANSWERING,
         E.CONFIRMED,
         S.OPEN,
         (A.OPEN,),
-        "data under our id proves that the address is real",
+        "data with this side's id proves the address of the opener",
     ),
-    Row(S.ANSWERING, E.JOINED, S.CLOSED, (A.END,), "one channel comes of both, and that is ours"),
+    Row(S.ANSWERING, E.JOINED, S.CLOSED, (A.END,), "the attempts become one channel"),
     Row(S.ANSWERING, E.DECLINED, S.CLOSED, (A.END,), "the opener has given up"),
-    Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener went, or never was"),
+    Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener has gone, or was forged"),
     Row(S.ANSWERING, E.CLOSE, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
     Row(S.ANSWERING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
     Row(S.OPEN, E.CONNECT_AGAIN, S.OPEN, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.OPEN, E.CLOSE, S.DRAINING, (A.ARM_CLOSE,), "nothing sent may be lost by closing"),
-    Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "told once, not waited for"),
-    Row(S.OPEN, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "the peer is done"),
+    Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the CLOSE leaves once"),
+    Row(S.OPEN, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "the peer has closed the channel"),
     Row(S.OPEN, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
-    Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "it restarted, or its last word was lost"),
+    Row(S.OPEN, E.FORGOTTEN, S.CLOSED, (A.END,), "the peer restarted, or its CLOSE was lost"),
     Row(
         S.OPEN,
         E.PATH_TOO_SMALL,
         S.CLOSED,
         (A.SEND_LAST_WORD, A.END),
-        "what waits would never arrive, and that is better known",
+        "waiting messages would never arrive, and the program should learn that",
     ),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
-    Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "now the peer may know"),
-    Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the application gives up"),
+    Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "all messages have arrived"),
+    Row(S.DRAINING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the application aborts"),
     Row(S.DRAINING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "the peer reads no more"),
     Row(S.DRAINING, E.CLOSE_OVER, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the peer reads too slowly"),
     Row(S.DRAINING, E.SILENT, S.CLOSED, (A.END,), "the peer vanished"),
-    Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "nobody is left who could take it"),
-    Row(
-        S.DRAINING, E.PATH_TOO_SMALL, S.CLOSED, (A.SEND_LAST_WORD, A.END), "it will never be empty"
-    ),
-    Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "it has to arrive"),
+    Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "no peer is left"),
+    Row(S.DRAINING, E.PATH_TOO_SMALL, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no message can leave"),
+    Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "the CLOSE has to arrive"),
     Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both know"),
-    Row(S.CLOSING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "both closed at once"),
-    Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "CLOSE is on its way already"),
-    Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "everything was acked; no need to wait"),
+    Row(S.CLOSING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "both sides closed at once"),
+    Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "the CLOSE is in flight already"),
+    Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "all messages were acked"),
     Row(S.CLOSING, E.SILENT, S.CLOSED, (A.FINISH,), "everything was acked"),
     Row(S.CLOSING, E.FORGOTTEN, S.CLOSED, (A.FINISH,), "everything was acked"),
     Row(S.LINGERING, E.FORGOTTEN, S.CLOSED, (A.END,), "no CLOSE will come again"),
-    Row(S.LINGERING, E.CLOSE_RECEIVED, S.LINGERING, (), "our ack was lost; it is sent again"),
-    Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer was first"),
+    Row(S.LINGERING, E.CLOSE_RECEIVED, S.LINGERING, (), "the ack was lost, and is sent again"),
+    Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer closed first"),
     Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the node shuts down"),
     Row(S.LINGERING, E.LINGER_OVER, S.CLOSED, (A.END,), "no CLOSE will come again"),
 )
@@ -210,8 +208,8 @@ class Timer(Name):
 
     RETRY = "send CONNECT again"
     HANDSHAKE = "give up opening"
-    KEEPALIVE = "send a PING: nothing has left for so long"
-    IDLE = "the idle timeout: nothing came for too long"
+    KEEPALIVE = "send a PING, because no packet has left for this time"
+    IDLE = "end the channel: no packet came for this time"
     CLOSE = "give up draining"
     LINGER = "stop answering"
 

@@ -41,9 +41,9 @@ class MtuSearchState(Name):
     """The states of the search."""
 
     READY = "the next probe may leave"
-    PROBING = "a probe is on its way"
-    RESTING = "nothing larger is worth a try for now"
-    TOO_SMALL = "the path does not take what a channel needs"
+    PROBING = "a probe is in flight"
+    RESTING = "no larger size is worth a probe for now"
+    TOO_SMALL = "the path does not carry the smallest size that a channel needs"
 
 
 class MtuEvent(Name):
@@ -53,12 +53,12 @@ class MtuEvent(Name):
     ACKED = "the probe arrived"
     LOST = "the probe is lost"
     REFUSED = "the host or the path refuses datagrams of this size"
-    LATE = "an earlier probe, given up for lost, arrived"
+    LATE = "an earlier probe, which was declared lost, arrived"
     FOUND = "no size is left that is worth a probe"
     BLACK_HOLE = "packets over the base size vanish"
     BASE_LOST = "packets of the base size vanish, or smaller ones"
     FLOOR_LOST = "packets of the floor size vanish"
-    RAISE = "time to look again"
+    RAISE = "the time of the next search has come"
 
 
 class MtuAction(Name):
@@ -68,32 +68,32 @@ class MtuAction(Name):
     COUNT = "count a try; after the last one the size is too large"
     CONDEMN = "the size is too large"
     FALL_BACK = "use the base size"
-    FALL_DEEP = "use the floor size, and take what vanished for too large"
-    REST = "look again in ten minutes"
-    REST_SHORTLY = "look again in a minute"
-    FORGET = "take no size for too large any more"
+    FALL_DEEP = "use the floor size, and mark the sizes that vanished as too large"
+    REST = "search again in ten minutes"
+    REST_SHORTLY = "search again in a minute"
+    FORGET = "forget the sizes that were too large"
 
 
 P, S, D = MtuSearchState, MtuEvent, MtuAction
 
 ROWS: tuple[Row[MtuSearchState, MtuEvent, MtuAction], ...] = (
-    Row(P.READY, S.PROBE, P.PROBING, (), "one at a time"),
-    Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "as large as the path takes"),
-    Row(P.READY, S.LATE, P.READY, (D.GROW,), "it got through after all"),
+    Row(P.READY, S.PROBE, P.PROBING, (), "only one probe is in flight at a time"),
+    Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "the path carries the largest size"),
+    Row(P.READY, S.LATE, P.READY, (D.GROW,), "the probe passed after all"),
     Row(P.READY, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.READY, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.READY, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
-    Row(P.PROBING, S.ACKED, P.READY, (D.GROW,), "the path takes it"),
-    Row(P.PROBING, S.LOST, P.READY, (D.COUNT,), "it may have been chance"),
-    Row(P.PROBING, S.REFUSED, P.READY, (D.CONDEMN,), "no need to try again"),
-    Row(P.PROBING, S.LATE, P.PROBING, (D.GROW,), "it got through after all"),
+    Row(P.READY, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
+    Row(P.READY, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
+    Row(P.PROBING, S.ACKED, P.READY, (D.GROW,), "the path carries this size"),
+    Row(P.PROBING, S.LOST, P.READY, (D.COUNT,), "the loss may be due to chance"),
+    Row(P.PROBING, S.REFUSED, P.READY, (D.CONDEMN,), "a refusal is certain"),
+    Row(P.PROBING, S.LATE, P.PROBING, (D.GROW,), "the probe passed after all"),
     Row(P.PROBING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.PROBING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.PROBING, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
-    Row(P.RESTING, S.RAISE, P.READY, (D.FORGET,), "the route may be a better one now"),
+    Row(P.PROBING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
+    Row(P.PROBING, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
+    Row(P.RESTING, S.RAISE, P.READY, (D.FORGET,), "the route may have changed"),
     Row(P.RESTING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.RESTING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "no path should, and some do"),
-    Row(P.RESTING, S.FLOOR_LOST, P.TOO_SMALL, (), "nothing smaller is worth having"),
+    Row(P.RESTING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
+    Row(P.RESTING, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
 )
 
 PATH_MTU = Machine(

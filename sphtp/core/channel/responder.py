@@ -48,29 +48,29 @@ class ResponderState(Name):
     """The states of the answering side of a handshake."""
 
     ASKED = "the opener was asked who it is"
-    PRESENTED = "the opener is known, and the endpoint has its CONNECT"
+    PRESENTED = "the opener has proven its identity, and the endpoint has its CONNECT"
     WELCOMED = "the opener was accepted, and has not used the keys yet"
-    SETTLED = "the keys are used, or it was refused: nothing of the handshake is needed any more"
+    SETTLED = "the keys are in use, or the opener was refused: the handshake is over"
 
 
 class ResponderEvent(Name):
     """The events of the answering side."""
 
-    GREETED_AGAIN = "its GREET came again"
+    GREETED_AGAIN = "the opener's GREET came again"
     CONFIRMED = "its CONFIRM came"
-    ACCEPTED = "the endpoint accepts it"
-    REFUSED = "the endpoint, or trust, refuses it"
-    KEYS_USED = "something came that only it can have sealed"
-    LATE = "it took too long"
+    ACCEPTED = "the endpoint accepts the opener"
+    REFUSED = "the endpoint or the authenticator refuses the opener"
+    KEYS_USED = "a datagram came that the opener has sealed"
+    LATE = "the handshake took too long"
 
 
 class ResponderAction(Name):
     """The actions of the answering side."""
 
-    KEEP = "give it as much time again, within what the whole may take"
+    KEEP = "restart the timeout, within the limit for the whole handshake"
     REPEAT = "send the last answer again"
-    PRESENT = "hand its CONNECT to the endpoint"
-    ANSWER = "send the answer: in a WELCOME, or sealed if it has the keys"
+    PRESENT = "pass the opener's CONNECT to the endpoint"
+    ANSWER = "send the answer: in a WELCOME, or sealed if the opener has the keys"
     FORGET = "forget the handshake"
 
 
@@ -81,21 +81,19 @@ RESPONDER = Machine(
     V.PRESENTED,
     (
         Row(V.ASKED, K.GREETED_AGAIN, V.ASKED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
-        Row(V.ASKED, K.CONFIRMED, V.PRESENTED, (D.KEEP, D.PRESENT), "now it is known"),
-        Row(V.ASKED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+        Row(V.ASKED, K.CONFIRMED, V.PRESENTED, (D.KEEP, D.PRESENT), "its identity is proven"),
+        Row(V.ASKED, K.LATE, V.SETTLED, (D.FORGET,), "the opener has gone, or was forged"),
         Row(V.PRESENTED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint has room"),
-        Row(
-            V.PRESENTED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "told so, by this side itself"
-        ),
+        Row(V.PRESENTED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "this side sends the refusal"),
         Row(V.PRESENTED, K.LATE, V.SETTLED, (D.FORGET,), "this side's own attempt was kept"),
         Row(V.WELCOMED, K.GREETED_AGAIN, V.WELCOMED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
-        Row(V.WELCOMED, K.CONFIRMED, V.WELCOMED, (D.KEEP, D.PRESENT), "the answer to it was lost"),
-        Row(V.WELCOMED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint asks again"),
+        Row(V.WELCOMED, K.CONFIRMED, V.WELCOMED, (D.KEEP, D.PRESENT), "the answer was lost"),
+        Row(V.WELCOMED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the opener sends its request again"),
         Row(
             V.WELCOMED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "the endpoint changed its mind"
         ),
         Row(V.WELCOMED, K.KEYS_USED, V.SETTLED, (D.FORGET,), "both sides have the keys"),
-        Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "it went, or never was"),
+        Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "the opener has gone, or was forged"),
     ),
     events=ResponderEvent,
     # One that has to tell who it is starts by being asked.

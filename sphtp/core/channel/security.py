@@ -85,9 +85,9 @@ class HandshakeCounters:
 class Verdict(Enum):
     """The decision about a peer that has proven a key and claims an id in the cluster."""
 
-    ACCEPT = "is who it says"
-    REJECT = "is not, or is not wanted"
-    RETRY = "may be, but was not introduced yet; it asks again"
+    ACCEPT = "the peer is the one that it claims to be"
+    REJECT = "the peer is another one, or is not allowed"
+    RETRY = "the servers have not introduced the peer yet; it will ask again"
 
 
 class AllowKeys:

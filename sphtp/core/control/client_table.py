@@ -19,20 +19,20 @@ class ClientState(Name):
 class ClientSignal(Name):
     """The inputs of the client's state table."""
 
-    SERVER_HEARD = "a server is heard"
-    SERVER_READY = "a server that registers new ids is heard"
+    SERVER_HEARD = "a server is live"
+    SERVER_READY = "a server that registers new ids is live"
     CONNECTED = "a bus connection came up"
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACKNOWLEDGED = "every active server of the view acknowledged"
     UNKNOWN = "a server does not know the id"
-    STALE = "servers hold other data"
-    REVISED = "the application has other data"
+    STALE = "servers have other data"
+    REVISED = "the application changed the data"
     CONFLICT = "a server knows another holder of the id"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
     DEADLINE = "not every server answered in time"
     BACKED_OFF = "the pause is over"
-    SERVERS_LOST = "no server is heard any more"
+    SERVERS_LOST = "no server is live any more"
     LEAVE = "the application leaves"
 
 
@@ -44,18 +44,18 @@ class ClientAction(Name):
     CONFIRM = "announce again to servers of the view that have not acknowledged"
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
-    LOOKUP = "ask for all peers, and again for those searched for"
+    LOOKUP = "ask for all peers, and again for the peers of open lookups"
     AWAIT_ANSWERS = "start the deadline of the announcement"
     PAUSE = "start a pause of random length"
-    FORGET_ANSWERS = "take all acknowledgements as void"
-    WITHDRAW = "tell the servers that the id is given up"
+    FORGET_ANSWERS = "void all acknowledgements"
+    WITHDRAW = "send LEAVE, to give the id up"
     KEEP_PEERS = "keep the peers for one expiry, until servers vouch for them again"
-    TELL_ESTABLISHED = "tell the application: established"
-    TELL_RESUMED = "tell the application: established again"
-    TELL_SUSPENDED = "tell the application: suspended"
-    TELL_ID_LOST = "tell the application: id lost"
-    TELL_REFUSED = "tell the application: refused"
-    TELL_LEFT = "tell the application: left"
+    TELL_ESTABLISHED = "report to the application: established"
+    TELL_RESUMED = "report to the application: established again"
+    TELL_SUSPENDED = "report to the application: suspended"
+    TELL_ID_LOST = "report to the application: id lost"
+    TELL_REFUSED = "report to the application: refused"
+    TELL_LEFT = "report to the application: left"
 
 
 _S, _E, _A = ClientState, ClientSignal, ClientAction
@@ -71,8 +71,8 @@ _GREET = (_A.SEND_DATA, _A.HEARTBEAT, _A.LOOKUP)
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, _FIRST, "steps 3 to 5"),
     Row(_S.SEARCHING, _E.LEAVE, _S.LEFT, _LEAVE, "leaving needs no server"),
-    Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 is continuous"),
-    Row(_S.ANNOUNCING, _E.CONNECTED, _S.ANNOUNCING, (_A.ANNOUNCE,), "it missed the last one"),
+    Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 repeats them"),
+    Row(_S.ANNOUNCING, _E.CONNECTED, _S.ANNOUNCING, (_A.ANNOUNCE,), "it missed the announcement"),
     Row(
         _S.ANNOUNCING,
         _E.ACKNOWLEDGED,
@@ -80,15 +80,15 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         (_A.TELL_ESTABLISHED, _A.KEEP_PEERS, *_GREET),
         "step 10, when the whole view agrees",
     ),
-    Row(_S.ANNOUNCING, _E.CONFLICT, _S.BACKING_OFF, _RETRY, "step 9: never win on part of it"),
+    Row(_S.ANNOUNCING, _E.CONFLICT, _S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
     Row(_S.ANNOUNCING, _E.BUSY, _S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
     Row(_S.ANNOUNCING, _E.DEADLINE, _S.BACKING_OFF, _RETRY, "step 9: no response in time"),
     Row(_S.ANNOUNCING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
     Row(_S.ANNOUNCING, _E.SERVERS_LOST, _S.SEARCHING, (_A.WITHDRAW,), "back to step 3"),
-    Row(_S.ANNOUNCING, _E.LEAVE, _S.LEFT, _LEAVE, "servers may hold the id already"),
+    Row(_S.ANNOUNCING, _E.LEAVE, _S.LEFT, _LEAVE, "some servers may have registered the id"),
     Row(_S.BACKING_OFF, _E.BACKED_OFF, _S.ANNOUNCING, _FIRST, "step 4 again"),
     Row(_S.BACKING_OFF, _E.SERVERS_LOST, _S.SEARCHING, (), "back to step 3"),
-    Row(_S.BACKING_OFF, _E.LEAVE, _S.LEFT, _LEAVE, "the id is withdrawn already"),
+    Row(_S.BACKING_OFF, _E.LEAVE, _S.LEFT, _LEAVE, "the client has withdrawn the id already"),
     Row(
         _S.ESTABLISHED,
         _E.HEARTBEAT_DUE,
@@ -101,20 +101,20 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         _E.CONNECTED,
         _S.ESTABLISHED,
         (_A.HEARTBEAT, _A.CONFIRM),
-        "a restarted server learns at once who is here",
+        "a restarted server learns at once which ids are held",
     ),
-    Row(_S.ESTABLISHED, _E.UNKNOWN, _S.ESTABLISHED, (_A.ANNOUNCE,), "same id and nonce again"),
+    Row(_S.ESTABLISHED, _E.UNKNOWN, _S.ESTABLISHED, (_A.ANNOUNCE,), "id and nonce stay the same"),
     Row(_S.ESTABLISHED, _E.STALE, _S.ESTABLISHED, (_A.SEND_DATA,), "the last data was lost"),
-    Row(_S.ESTABLISHED, _E.REVISED, _S.ESTABLISHED, (_A.SEND_DATA,), "servers pass it on"),
-    Row(_S.ESTABLISHED, _E.BUSY, _S.ESTABLISHED, (), "the other servers still hold the id"),
-    Row(_S.ESTABLISHED, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "two holders came to light"),
+    Row(_S.ESTABLISHED, _E.REVISED, _S.ESTABLISHED, (_A.SEND_DATA,), "servers send it to peers"),
+    Row(_S.ESTABLISHED, _E.BUSY, _S.ESTABLISHED, (), "other servers still have the id"),
+    Row(_S.ESTABLISHED, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "the id has two holders"),
     Row(_S.ESTABLISHED, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
     Row(
         _S.ESTABLISHED,
         _E.SERVERS_LOST,
         _S.SUSPENDED,
         (_A.FORGET_ANSWERS, _A.TELL_SUSPENDED),
-        "not gone: channels between peers live on",
+        "the client goes on: channels between peers stay open",
     ),
     Row(_S.ESTABLISHED, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
     Row(
@@ -122,9 +122,9 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         _E.HEARTBEAT_DUE,
         _S.SUSPENDED,
         (_A.HEARTBEAT,),
-        "they may hear us although we do not hear them",
+        "servers may receive messages although none of theirs arrive",
     ),
-    Row(_S.SUSPENDED, _E.CONNECTED, _S.SUSPENDED, (_A.HEARTBEAT,), "a server may be back"),
+    Row(_S.SUSPENDED, _E.CONNECTED, _S.SUSPENDED, (_A.HEARTBEAT,), "a server may run again"),
     Row(
         _S.SUSPENDED,
         _E.SERVER_HEARD,
@@ -132,35 +132,35 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         (_A.HEARTBEAT, _A.ANNOUNCE),
         "the heartbeat tells a restarted server that the id is in use",
     ),
-    Row(_S.SUSPENDED, _E.LEAVE, _S.LEFT, _LEAVE, "they may hear us"),
+    Row(_S.SUSPENDED, _E.LEAVE, _S.LEFT, _LEAVE, "servers may receive messages"),
     Row(
         _S.RESUMING,
         _E.HEARTBEAT_DUE,
         _S.RESUMING,
         (_A.HEARTBEAT, _A.ANNOUNCE),
-        "same id and nonce until every server acknowledges",
+        "the client announces the same id and nonce until every server acknowledges",
     ),
     Row(
         _S.RESUMING,
         _E.CONNECTED,
         _S.RESUMING,
         (_A.HEARTBEAT, _A.ANNOUNCE),
-        "it missed the last ones",
+        "the server missed the last announcements",
     ),
     Row(
         _S.RESUMING,
         _E.ACKNOWLEDGED,
         _S.ESTABLISHED,
         (_A.TELL_RESUMED, _A.KEEP_PEERS, *_GREET),
-        "the whole view knows the id again",
+        "all servers of the view have acknowledged the id again",
     ),
-    Row(_S.RESUMING, _E.UNKNOWN, _S.RESUMING, (_A.ANNOUNCE,), "same id and nonce again"),
+    Row(_S.RESUMING, _E.UNKNOWN, _S.RESUMING, (_A.ANNOUNCE,), "id and nonce stay the same"),
     Row(_S.RESUMING, _E.STALE, _S.RESUMING, (_A.SEND_DATA,), "the last data was lost"),
-    Row(_S.RESUMING, _E.REVISED, _S.RESUMING, (_A.SEND_DATA,), "servers pass it on"),
-    Row(_S.RESUMING, _E.BUSY, _S.RESUMING, (), "the next heartbeat asks again"),
-    Row(_S.RESUMING, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "somebody took the id meanwhile"),
+    Row(_S.RESUMING, _E.REVISED, _S.RESUMING, (_A.SEND_DATA,), "servers send it to peers"),
+    Row(_S.RESUMING, _E.BUSY, _S.RESUMING, (), "the next heartbeat repeats the announcement"),
+    Row(_S.RESUMING, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "another client took the id"),
     Row(_S.RESUMING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
-    Row(_S.RESUMING, _E.SERVERS_LOST, _S.SUSPENDED, (_A.FORGET_ANSWERS,), "it was a short visit"),
+    Row(_S.RESUMING, _E.SERVERS_LOST, _S.SUSPENDED, (_A.FORGET_ANSWERS,), "servers are gone again"),
     Row(_S.RESUMING, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
 )
 

@@ -19,7 +19,7 @@ class Established:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The event that no server is live. The client keeps its id and peers until one is live again."""
+    """The event that no server is live. The client keeps its id and peers meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

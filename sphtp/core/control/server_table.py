@@ -14,18 +14,18 @@ class ServerState(Name):
 class ServerSignal(Name):
     """The inputs of the server's state table."""
 
-    NEW_CLUSTER = "this server is told to found a cluster"
-    SNAPSHOT_COMPLETE = "an active member told all it knows"
-    WAITED = "two expiries have passed, and a server is heard if one is to be joined"
+    NEW_CLUSTER = "this server has to found a cluster"
+    SNAPSHOT_COMPLETE = "an active member has sent all clients that it knows"
+    WAITED = "two expiries have passed, and, if this server has to join one, another server is live"
     HEARTBEAT_DUE = "time for the next heartbeat"
-    ACTIVE_HEARD = "an active member is heard"
-    ANNOUNCED_NEW = "a client announces an id that nobody holds"
+    ACTIVE_HEARD = "a heartbeat of an active member came"
+    ANNOUNCED_NEW = "a client announces an id that no client holds"
     ANNOUNCED_HELD = "a client announces an id that it holds"
     ANNOUNCED_TAKEN = "a client announces an id that another one holds"
     HEARTBEAT_HELD = "a heartbeat of a registered client"
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"
-    SNAPSHOT_REQUESTED = "a member asks for all we know"
+    SNAPSHOT_REQUESTED = "a member asks for all clients"
     STOP = "the application stops the server"
 
 
@@ -34,17 +34,17 @@ class ServerAction(Name):
 
     HEARTBEAT = "send a heartbeat to clients and servers"
     REGISTER = "register the id, or refuse it when there is no room"
-    REGISTER_RESERVED = "register the id if it is reserved for this very client"
+    REGISTER_RESERVED = "register the id if it is reserved for this client"
     ACKNOWLEDGE = "acknowledge the id"
     REFRESH = "note that the client is alive"
     REFUSE = "negative acknowledge: conflict"
     REFUSE_UNKNOWN = "negative acknowledge: unknown"
-    RESERVE = "keep the id for the client that uses it"
-    REQUEST_SNAPSHOT = "ask the active member for all it knows"
-    SEND_SNAPSHOT = "tell all that we know first-hand"
-    OPEN = "tell clients and servers that new ids are registered from now on"
-    SEND_LEAVE = "tell clients and servers to drop this server at once"
-    TELL_STATE = "tell the application the new state"
+    RESERVE = "reserve the id for the client that uses it"
+    REQUEST_SNAPSHOT = "ask the active member for all clients"
+    SEND_SNAPSHOT = "send all clients whose heartbeats arrive here"
+    OPEN = "announce to clients and servers that this server registers new ids from now on"
+    SEND_LEAVE = "send LEAVE to clients and servers"
+    TELL_STATE = "report the new state to the application"
 
 
 _S, _E, _A = ServerState, ServerSignal, ServerAction
@@ -65,19 +65,19 @@ _OPEN = (_A.OPEN, _A.TELL_STATE)
 _STOP = (_A.SEND_LEAVE, _A.TELL_STATE)
 
 _ROWS = (
-    Row(_S.JOINING, _E.NEW_CLUSTER, _S.ACTIVE, _OPEN, "there is nobody to learn from"),
-    Row(_S.JOINING, _E.SNAPSHOT_COMPLETE, _S.ACTIVE, _OPEN, "now it knows every holder"),
-    Row(_S.JOINING, _E.WAITED, _S.ACTIVE, _OPEN, "every holder has been heard, or has expired"),
+    Row(_S.JOINING, _E.NEW_CLUSTER, _S.ACTIVE, _OPEN, "there is no other server with a list"),
+    Row(_S.JOINING, _E.SNAPSHOT_COMPLETE, _S.ACTIVE, _OPEN, "the server knows every holder now"),
+    Row(_S.JOINING, _E.WAITED, _S.ACTIVE, _OPEN, "each holder was live, or expired"),
     Row(_S.JOINING, _E.HEARTBEAT_DUE, _S.JOINING, (_A.HEARTBEAT,), "step 1"),
-    Row(_S.JOINING, _E.ACTIVE_HEARD, _S.JOINING, (_A.REQUEST_SNAPSHOT,), "the short way in"),
+    Row(_S.JOINING, _E.ACTIVE_HEARD, _S.JOINING, (_A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
     Row(
         _S.JOINING,
         _E.ANNOUNCED_NEW,
         _S.JOINING,
         (_A.REGISTER_RESERVED,),
-        "silence, unless the client was heard using the id before",
+        "no answer, unless the client has sent heartbeats with the id before",
     ),
-    Row(_S.JOINING, _E.ANNOUNCED_HELD, _S.JOINING, (_A.ACKNOWLEDGE,), "nothing new about it"),
+    Row(_S.JOINING, _E.ANNOUNCED_HELD, _S.JOINING, (_A.ACKNOWLEDGE,), "it is registered already"),
     Row(_S.JOINING, _E.ANNOUNCED_TAKEN, _S.JOINING, (_A.REFUSE,), "step 7"),
     Row(_S.JOINING, _E.HEARTBEAT_HELD, _S.JOINING, (_A.REFRESH,), "step 11, the other way round"),
     Row(
@@ -85,10 +85,10 @@ _ROWS = (
         _E.HEARTBEAT_UNKNOWN,
         _S.JOINING,
         (_A.RESERVE, _A.REFUSE_UNKNOWN),
-        "normal heartbeats come from holders only",
+        "only holders send normal heartbeats",
     ),
     Row(_S.JOINING, _E.HEARTBEAT_FOREIGN, _S.JOINING, (_A.REFUSE,), "one holder at a time"),
-    Row(_S.JOINING, _E.STOP, _S.STOPPED, _STOP, "nobody waits for the expiry"),
+    Row(_S.JOINING, _E.STOP, _S.STOPPED, _STOP, "so that no program waits for the expiry"),
     Row(_S.ACTIVE, _E.HEARTBEAT_DUE, _S.ACTIVE, (_A.HEARTBEAT,), "step 1"),
     Row(_S.ACTIVE, _E.ANNOUNCED_NEW, _S.ACTIVE, (_A.REGISTER,), "step 8"),
     Row(_S.ACTIVE, _E.ANNOUNCED_HELD, _S.ACTIVE, (_A.ACKNOWLEDGE,), "its first answer was lost"),
@@ -96,8 +96,10 @@ _ROWS = (
     Row(_S.ACTIVE, _E.HEARTBEAT_HELD, _S.ACTIVE, (_A.REFRESH,), "step 11, the other way round"),
     Row(_S.ACTIVE, _E.HEARTBEAT_UNKNOWN, _S.ACTIVE, (_A.REFUSE_UNKNOWN,), "it announces again"),
     Row(_S.ACTIVE, _E.HEARTBEAT_FOREIGN, _S.ACTIVE, (_A.REFUSE,), "one holder at a time"),
-    Row(_S.ACTIVE, _E.SNAPSHOT_REQUESTED, _S.ACTIVE, (_A.SEND_SNAPSHOT,), "it joins, or repairs"),
-    Row(_S.ACTIVE, _E.STOP, _S.STOPPED, _STOP, "nobody waits for the expiry"),
+    Row(
+        _S.ACTIVE, _E.SNAPSHOT_REQUESTED, _S.ACTIVE, (_A.SEND_SNAPSHOT,), "it joins, or has losses"
+    ),
+    Row(_S.ACTIVE, _E.STOP, _S.STOPPED, _STOP, "so that no program waits for the expiry"),
 )
 
 SERVER = Machine(

@@ -42,7 +42,7 @@ class CookieJar:
         return _mac(self._secrets[0], what)
 
     def is_good(self, now: float, cookie: bytes, *what: bytes) -> bool:
-        """Return True if ``make`` made the cookie for this ``what`` in this or the last lifetime."""
+        """Return True if ``make`` made the cookie for ``what`` in this or the last lifetime."""
         self._rotate(now)
         matches = [bytes_eq(_mac(secret, what), cookie) for secret in self._secrets]
         return any(matches)

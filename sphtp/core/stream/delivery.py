@@ -41,28 +41,28 @@ from sphtp.core.stream.unrecoverable_loss import MissingDatagrams, PendingMessag
 class DeliveryState(Name):
     """The states of a delivery controller."""
 
-    HOLDING = "keeps what comes: not known yet where the history begins"
-    CATCHING_UP = "history is being fetched; what is live waits for it, or is fetched in its turn"
-    FOLLOWING = "what is live is delivered as it comes"
-    DRAINING = "the session is over; what was asked of the history is awaited"
+    HOLDING = "keeps messages, until the start of the history is known"
+    CATCHING_UP = "fetches the history; live messages wait for it, or are fetched in their turn"
+    FOLLOWING = "delivers live messages on arrival"
+    DRAINING = "the session is over; waits for requested history"
     ENDED = "all was told"
 
 
 class DeliveryEvent(Name):
     """The events of a delivery controller."""
 
-    BEGIN = "it is known where the stream begins"
-    MERGED = "nothing of the history is missing any more"
+    BEGIN = "the start of the stream is known"
+    MERGED = "no message of the history is missing any more"
     END = "the session is over"
-    SETTLED = "nothing at all is missing any more"
+    SETTLED = "no message is missing any more"
 
 
 class DeliveryAction(Name):
     """The actions of a delivery controller."""
 
-    BEGIN = "tell what is there from the beginning on"
-    FOLLOW = "what is fetched from now on was lost by the transport"
-    GIVE_UP = "what the transport has not brought is lost, or fetched"
+    BEGIN = "deliver the messages from the start on"
+    FOLLOW = "count messages fetched from now on as recovered, not as history"
+    GIVE_UP = "give up, or fetch, the messages that the transport has not brought"
     END = "tell the end"
 
 
@@ -72,11 +72,11 @@ DELIVERY = Machine(
     "Delivery",
     D.FOLLOWING,
     (
-        Row(D.HOLDING, T.BEGIN, D.CATCHING_UP, (A.BEGIN,), "the source told what it keeps"),
-        Row(D.CATCHING_UP, T.MERGED, D.FOLLOWING, (A.FOLLOW,), "history met what is live"),
+        Row(D.HOLDING, T.BEGIN, D.CATCHING_UP, (A.BEGIN,), "the bounds of the history are known"),
+        Row(D.CATCHING_UP, T.MERGED, D.FOLLOWING, (A.FOLLOW,), "the history meets live messages"),
         Row(D.CATCHING_UP, T.END, D.DRAINING, (A.GIVE_UP,), "the history outlives the session"),
-        Row(D.FOLLOWING, T.END, D.DRAINING, (A.GIVE_UP,), "the transport brings nothing more"),
-        Row(D.DRAINING, T.SETTLED, D.ENDED, (A.END,), "every message was told, or its loss"),
+        Row(D.FOLLOWING, T.END, D.DRAINING, (A.GIVE_UP,), "the transport has ended"),
+        Row(D.DRAINING, T.SETTLED, D.ENDED, (A.END,), "each number is settled"),
     ),
     events=DeliveryEvent,
     # One that joins late starts by holding.

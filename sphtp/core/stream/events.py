@@ -12,28 +12,28 @@ class LossReason(Name):
     """The reason of a loss."""
 
     WINDOW = "the source's transmission window moved on"
-    TIMEOUT = "it was missing for a whole generation interval"
-    NO_RETRY = "the source said that it repairs no more"
-    FETCH_TIMEOUT = "off-transport recovery did not bring it in time"
-    GONE = "the source keeps it no longer"
-    MAP_OVERFLOW = "too much waited for it"
-    OVERRUN = "the reader was too slow for as long as there was room"
-    SESSION_END = "the session ended before it came"
+    TIMEOUT = "the datagram was missing for a whole generation interval"
+    NO_RETRY = "the source refused a repair"
+    FETCH_TIMEOUT = "off-transport recovery did not deliver it in time"
+    GONE = "the source no longer keeps it"
+    MAP_OVERFLOW = "too many messages waited for it"
+    OVERRUN = "the reader was too slow, and the buffer was full"
+    SESSION_END = "the session ended before it arrived"
 
 
 class EndReason(Name):
     """The reason of a stream's end."""
 
-    CLOSED = "its source has closed it"
-    VANISHED = "the source vanished: nothing came from it for too long, or its node is gone"
+    CLOSED = "the source has closed the stream"
+    VANISHED = "the source vanished: no datagram came for too long, or its node is gone"
     BEGAN_ANEW = "the source was started again, with another session"
 
 
 class Origin(Name):
     """The way by which a message came."""
 
-    LIVE = "the stream, be it at first or as a repair"
-    RETRANSMIT = "late join: it was sent before this side came"
+    LIVE = "the stream, as new data or as a repair"
+    RETRANSMIT = "late join: the source sent it before this side joined"
     OTR = "off-transport recovery"
 
 

@@ -43,36 +43,36 @@ from sphtp.errors import RemoteError
 class FetchState(Name):
     """The states of a fetcher."""
 
-    RESTING = "nothing is wanted, and there is no connection"
-    CALLING = "a connection is wanted"
+    RESTING = "no message is wanted, and there is no connection"
+    CALLING = "messages are wanted, and the connection is being made"
     WAITING = "the connection was refused or lost; another try comes later"
     TALKING = "connected, and answers are awaited"
-    IDLE = "connected, and nothing is wanted"
-    LAST = "the session is over; answers are awaited as long as they come"
-    OVER = "nothing will be fetched any more"
+    IDLE = "connected, and no message is wanted"
+    LAST = "the session is over; waits for answers as long as they come"
+    OVER = "fetches nothing any more"
 
 
 class FetchEvent(Name):
     """The events of a fetcher."""
 
-    WANTED = "something is wanted, maybe more than before"
-    SATISFIED = "nothing is wanted any more"
+    WANTED = "messages are wanted, perhaps more than before"
+    SATISFIED = "no message is wanted any more"
     CONNECTED = "there is a connection"
     DISCONNECTED = "the connection was refused, or lost"
-    DUE = "the interval is over, and nothing came"
-    EXHAUSTED = "nothing has come for as long as a message may take"
+    DUE = "no answer came for an interval"
+    EXHAUSTED = "no answer came for as long as a message may take"
     END = "the session is over"
 
 
 class FetchAction(Name):
     """The actions of a fetcher."""
 
-    START = "begin to be patient"
-    ASK = "ask for as much as may be on its way"
-    ASK_AGAIN = "take what was asked for as not asked for"
-    BACK_OFF = "wait for an interval, which doubles"
-    GIVE_UP = "tell that what is wanted is lost"
-    FORGO = "tell that what is wanted is lost with the session"
+    START = "start the timer of answers"
+    ASK = "send requests up to the limit"
+    ASK_AGAIN = "mark all requests as not sent"
+    BACK_OFF = "wait for an interval that doubles"
+    GIVE_UP = "report that the wanted messages are lost"
+    FORGO = "report that the wanted messages are lost with the session"
     STOP = "stop all clocks"
 
 
@@ -82,32 +82,32 @@ FETCH = Machine(
     "Fetcher",
     F.RESTING,
     (
-        Row(F.RESTING, E.WANTED, F.CALLING, (D.START,), "the history has it"),
-        Row(F.RESTING, E.CONNECTED, F.IDLE, (), "it came by another way meanwhile"),
-        Row(F.RESTING, E.END, F.OVER, (), "nothing is missing that could be fetched"),
+        Row(F.RESTING, E.WANTED, F.CALLING, (D.START,), "the history has them"),
+        Row(F.RESTING, E.CONNECTED, F.IDLE, (), "the messages came by another way"),
+        Row(F.RESTING, E.END, F.OVER, (), "no message that could be fetched is missing"),
         Row(F.CALLING, E.CONNECTED, F.TALKING, (D.ASK_AGAIN, D.ASK), "somebody is there"),
-        Row(F.CALLING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "maybe it is a short trouble"),
-        Row(F.CALLING, E.SATISFIED, F.RESTING, (D.STOP,), "it came by another way"),
+        Row(F.CALLING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "the failure may be temporary"),
+        Row(F.CALLING, E.SATISFIED, F.RESTING, (D.STOP,), "the messages came by another way"),
         Row(F.CALLING, E.EXHAUSTED, F.RESTING, (D.GIVE_UP, D.STOP), "nobody is there"),
-        Row(F.CALLING, E.END, F.OVER, (D.FORGO, D.STOP), "nobody will be there"),
+        Row(F.CALLING, E.END, F.OVER, (D.FORGO, D.STOP), "the source is gone"),
         Row(F.WAITING, E.DUE, F.CALLING, (), "another try"),
-        Row(F.WAITING, E.SATISFIED, F.RESTING, (D.STOP,), "it came by another way"),
+        Row(F.WAITING, E.SATISFIED, F.RESTING, (D.STOP,), "the messages came by another way"),
         Row(F.WAITING, E.EXHAUSTED, F.RESTING, (D.GIVE_UP, D.STOP), "nobody is there"),
-        Row(F.WAITING, E.END, F.OVER, (D.FORGO, D.STOP), "nobody will be there"),
+        Row(F.WAITING, E.END, F.OVER, (D.FORGO, D.STOP), "the source is gone"),
         Row(F.TALKING, E.WANTED, F.TALKING, (D.ASK,), "keep the window full"),
-        Row(F.TALKING, E.SATISFIED, F.IDLE, (D.STOP,), "all came, or is gone"),
-        Row(F.TALKING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "maybe it is a short trouble"),
-        Row(F.TALKING, E.DUE, F.TALKING, (D.BACK_OFF, D.ASK_AGAIN, D.ASK), "it was yet to be sent"),
+        Row(F.TALKING, E.SATISFIED, F.IDLE, (D.STOP,), "all messages came, or are lost"),
+        Row(F.TALKING, E.DISCONNECTED, F.WAITING, (D.BACK_OFF,), "the failure may be temporary"),
+        Row(F.TALKING, E.DUE, F.TALKING, (D.BACK_OFF, D.ASK_AGAIN, D.ASK), "not sent yet"),
         Row(F.TALKING, E.EXHAUSTED, F.IDLE, (D.GIVE_UP, D.STOP), "nobody listens"),
         Row(F.TALKING, E.END, F.LAST, (), "the history outlives the session"),
-        Row(F.IDLE, E.WANTED, F.TALKING, (D.START, D.ASK), "the history has it"),
-        Row(F.IDLE, E.DISCONNECTED, F.RESTING, (), "it is not needed"),
-        Row(F.IDLE, E.END, F.LAST, (), "more may be missing now"),
+        Row(F.IDLE, E.WANTED, F.TALKING, (D.START, D.ASK), "the history has them"),
+        Row(F.IDLE, E.DISCONNECTED, F.RESTING, (), "the connection is not needed"),
+        Row(F.IDLE, E.END, F.LAST, (), "more messages may be missing now"),
         Row(F.LAST, E.WANTED, F.LAST, (D.ASK,), "keep the window full"),
-        Row(F.LAST, E.SATISFIED, F.OVER, (D.STOP,), "all came, or is gone"),
-        Row(F.LAST, E.DISCONNECTED, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
-        Row(F.LAST, E.DUE, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
-        Row(F.LAST, E.EXHAUSTED, F.OVER, (D.FORGO, D.STOP), "the history is gone, too"),
+        Row(F.LAST, E.SATISFIED, F.OVER, (D.STOP,), "all messages came, or are lost"),
+        Row(F.LAST, E.DISCONNECTED, F.OVER, (D.FORGO, D.STOP), "the history is gone"),
+        Row(F.LAST, E.DUE, F.OVER, (D.FORGO, D.STOP), "the history is gone"),
+        Row(F.LAST, E.EXHAUSTED, F.OVER, (D.FORGO, D.STOP), "the history is gone"),
     ),
     events=FetchEvent,
     final=frozenset({F.OVER}),

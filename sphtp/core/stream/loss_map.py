@@ -15,9 +15,9 @@ from sphtp.core.stream.ranges import Span
 class GapState(Name):
     """The states of a range."""
 
-    WAIT_FIRST = "found, and maybe only late: no NAK has named it"
+    WAIT_FIRST = "found missing, perhaps only late: no NAK has named it"
     WAIT_REPAIR = "a NAK has named it"
-    SUPPRESSED = "an NCF said that it does not come now"
+    SUPPRESSED = "an NCF has announced that no repair comes now"
     DISABLED = "this receiver sends no NAKs; others may"
     FILLED = "here"
     LOST = "given up"
@@ -27,14 +27,14 @@ class GapEvent(Name):
     """The events of a range."""
 
     ASKED = "its timer has fired, and a NAK with it leaves"
-    IGNORED = "NCF: it was repaired a moment ago"
+    IGNORED = "NCF: the source repaired it a moment ago"
     RX_DELAY = "NCF: its repair waits for its turn"
-    SHED = "NCF: too much waits already"
-    NO_RETRY = "NCF: it will not be repaired"
+    SHED = "NCF: too many repairs wait already"
+    NO_RETRY = "NCF: the source will not repair it"
     REPAIRED = "it came as a repair"
-    LATE = "it came by itself: it was not lost, only overtaken"
+    LATE = "the datagram itself came: it was only overtaken"
     BELOW_TRAIL = "the source's transmission window has moved on"
-    TOO_OLD = "it is missing for a generation interval"
+    TOO_OLD = "it has been missing for a generation interval"
     CROWDED = "the loss map is full, and it is the oldest"
     SESSION_OVER = "the session is over"
 
@@ -42,10 +42,10 @@ class GapEvent(Name):
 class GapAction(Name):
     """The actions of a range."""
 
-    ARM = "start its timer anew"
-    COUNT_RECOVERED = "count it as recovered, with the time and the NAKs that it took"
+    ARM = "restart its timer"
+    COUNT_RECOVERED = "count it as recovered, with the time and the number of NAKs"
     COUNT_OUT_OF_ORDER = "count it as out of order"
-    GIVE_UP = "tell that the transport gave up on it, and why"
+    GIVE_UP = "report that the transport gave it up, with the reason"
 
 
 S, E, A = GapState, GapEvent, GapAction
@@ -55,9 +55,9 @@ GapRow = Row[GapState, GapEvent, GapAction]
 MISSING = (S.WAIT_FIRST, S.WAIT_REPAIR, S.SUPPRESSED, S.DISABLED)
 
 ASKING: tuple[GapRow, ...] = (
-    Row(S.WAIT_FIRST, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "it did not come by itself"),
+    Row(S.WAIT_FIRST, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the datagram did not arrive late"),
     Row(S.WAIT_REPAIR, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the NAK or the repair was lost"),
-    Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "it should have come by now"),
+    Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the announced repair is overdue"),
 )
 
 # A second NCF puts nothing off, or the NAKs of others could do so for ever.
@@ -65,9 +65,9 @@ SUPPRESSING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.SUPPRESSED, (A.ARM,), why)
     for state in (S.WAIT_FIRST, S.WAIT_REPAIR)
     for event, why in (
-        (E.IGNORED, "until the source listens again; that repair may be on its way"),
-        (E.RX_DELAY, "until its turn has come"),
-        (E.SHED, "asking at once would only add to it"),
+        (E.IGNORED, "wait for the ignore interval; the repair may be in flight"),
+        (E.RX_DELAY, "wait until the repair has its turn"),
+        (E.SHED, "an immediate request would add to the waiting repairs"),
     )
 )
 
@@ -75,8 +75,8 @@ ARRIVING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.FILLED, (action,), why)
     for state in MISSING
     for event, action, why in (
-        (E.REPAIRED, A.COUNT_RECOVERED, "whoever asked for it"),
-        (E.LATE, A.COUNT_OUT_OF_ORDER, "the network changed the order"),
+        (E.REPAIRED, A.COUNT_RECOVERED, "the repair may answer another receiver's NAK"),
+        (E.LATE, A.COUNT_OUT_OF_ORDER, "the network reordered datagrams"),
     )
 )
 
@@ -84,11 +84,11 @@ LOSING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.LOST, (A.GIVE_UP,), why)
     for state in MISSING
     for event, why in (
-        (E.NO_RETRY, "the source knows best"),
+        (E.NO_RETRY, "the source can repair it no longer"),
         (E.BELOW_TRAIL, "nobody can repair it"),
-        (E.TOO_OLD, "someone waits for what is behind it"),
-        (E.CROWDED, "memory has an end"),
-        (E.SESSION_OVER, "every gap is settled before the end is told"),
+        (E.TOO_OLD, "the messages behind it wait"),
+        (E.CROWDED, "memory is limited"),
+        (E.SESSION_OVER, "every gap is settled before the end is reported"),
     )
 )
 

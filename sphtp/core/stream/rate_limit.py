@@ -64,23 +64,23 @@ class MeanRate:
 class RateState(Name):
     """The states of the limit on new data."""
 
-    FREE = "as fast as the settings allow"
-    BRAKING = "no faster than the mean: repairs wait too long for their turn"
-    EASING = "a tenth faster than the mean: what has piled up would else leave all at once"
+    FREE = "at the rate of the settings"
+    BRAKING = "no faster than the mean, because repairs wait too long for their turn"
+    EASING = "a tenth faster than the mean, so that accumulated data does not leave all at once"
 
 
 class RateEvent(Name):
     """The events of the limit on new data."""
 
-    STRAINED = "repairs wait for so long that they are asked for again meanwhile"
-    CALM = "for a while they did not"
+    STRAINED = "repairs wait for so long that receivers ask for them again"
+    CALM = "for a while no repair waited too long"
     CAUGHT_UP = "no new data waits"
 
 
 class RateAction(Name):
     """The actions of the limit on new data."""
 
-    WAIT = "start the clock of calm anew"
+    WAIT = "restart the timer of the calm period"
 
 
 T, E, A = RateState, RateEvent, RateAction
@@ -89,11 +89,11 @@ RATE_LIMIT: Final = Machine(
     "RateState of a source",
     T.FREE,
     (
-        Row(T.FREE, E.STRAINED, T.BRAKING, (A.WAIT,), "a path that is full takes no more"),
+        Row(T.FREE, E.STRAINED, T.BRAKING, (A.WAIT,), "a full path carries no more"),
         Row(T.BRAKING, E.STRAINED, T.BRAKING, (A.WAIT,), "it still is"),
-        Row(T.BRAKING, E.CALM, T.EASING, (), "there seems to be room"),
-        Row(T.EASING, E.STRAINED, T.BRAKING, (A.WAIT,), "that was too much"),
-        Row(T.EASING, E.CAUGHT_UP, T.FREE, (), "what comes now comes as its sender has it"),
+        Row(T.BRAKING, E.CALM, T.EASING, (), "the path seems to have room"),
+        Row(T.EASING, E.STRAINED, T.BRAKING, (A.WAIT,), "the higher rate was too high"),
+        Row(T.EASING, E.CAUGHT_UP, T.FREE, (), "new data can leave as the program sends it"),
     ),
     events=RateEvent,
     refused={

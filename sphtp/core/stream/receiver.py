@@ -45,29 +45,29 @@ from sphtp.errors import RemoteError
 class ReceiverState(Name):
     """The states of a session at its receiver."""
 
-    JOINING = "nothing has come yet"
-    ACTIVE = "there is a source"
-    ENDING = "the source closes: it repairs, and sends nothing new"
-    ENDED = "over, and nothing is missing that was not given up"
+    JOINING = "no datagram has come yet"
+    ACTIVE = "datagrams of the source have come"
+    ENDING = "the source closes: it repairs, and sends no new data"
+    ENDED = "over; every missing datagram was given up"
 
 
 class ReceiverEvent(Name):
     """The events of a session at its receiver."""
 
-    ARRIVED = "something of the source came"
+    ARRIVED = "a datagram of the source came"
     CLOSING = "the source closes"
-    CLOSED = "the source has gone, and something is missing"
-    COMPLETE = "the source has gone, and nothing is missing"
-    SILENT = "nothing came for too long"
+    CLOSED = "the source has ended, and datagrams are missing"
+    COMPLETE = "the source has ended, and no datagram is missing"
+    SILENT = "no datagram came for too long"
     GONE = "the source's node vanished"
 
 
 class ReceiverAction(Name):
     """The actions of a session at its receiver."""
 
-    LINGER = "wait for the linger only"
-    HURRY = "wait for what may still be on its way"
-    SETTLE = "give up what is missing"
+    LINGER = "wait for the linger at most"
+    HURRY = "wait for datagrams that may still be in flight"
+    SETTLE = "give up the missing datagrams"
 
 
 S, E, A = ReceiverState, ReceiverEvent, ReceiverAction
@@ -78,17 +78,17 @@ RECEIVER = Machine(
     (
         Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "it is there"),
         Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "nobody is there"),
-        Row(S.JOINING, E.GONE, S.ENDED, (A.SETTLE,), "nobody is there any more"),
+        Row(S.JOINING, E.GONE, S.ENDED, (A.SETTLE,), "the source is gone"),
         Row(S.ACTIVE, E.CLOSING, S.ENDING, (A.LINGER,), "its linger is for the last repairs"),
         Row(S.ACTIVE, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
-        Row(S.ACTIVE, E.COMPLETE, S.ENDED, (A.SETTLE,), "there is nothing to wait for"),
+        Row(S.ACTIVE, E.COMPLETE, S.ENDED, (A.SETTLE,), "no datagram is missing"),
         Row(S.ACTIVE, E.SILENT, S.ENDED, (A.SETTLE,), "the source vanished"),
-        Row(S.ACTIVE, E.GONE, S.ENDED, (A.SETTLE,), "nobody is left to repair"),
-        Row(S.ENDING, E.CLOSING, S.ENDING, (), "said again, for those that missed it"),
+        Row(S.ACTIVE, E.GONE, S.ENDED, (A.SETTLE,), "no source is left to send repairs"),
+        Row(S.ENDING, E.CLOSING, S.ENDING, (), "the source repeats the message"),
         Row(S.ENDING, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
-        Row(S.ENDING, E.COMPLETE, S.ENDED, (A.SETTLE,), "there is nothing to wait for"),
+        Row(S.ENDING, E.COMPLETE, S.ENDED, (A.SETTLE,), "no datagram is missing"),
         Row(S.ENDING, E.SILENT, S.ENDED, (A.SETTLE,), "its last session message was lost"),
-        Row(S.ENDING, E.GONE, S.ENDED, (A.SETTLE,), "nobody is left to repair"),
+        Row(S.ENDING, E.GONE, S.ENDED, (A.SETTLE,), "no source is left to send repairs"),
     ),
     events=ReceiverEvent,
     final=frozenset({S.ENDED}),

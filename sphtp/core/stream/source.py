@@ -53,11 +53,11 @@ from sphtp.errors import LocalError, RemoteError, SettingsError
 class SourceState(Name):
     """The states of a source."""
 
-    IDLE = "has sent nothing; tells where it will start"
-    ACTIVE = "sends, repairs, and tells its tail when it is silent"
-    DRAINING = "closed; what was sent before still leaves"
-    CLOSING = "all has left; repairs for its linger"
-    ENDING = "repairs no more; session messages tell so a few times"
+    IDLE = "has sent no data; announces its first number"
+    ACTIVE = "sends and repairs; announces its tail when it is silent"
+    DRAINING = "closed; waiting data still leaves"
+    CLOSING = "all data has left; repairs for the linger"
+    ENDING = "repairs no more; announces that in a few session messages"
     CLOSED = "over"
 
 
@@ -67,7 +67,7 @@ class SourceInput(Name):
     SEND = "the application sends"
     CLOSE = "the application closes"
     DRAINED = "the last datagram has left"
-    DONE = "every receiver has everything, and knows that it is the end"
+    DONE = "every receiver has all data, and knows the end"
     LINGER_OVER = "lingered long enough"
     SAID = "the last session message has left"
 
@@ -75,9 +75,9 @@ class SourceInput(Name):
 class SourceAction(Name):
     """The actions of a source."""
 
-    LINGER = "start the clock of lingering; session messages at the minimum interval"
-    FINISH = "drop repairs, wait for no receiver; start the last session messages"
-    REPORT = "tell the application, with how much is not known to have arrived"
+    LINGER = "start the timer of the linger; send session messages at the minimum interval"
+    FINISH = "drop repairs, wait for no receiver, and start the last session messages"
+    REPORT = "report the end to the application, with the number of unconfirmed datagrams"
 
 
 S, E, A = SourceState, SourceInput, SourceAction
@@ -86,17 +86,17 @@ SOURCE: Final = Machine(
     "Source",
     S.IDLE,
     (
-        Row(S.IDLE, E.SEND, S.ACTIVE, (), "now there is something to miss"),
-        Row(S.IDLE, E.CLOSE, S.ENDING, (A.FINISH,), "nothing was sent, nothing can be missing"),
-        Row(S.ACTIVE, E.SEND, S.ACTIVE, (), "as often as it pleases"),
-        Row(S.ACTIVE, E.CLOSE, S.DRAINING, (), "nothing sent may be lost by closing"),
+        Row(S.IDLE, E.SEND, S.ACTIVE, (), "from now on receivers can miss data"),
+        Row(S.IDLE, E.CLOSE, S.ENDING, (A.FINISH,), "no data was sent, so none can be missing"),
+        Row(S.ACTIVE, E.SEND, S.ACTIVE, (), "a source may send any number of datagrams"),
+        Row(S.ACTIVE, E.CLOSE, S.DRAINING, (), "closing must not lose data"),
         Row(S.DRAINING, E.CLOSE, S.DRAINING, (), "it closes already"),
-        Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.LINGER,), "the tail can be told now"),
+        Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.LINGER,), "the tail is final now"),
         Row(S.CLOSING, E.CLOSE, S.CLOSING, (), "it closes already"),
-        Row(S.CLOSING, E.DONE, S.ENDING, (A.FINISH,), "nobody is left to repair for"),
-        Row(S.CLOSING, E.LINGER_OVER, S.ENDING, (A.FINISH,), "what is missing now stays so"),
+        Row(S.CLOSING, E.DONE, S.ENDING, (A.FINISH,), "no receiver needs a repair any more"),
+        Row(S.CLOSING, E.LINGER_OVER, S.ENDING, (A.FINISH,), "there are no more repairs"),
         Row(S.ENDING, E.CLOSE, S.ENDING, (), "it closes already"),
-        Row(S.ENDING, E.SAID, S.CLOSED, (A.REPORT,), "whoever missed all of it has a timeout"),
+        Row(S.ENDING, E.SAID, S.CLOSED, (A.REPORT,), "receivers have a timeout"),
         Row(S.CLOSED, E.CLOSE, S.CLOSED, (), "it is closed"),
     ),
     events=SourceInput,

@@ -19,8 +19,8 @@ CAREFUL_ROUNDS = 5
 class HyStartPhase(Name):
     """The growth of the window at the start of a connection."""
 
-    DOUBLING = "by what is acked"
-    CAREFUL = "by a quarter of it"
+    DOUBLING = "by the acked bytes"
+    CAREFUL = "by a quarter of the acked bytes"
     OVER = "slow start is over"
 
 
@@ -28,15 +28,15 @@ class HyStartEvent(Name):
     """The signs of a queue."""
 
     ROSE = "the shortest round trip of a round is longer than that of the one before"
-    FELL = "it is shorter than when it rose"
-    CAREFUL_OVER = "it stayed so for some rounds"
+    FELL = "the round trip is shorter again than at its rise"
+    CAREFUL_OVER = "the round trip stayed longer for some rounds"
     LOSS = "something was lost"
 
 
 class HyStartAction(Name):
     """The actions of slow start."""
 
-    TAKE_BASELINE = "remember the round trip, and count rounds from here"
+    TAKE_BASELINE = "remember the round trip, and start to count rounds"
 
 
 P, S = HyStartPhase, HyStartEvent
@@ -47,13 +47,13 @@ ROWS: tuple[Row[HyStartPhase, HyStartEvent, HyStartAction], ...] = (
         S.ROSE,
         P.CAREFUL,
         (HyStartAction.TAKE_BASELINE,),
-        "a queue builds up, or it is jitter",
+        "the path has a queue, or jitter",
     ),
     Row(P.DOUBLING, S.LOSS, P.OVER, (), "the queue is full"),
     Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "it was jitter"),
-    Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "it is a queue"),
+    Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "the rise is due to a queue, not to jitter"),
     Row(P.CAREFUL, S.LOSS, P.OVER, (), "the queue is full"),
-    Row(P.OVER, S.LOSS, P.OVER, (), "nothing left to end"),
+    Row(P.OVER, S.LOSS, P.OVER, (), "slow start has ended already"),
 )
 
 SLOW_START = Machine(

@@ -14,44 +14,44 @@ class TolerantPhase(Name):
     """The phases of the controller."""
 
     STARTUP = "doubling the rate each round trip"
-    DRAIN = "emptying the queue that this made"
+    DRAIN = "emptying the queue from doubling the rate"
     CRUISE = "keeping the rate"
-    UP = "trying whether there is more"
-    DOWN = "emptying the queue that this made, or making room for others"
-    PROBE_RTT = "keeping the queue empty to see the shortest round trip"
+    UP = "probing for more bandwidth"
+    DOWN = "emptying the queue from probing, or leaving room for other flows"
+    PROBE_RTT = "keeping the queue empty, to measure the shortest round trip"
 
 
 class TolerantEvent(Name):
     """The ends of phases."""
 
-    FULL = "the rate stopped growing, or much was lost"
-    DRAINED = "no more is in flight than the path holds, or that does not change"
+    FULL = "the rate stopped growing, or many packets were lost"
+    DRAINED = "the bytes in flight fit the path, or stopped falling"
     CRUISED = "some round trips passed"
-    TRIED = "what can be learned is learned, or much was lost"
-    STALE = "the shortest round trip was not seen again for long"
+    TRIED = "the probe has its result, or many packets were lost"
+    STALE = "the shortest round trip has not occurred for a long time"
     SEEN = "the queue was empty for a round trip"
-    PERSISTENT = "nothing gets through any more"
+    PERSISTENT = "no packets arrive any more"
 
 
 class TolerantAction(Name):
     """The actions of the controller."""
 
     AGE_RATE = "forget the highest rate of the cycle before the last"
-    BEGIN_ROUNDS = "count round trips from here"
-    RAISE_BOUND = "let a bound that losses have set grow"
-    BEGIN_PROBE_RTT = "start the clock of looking"
-    ADOPT = "take the round trip now seen as the shortest"
-    FORGET = "start from the smallest window, knowing nothing"
+    BEGIN_ROUNDS = "start to count round trips"
+    RAISE_BOUND = "raise the bound that losses have set"
+    BEGIN_PROBE_RTT = "start the timer of the measurement"
+    ADOPT = "adopt the present round trip as the shortest"
+    FORGET = "start from the smallest window, with an empty model"
 
 
 P, S, D = TolerantPhase, TolerantEvent, TolerantAction
 
 ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
     Row(P.STARTUP, S.FULL, P.DRAIN, (D.BEGIN_ROUNDS,), "the path is full, and so is its queue"),
-    Row(P.STARTUP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.STARTUP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
     Row(P.DRAIN, S.DRAINED, P.CRUISE, (D.AGE_RATE, D.BEGIN_ROUNDS), "the rate is known"),
-    Row(P.DRAIN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
-    Row(P.CRUISE, S.CRUISED, P.UP, (D.BEGIN_ROUNDS, D.RAISE_BOUND), "others may have gone"),
+    Row(P.DRAIN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
+    Row(P.CRUISE, S.CRUISED, P.UP, (D.BEGIN_ROUNDS, D.RAISE_BOUND), "other flows may have ended"),
     Row(
         P.CRUISE,
         S.STALE,
@@ -59,20 +59,20 @@ ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
         (D.BEGIN_PROBE_RTT,),
         "a queue may hide the round trip",
     ),
-    Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
-    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "trying makes a queue"),
-    Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
+    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "probing makes a queue"),
+    Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
     Row(P.DOWN, S.DRAINED, P.CRUISE, (D.BEGIN_ROUNDS,), "the queue is gone"),
     Row(
         P.DOWN,
         S.STALE,
         P.PROBE_RTT,
         (D.BEGIN_PROBE_RTT,),
-        "it does not go: whose queue is it?",
+        "the queue stays: other flows may cause it",
     ),
-    Row(P.DOWN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.DOWN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
     Row(P.PROBE_RTT, S.SEEN, P.CRUISE, (D.ADOPT, D.BEGIN_ROUNDS), "the round trip is known"),
-    Row(P.PROBE_RTT, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path is another now"),
+    Row(P.PROBE_RTT, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
 )
 
 TOLERANT = Machine(
