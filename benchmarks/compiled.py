@@ -41,12 +41,12 @@ PAGE: Final = """\
 
 Written by `benchmarks/compiled.py --markdown FILE`; not edited by hand. `make compiled` installs
 the core compiled with mypyc into `.venv-compiled`. This page compares it with the plain core, which
-everybody gets who does not ask for the other. The two take turns in {rounds} rounds; a figure is
-the least of them, for what else runs on the machine only adds. {machine}, Python {python}.
+is the default. The two take turns in {rounds} rounds; a figure is the least of them, because other
+programs on the machine only add to it. {machine}, Python {python}.
 
 A figure is processor time for each message or round trip: that of the sender, the receiver and Trio
 together, in one process. So it includes Trio and the system calls, which no compiler makes faster.
-Of the core alone there are no sockets and no Trio. A pause follows each lone message, so that its
+The rows of the core alone have no sockets and no Trio. A pause follows each lone message, so that its
 acknowledgement goes in a packet of its own. Messages have 64 bytes unless their size is given.
 
 {table}

@@ -86,13 +86,13 @@ def _option(name: str, text: str, **settings: Any) -> Option:
 _IMPAIRMENT = (
     _option(
         "--loss",
-        "Share of the UDP datagrams that every receiver throws away, for trying out a bad network.",
+        "Share of the UDP datagrams that every receiver drops, to simulate a bad network.",
         type=SHARE,
         default=0.0,
     ),
     _option(
         "--duplicate",
-        "Share of the UDP datagrams that every receiver takes twice.",
+        "Share of the UDP datagrams that every receiver processes twice.",
         type=SHARE,
         default=0.0,
     ),
@@ -122,7 +122,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--expiry",
-            "Seconds of silence after which servers give a client up, and the reverse.",
+            "Seconds of silence after which servers and clients give each other up.",
             type=SECONDS,
             default=defaults["expiry"],
         ),
@@ -193,8 +193,8 @@ _KEYS = (
             ("--secret-file", "File with the cluster's secret (sphtp keygen)."),
             ("--server-key-file", "File with public keys as for --server-key, one per line."),
             ("--identity-file", "File with this client's identity. Without: a new one each time."),
-            ("--tls-ca", "Authority in PEM that the servers' certificates come from."),
-            ("--tls-cert", "Certificate in PEM, for servers that want to see one."),
+            ("--tls-ca", "Authority in PEM that signed the servers' certificates."),
+            ("--tls-cert", "Certificate in PEM, for servers that require one."),
             ("--tls-key", "The private key of --tls-cert, in PEM."),
         )
     ),
@@ -205,12 +205,12 @@ CLIENT_OPTIONS = (
     _SCENARIO,
     _option(
         "--slab",
-        "Which slab this client simulates.",
+        "Number of the slab that this client simulates.",
         type=click.IntRange(0),
         metavar="N",
         default=0,
     ),
-    _option("--slabs", "How many slabs there are.", type=COUNT, default=1),
+    _option("--slabs", "Number of slabs.", type=COUNT, default=1),
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
     _option(
@@ -238,7 +238,7 @@ CLUSTER_OPTIONS = (
         metavar="N",
         default=2,
     ),
-    _option("--clients", "How many clients, one per slab.", type=COUNT, default=4),
+    _option("--clients", "Number of clients, one per slab.", type=COUNT, default=4),
     _SCENARIO,
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     _option(
@@ -258,10 +258,10 @@ CLUSTER_OPTIONS = (
 
 WATCH_OPTIONS = (
     _SERVER,
-    _option("--steps", "End so many steps after the first state that was seen.", type=COUNT),
-    _option("--seconds", "End so many seconds after a simulation was found.", type=SECONDS),
-    _option("--once", "End when every slab was seen once.", is_flag=True),
-    _option("--json", "Print lines of JSON: all states, whole ones, losses.", is_flag=True),
+    _option("--steps", "End this many steps after the first state that came.", type=COUNT),
+    _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
+    _option("--once", "End when a state of every slab has come.", is_flag=True),
+    _option("--json", "Print lines of JSON: single and whole states, and losses.", is_flag=True),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )

@@ -79,7 +79,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
     )
     if settings.makes_servers_of_members:
         log.warning(
-            "anybody who has the secret can pretend to be a server: give servers keys with "
+            "every holder of the secret can pretend to be a server: give servers keys with "
             "--signing-key-file (sphtp keygen --server)"
         )
     if server.state is ServerState.JOINING and settings.join:

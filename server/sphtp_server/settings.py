@@ -221,7 +221,7 @@ class ServerSettings(BaseModel):
         protected = self.insecure or self.secret_file or self.tls_cert
         if not protected and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} is more than loopback, and nothing protects it: give "
+                f"host {self.host} is open to other machines, and nothing protects it: give "
                 "--secret-file or --tls-cert, choose a loopback address, or give --insecure"
             )
         return self

@@ -327,7 +327,7 @@ class Client:
 
     async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
         if not isinstance(peer_id, int):
-            raise TypeError(f"{peer_id!r} is no id of a peer, which is an int")
+            raise TypeError(f"{peer_id!r} is not the id of a peer, which is an int")
         peer = await self.wait_for_peer(peer_id, timeout=timeout)
         if not peer.addresses:
             raise UnreachableError(f"peer {peer_id:#010x} has announced no address")

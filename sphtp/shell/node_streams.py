@@ -62,7 +62,7 @@ class NodeStreams:
         try:
             self._reception.admit(channel)
         except trio.WouldBlock:
-            channel.abort("too many want to join at once")
+            channel.abort("too many receivers want to join at once")
 
     @asynccontextmanager
     async def open_source(

@@ -89,7 +89,7 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | No
         except OSError as error:
             return ServerFault(FaultKind.ABSENT, f"no way to {door.name} ({error.strerror})")
     if door.is_connected:
-        text = f"{door.name} accepts connections and sends nothing: no or a stopped SphTP server"
+        text = f"{door.name} accepts connections and sends nothing: no SphTP server, or stopped"
         return ServerFault(FaultKind.SILENT, text)
     return ServerFault(FaultKind.SILENT, f"no answer from {door.name}")
 

@@ -145,10 +145,10 @@ class Registration:
         if not servers:
             tried = ", ".join(map(str, self._dialled))
             why = "" if self._fault is None else f"; {self._fault.text}"
-            return f"no server was heard; dialled {tried}{why}"
+            return f"no server answered; dialled {tried}{why}"
         heard = _listed(servers)
         if self._are_all_joining:
-            return f"heard {heard}, which acknowledge no new id while they are joining"
+            return f"heard {heard}, which acknowledge no new id while they are JOINING"
         if self.machine.last_refusal is not None:
             return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
         refused = self._bus.vouching.why_refused

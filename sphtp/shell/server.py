@@ -59,7 +59,7 @@ def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
         try:
             return bool(admit(Peer.from_record(record)))
         except Exception:
-            admission_log.exception("admit failed for client %#010x, which is denied", record.id)
+            admission_log.exception("admit raised for client %#010x, which is denied", record.id)
             return False
 
     return ask
@@ -115,7 +115,7 @@ def require_protection(options: ServerOptions) -> None:
     for url in (options.bind.pub, options.bind.sub):
         if not is_loopback(urlsplit(url).hostname or ""):
             raise SettingsError(
-                f"{url} is open to more than this machine, and nothing protects it: give a secret "
+                f"{url} is open to other machines, and nothing protects it: give a secret "
                 "or TLS certificates, or say that it is to be insecure"
             )
 

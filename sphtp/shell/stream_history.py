@@ -101,7 +101,7 @@ async def _answer_untrusted(
     session, receiver, salt = HELLO.unpack(hello)
     known = hosted.find(receiver) if session == hosted.session else None
     if known is None:
-        raise RemoteError("nobody who joined here")
+        raise RemoteError("no receiver of this source")
     own = _draw_salt(secrets)
     await stream.send_all(own)
     incoming, outgoing = fetch_keys(known.key, salt + own)

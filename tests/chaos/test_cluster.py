@@ -36,7 +36,7 @@ async def test_a_frozen_client_is_named_and_does_not_stay(gas_file: Path) -> Non
         await run.all_running(3)
         os.kill(run.pids()["client 2"], signal.SIGSTOP)
         assert await run.end() == 3
-    assert any("slab 2" in line and "nothing heard from it for 1.2 s" in line for line in run.lines)
+    assert any("slab 2" in line and "no packet arrived for 1.2 s" in line for line in run.lines)
     assert not any(is_alive(pid) for pid in run.pids().values())
 
 

@@ -206,7 +206,7 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
         assert trio.current_time() - start >= 1.5
     [record] = caplog.records
     assert record.name == "sphtp.client"
-    assert "accepts connections and sends nothing: no or a stopped SphTP server" in record.message
+    assert "accepts connections and sends nothing: no SphTP server, or stopped" in record.message
 
 
 async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(

@@ -22,7 +22,7 @@ from sphtp_client.relay.report import (
 )
 
 
-@click.command(short_help="Forward UDP and treat it badly on the way.")
+@click.command(short_help="Forward UDP datagrams, and drop, delay or reorder some.")
 @with_options(RELAY_OPTIONS)
 def relay(**values: Any) -> None:
     """Forward UDP datagrams from LISTEN to TARGET and back, and treat them badly on the way.

@@ -151,7 +151,7 @@ RELAY_OPTIONS = (
     click.option(
         "--duration",
         type=Quantity("time", SECONDS, 0.001, 1e9),
-        help="End by itself after this time. Default: not.",
+        help="End after this time. Default: never.",
     ),
     click.option("--json", "as_json", is_flag=True, help="JSON objects, one per line."),
 )

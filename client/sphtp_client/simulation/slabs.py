@@ -257,7 +257,7 @@ class Slab:
             SlabSide.RIGHT: (self.high - self._stride, self.high + self._halo),
         }[side]
         if not ((x[:, 0] >= low) & (x[:, 0] < high)).all() or not ((x >= 0) & (x <= box)).all():
-            raise WireError(f"a sphere of the {side.name} neighbour is nowhere near the border")
+            raise WireError(f"a sphere of the {side.name} neighbour is not near the border")
         if (np.abs(spheres.v) > self.scenario.max_speed).any():
             raise WireError(f"a sphere of the {side.name} neighbour is faster than max_speed")
         known = np.concatenate([self._spheres.id, *(part.id for part in self._incoming.values())])

@@ -32,7 +32,7 @@ class WatchOptions(ConnectionOptions):
     json: bool
 
 
-@click.command(short_help="Watch a simulation that runs.")
+@click.command(short_help="Watch a running simulation.")
 @with_options(WATCH_OPTIONS)
 def watch(**values: Any) -> None:
     """Watch a simulation from outside: the state of every slab, now and to its end.

@@ -27,7 +27,7 @@ TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.IDLE: (
         Event.SILENT,
         CloseReason.VANISHED,
-        "{peer} vanished: nothing heard from it for {timeout} s",
+        "{peer} vanished: no packet arrived for {timeout} s",
     ),
     Timer.CLOSE: (
         Event.CLOSE_OVER,
@@ -41,10 +41,10 @@ REFUSAL_TEXTS: dict[Refusal | AnswerRejection, str] = {
     Refusal.WRONG_PEER: "it is another peer than the one wanted",
     Refusal.GONE: "it has given up",
     Refusal.SCHEMA: "message types differ",
-    Refusal.VERSION: "it speaks another version of the protocol",
-    Refusal.SEALED: "it takes sealed channels only",
-    Refusal.CLEAR: "it takes no sealed channels",
-    Refusal.DENIED: "it does not let this peer in",
+    Refusal.VERSION: "it uses another version of the protocol",
+    Refusal.SEALED: "it accepts only sealed channels",
+    Refusal.CLEAR: "it accepts no sealed channels",
+    Refusal.DENIED: "it does not accept this peer",
     AnswerRejection.IMPOSTOR: "its key is not that of the peer wanted",
 }
 BY_NUMBER = {int(reason): reason for reason in REFUSAL_TEXTS}

@@ -229,7 +229,7 @@ class Endpoint:
         if keys is not None:
             pin = pin or self._pin(keys, wanted)
         elif pin is not None:
-            raise SettingsError("nobody proves a key to a node in the clear")
+            raise SettingsError("a node in the clear cannot check a key")
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
         # A sealed CONNECT travels inside a GREET.
         overhead = GREET_OVERHEAD if keys is not None else 0
@@ -756,7 +756,7 @@ class Endpoint:
         if loser is None:
             return False
         self.counters.over_backlog += 1
-        loser.abort(now, "nobody took the channel, and others wait")
+        loser.abort(now, "no task accepted the channel, and others wait")
         self.touch(loser)
         return True
 

@@ -196,7 +196,7 @@ def _read_offer(reader: Reader) -> TransportParameters:
         schema_hash=reader.u64(),
     )
     if not (offer.connection_id and offer.receive_buffer and offer.max_message):
-        raise RemoteError("an offer of nothing")
+        raise RemoteError("an offer with a 0 that is not allowed")
     if offer.max_datagram < SMALLEST_DATAGRAM:
         raise RemoteError(f"datagrams of {offer.max_datagram} bytes are too small")
     return offer

@@ -270,7 +270,7 @@ class Initiator:
         if not is_known or judge(answer.key, offer.peer_id) is not Verdict.ACCEPT:
             return self._refuse_impostor(now, answer.address)
         if not is_free:
-            raise RemoteError("a connection id that is somebody else's")
+            raise RemoteError("a connection id of another peer")
         actions = self._step(now, answer.address, InitiatorEvent.ACCEPTED)
         if self.protection is not None and InitiatorAction.SEAL in actions:
             self.protection.proof = answer.proof

@@ -95,7 +95,7 @@ def decode_greet_untrusted(datagram: bytes) -> Greet:
     reader = _body(datagram)
     opener, token, pattern = reader.u32(), reader.u64(), reader.u8()
     if not opener:
-        raise RemoteError("a GREET of nobody")
+        raise RemoteError("a GREET with the connection id 0")
     return Greet(opener, token, pattern, reader.take(COOKIE_SIZE), reader.rest())
 
 

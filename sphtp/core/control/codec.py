@@ -512,7 +512,7 @@ def _read_candidate(data: bytes) -> Candidate:
         raise _wrong_size(DataId.CANDIDATE, data)
     (port,) = _PORT.unpack_from(data)
     if port == 0:
-        raise WireError("nobody is at port 0")
+        raise WireError("a candidate cannot have port 0")
     return Candidate(str(ip_address(data[2:])), port)
 
 
@@ -552,7 +552,7 @@ def _read_address(*urls: str) -> ServerAddress | None:
     except SettingsError as error:
         raise WireError(str(error)) from error
     if not all(address.is_dialable for address in addresses):
-        raise WireError("nobody listens at port 0")
+        raise WireError("a server cannot have port 0")
     return ServerAddress(*urls) if len(known) == len(urls) else None
 
 

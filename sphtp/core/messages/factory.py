@@ -48,7 +48,7 @@ class TypeHeader:
     def serialize(self, stream: BitStream, number: int) -> int:
         """Pass a type number through a stream."""
         if self._compressible and stream.boolean(False):
-            raise WireError("deflated, and yet not")
+            raise WireError("a deflated message inside a deflated one")
         return stream.integer(number, 0, self._count - 1)
 
     @property

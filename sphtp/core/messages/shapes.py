@@ -101,7 +101,7 @@ def needed(limit: Limit | None, text: str) -> int:
         SettingsError: the limit is missing.
     """
     if limit is None:
-        raise SettingsError(f"{text} in bits wants Limit beside it")
+        raise SettingsError(f"{text} in bits needs a Limit in Annotated")
     return limit.maximum
 
 
@@ -139,7 +139,7 @@ class Integer(Shape):
 
     def serialize(self, stream: BitStream, value: Any) -> int:
         if self._range is None:
-            raise SettingsError("an integer in bits wants Range or Bits beside it")
+            raise SettingsError("an integer in bits needs Range or Bits in Annotated")
         return stream.integer(value, self._range.low, self._range.high)
 
     def _checked(self, number: int) -> int:

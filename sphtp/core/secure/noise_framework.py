@@ -358,7 +358,7 @@ class NoiseHandshake:
         Raises ``StateError`` if it is not this side's turn, and ``MessageTooLargeError``.
         """
         if not self.is_my_turn:
-            raise StateError("a handshake message is written in turn")
+            raise StateError("it is not this side's turn to write a handshake message")
         state = self._state.copy()
         message = state.write(self._tokens, payload)
         if len(message) > MOST_BYTES:

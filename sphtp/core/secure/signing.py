@@ -175,10 +175,10 @@ class Signer:
 class SignatureStatus(Enum):
     """The result of checking a signature."""
 
-    GENUINE = "a server says this, for the first time"
+    GENUINE = "the signature is valid, and the message is new"
     UNSIGNED = "there is no signature, or it is wrong"
-    UNKNOWN = "it is of a key that nobody trusted is known to vouch for"
-    REPLAYED = "a server said this before"
+    UNKNOWN = "no trusted key certifies the signing key"
+    REPLAYED = "the signed message arrived before"
 
 
 class SignatureVerdict(NamedTuple):

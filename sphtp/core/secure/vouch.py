@@ -37,9 +37,9 @@ MARK_SIZE: Final = _MARK.size + _CODE_SIZE
 class Authenticity(Enum):
     """The result of checking a mark."""
 
-    GENUINE = "somebody who has the secret says this for the first time"
+    GENUINE = "the mark is valid, and the message is new"
     UNVOUCHED = "there is no mark, or it is wrong"
-    REPLAYED = "somebody who has the secret said this before, or this side itself"
+    REPLAYED = "the message arrived before, or this side sent it"
 
 
 class Voucher:

@@ -174,7 +174,7 @@ def decode_request_untrusted(frame: bytes) -> Request:
         return AskRequest(request_key)
     if kind == FetchFrameKind.FETCH:
         return FetchRequest(request_key, _decode_spans(reader))
-    raise RemoteError(f"a receiver asks nothing of kind {kind}")
+    raise RemoteError(f"a receiver sends no request of kind {kind}")
 
 
 def _decode_spans(reader: Reader) -> list[Span]:
@@ -224,7 +224,7 @@ def decode_answer_untrusted(frame: bytes) -> Answer:
     """Decode an answer of a source."""
     kind, request_key, reader = _open(frame)
     if kind not in _ANSWERS:
-        raise RemoteError(f"a source answers nothing of kind {kind}")
+        raise RemoteError(f"a source sends no answer of kind {kind}")
     answer = _ANSWERS[kind](request_key, reader)
     reader.finish()
     return answer

@@ -162,7 +162,7 @@ def _decode_welcome(reader: Reader) -> Welcome:
     key = _decode_key(reader) if reader.u8() else None
     receiver_key = reader.take(KEY_SIZE) if key else b""
     if not session:
-        raise RemoteError("a session without a number")
+        raise RemoteError("a session with the number 0")
     return Welcome(
         session,
         receiver,

@@ -280,7 +280,7 @@ def _decode_other_untrusted(view: memoryview, lead: int) -> Body:
     if kind == BodyType.NCF:
         reason, after = _reason(reader.u8()), reader.u16() / 1000
         return Ncf(window, reason, after, _decode_spans(reader, lead))
-    raise RemoteError(f"a source says nothing of type {kind}")
+    raise RemoteError(f"a source sends no body of type {kind}")
 
 
 @untrusted
@@ -289,7 +289,7 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
     reader = Reader(body)
     kind, _ = reader.u8(), _flags(reader.u8())
     if kind != BodyType.NAK:
-        raise RemoteError(f"a receiver says nothing of type {kind}")
+        raise RemoteError(f"a receiver sends no body of type {kind}")
     return Nak(_decode_spans(reader, lead))
 
 

@@ -69,7 +69,7 @@ async def test_a_client_killed_is_named_by_all_others(gas_file):
         await run.all_running(3)
         os.kill(run.pids()["client 2"], signal.SIGKILL)
         assert await run.end() == 3
-    said = r"client {}: slab 2 \(id 0x[0-9a-f]+\) left: .*nothing heard from it for 1.2 s"
+    said = r"client {}: slab 2 \(id 0x[0-9a-f]+\) left: .*no packet arrived for 1.2 s"
     for slab in (0, 1):
         assert any(re.fullmatch(said.format(slab), line) for line in run.lines)
     assert run.lines[-1].startswith("client 2 failed: killed by SIGKILL")

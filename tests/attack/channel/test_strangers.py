@@ -121,4 +121,4 @@ def test_nobody_keeps_the_places_of_the_backlog_for_good():
     assert later.state is State.OPEN
     assert [it.state for it in held].count(State.OPEN) == 3
     (text,) = [it.closed.text for it in held if it.closed is not None]
-    assert "nobody took the channel, and others wait" in text
+    assert "no task accepted the channel, and others wait" in text

@@ -236,7 +236,7 @@ def test_a_peer_that_is_silent_for_too_long_has_vanished(ways: Any, endings: End
     deaf, name = (right, "0x00000001 at 10.0.0.1:1000")
     if (RIGHT, LEFT) in ways:
         deaf, name = (left, "0x00000003 at 10.0.0.2:2000")
-    text = f"peer {name} vanished: nothing heard from it for 10.0 s"
+    text = f"peer {name} vanished: no packet arrived for 10.0 s"
     assert deaf.closed == Closed(CloseReason.VANISHED, text, by_peer=False)
 
 

@@ -74,7 +74,7 @@ def test_full(expectation: PeerPin):
 def test_denied(expectation: PeerPin):
     right = make_sealed("right", allow={identity("another").public})
     text = refused(right, make_sealed("left"), expectation)
-    assert text.endswith("it does not let this peer in")
+    assert text.endswith("it does not accept this peer")
     assert right.handshake_counters.denied == 1
 
 
@@ -102,7 +102,7 @@ def test_gone(expectation: PeerPin):
 def test_keys_are_allowed_and_forbidden_while_an_endpoint_runs():
     allow = set[bytes]()
     right = make_sealed("right", allow=allow)
-    assert refused(right, make_sealed("left"), KNOWN).endswith("it does not let this peer in")
+    assert refused(right, make_sealed("left"), KNOWN).endswith("it does not accept this peer")
     allow.add(identity("left").public)
     stage = Stage(1, {LEFT: make_sealed("left"), RIGHT: right})
     stage.connect(LEFT, RIGHT)
@@ -128,18 +128,18 @@ def test_a_secret_that_is_not_shared_explains_the_timeout(
     secrets = [None if side is None else side.encode().ljust(32) for side in sides]
     right = make_sealed("right", psk=secrets[0])
     text = refused(right, make_sealed("left", psk=secrets[1]), PeerPin(), seconds=6)
-    assert text.endswith("it does not let this peer in")
+    assert text.endswith("it does not accept this peer")
     assert right.half_open == 0
 
 
 def test_a_sealed_node_and_one_in_the_clear():
     clear = Endpoint(Random(1), ChannelSettings())
     text = refused(clear, make_sealed("left"), KNOWN, seconds=6)
-    assert text.endswith("it takes no sealed channels")
+    assert text.endswith("it accepts no sealed channels")
     assert clear.counters.refused_sealed > 1
     clear = Endpoint(Random(1), ChannelSettings())
     text = refused(make_sealed("right"), clear)
-    assert text.endswith("it takes sealed channels only")
+    assert text.endswith("it accepts only sealed channels")
 
 
 def in_version(version: int, datagram: bytes) -> bytes:
@@ -187,7 +187,7 @@ class Translated:
 def test_a_node_of_another_version_explains_the_timeout(expectation: PeerPin):
     right: Any = Translated(make_sealed("right"))
     text = refused(right, make_sealed("left"), expectation, seconds=6)
-    assert text.endswith("it speaks another version of the protocol")
+    assert text.endswith("it uses another version of the protocol")
 
 
 def test_what_nobody_signed_decides_nothing():
