@@ -46,8 +46,8 @@ programs on the machine only add to it. {machine}, Python {python}.
 
 A figure is processor time for each message or round trip: that of the sender, the receiver and Trio
 together, in one process. So it includes Trio and the system calls, which no compiler makes faster.
-The rows of the core alone have no sockets and no Trio. A pause follows each lone message, so that its
-acknowledgement goes in a packet of its own. Messages have 64 bytes unless their size is given.
+The rows of the core alone have no sockets and no Trio. A pause follows each lone message, so that
+its acknowledgement goes in a packet of its own. Messages have 64 bytes unless their size is given.
 
 {table}
 """

@@ -70,7 +70,7 @@ class Verbs(click.Group):
 def main() -> None:
     """Peer-to-peer messaging for distributed simulations.
 
-    Every verb has its own --help. Exit code 2 means a wrong call.
+    Every verb has its own --help. Exit code 2 means wrong arguments.
     """
 
 

@@ -2,7 +2,7 @@
 
 ``simulation``  the spheres: a scenario, slabs, forces, and what peers exchange (``sphtp client``)
 ``cluster``     servers and clients as processes on this machine (``sphtp cluster``)
-``watch``       a simulation as whoever takes no part in it sees it (``sphtp watch``)
+``watch``       a view of a running simulation from outside (``sphtp watch``)
 ``relay``       a bad network for real sockets (``sphtp relay``)
 
 Beside them is what several share: ``options`` and ``connection``, from a command line to a client,

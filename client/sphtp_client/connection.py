@@ -29,9 +29,9 @@ from sphtp_client.options import channel_settings
 class ConnectionSettings:
     """The connection of a client: its parameters; times in seconds.
 
-    ``wait`` is how long each of them may take to appear, ``impairment`` what goes wrong with the
-    datagrams that this one receives. ``qlog`` is a file to log the channels to. The rest is who it
-    is, and what it needs to be heard.
+    ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
+    received datagrams. ``qlog`` is a file for the log of the channels. The other fields are the
+    identity of the client, and its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]

@@ -37,9 +37,9 @@ class ExitStatus(Enum):
 
 
 def write_line(stream: TextIO, line: str) -> None:
-    """Write a line at once, and nothing in it that steers a terminal.
+    """Write a line at once, without characters that control a terminal.
 
-    When that fails, write why to standard error, and no more to this stream.
+    If that fails, write the reason to standard error, and stop writing to this stream.
     """
     try:
         print(printable_lines(line), file=stream, flush=True)
@@ -56,9 +56,10 @@ STDIN = 0
 async def run_until_stopped(
     work: Callable[[], Awaitable[None]], *, with_stdin: bool = False
 ) -> ExitStatus | None:
-    """Do the work; return None when it is done, and otherwise the signal that stopped it.
+    """Run the work; return None at its end, or the signal that stopped it.
 
-    ``with_stdin`` stops it when standard input closes, so that it does not outlive its parent.
+    With ``with_stdin``, the work also stops when standard input closes, so that the program does
+    not outlive its parent.
     """
     stopped: list[ExitStatus] = []
 

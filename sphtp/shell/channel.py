@@ -185,7 +185,7 @@ class Channel(trio.abc.Channel[Any]):
             trio.BrokenResourceError: the peer closed it or vanished; the message says which.
             TypeError, OverflowError: msgpack cannot carry the value.
             WireError: the value has no type of ``messages``, or is out of bounds; the error says
-            which.
+                which.
             LocalError: there is no such lane.
         """
         payload = self._encoding.encode(value, compress)
@@ -269,8 +269,9 @@ class Channel(trio.abc.Channel[Any]):
             delivery: the guarantee; see ``Delivery``.
             lane, compress: as ``send``.
             deadline: seconds from the call after which the channel gives up a message that is not
-            acknowledged or, if sent once, has not left. Later messages do not wait for it. If there
-            is no room for the message until then, it is not sent, and its outcome is ``EXPIRED``.
+                acknowledged or, if sent once, has not left. Later messages do not wait for it. If
+                there is no room for the message until then, it is not sent, and its outcome is
+                ``EXPIRED``.
             copies: the number of further packets that repeat the message without waiting for a
                 loss, for a message that cannot wait a round trip.
 
@@ -374,8 +375,8 @@ class Channel(trio.abc.Channel[Any]):
 
         Raises:
             trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
-            closed first, or read nothing for ``close_timeout``. Not raised if ``send`` or
-            ``receive`` has raised it before.
+                closed first, or read nothing for ``close_timeout``. Not raised if ``send`` or
+                ``receive`` has raised it before.
         """
         if self._closing:
             await trio.lowlevel.checkpoint()

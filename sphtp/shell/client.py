@@ -205,7 +205,7 @@ class Client:
 
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
-            server is live (``state``).
+                server is live (``state``).
             MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
                 22 and 4 for each parameter are taken; with a secret, another 36.
         """
@@ -239,7 +239,7 @@ class Client:
 
         Raises:
             UnreachableError: the servers do not know the peer within ``timeout`` seconds, its
-            announced key is invalid, or it does not answer within ``connect_timeout``.
+                announced key is invalid, or it does not answer within ``connect_timeout``.
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
@@ -387,8 +387,9 @@ async def open_client(
 
     Raises:
         UnreachableError: no server answers; the message has the cause. Raised within a second if no
-        program listens and there is no ``wait``, or if a server has another secret or certificate.
-        A cause that may pass is a warning in the log ``sphtp.client`` until the time is up.
+            program listens and there is no ``wait``, or if a server has another secret or
+            certificate. A cause that may pass is a warning in the log ``sphtp.client`` until the
+            time is up.
         RefusedError: the servers do not admit this client; ``reason`` is their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
     """

@@ -76,11 +76,11 @@ class FanOutSocket:
 
 
 class StreamReceiver(NamedTuple):
-    """A receiver as its source knows it.
+    """The public record of a source's receiver.
 
     ``behind`` counts the datagrams that the source does not know to have arrived. ``room`` is in
     bytes. The last message from the receiver came ``silence`` seconds ago. A receiver that
-    ``is_left_behind`` stood still for too long; the source does not wait for it.
+    ``is_left_behind`` made no progress for too long; the source does not wait for it.
     """
 
     address: Address | None
@@ -92,7 +92,7 @@ class StreamReceiver(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HostedReceiver:
-    """A receiver as its source's node sees it: its channel, and the seal of its feedback."""
+    """The source node's record of a receiver: its channel, and the seal of its feedback."""
 
     channel: Channel
     unsealer: FeedbackUnsealer
@@ -100,7 +100,7 @@ class HostedReceiver:
 
 
 class HostedSource:
-    """One source of a node, with its topics by name. ``touched`` lets the node look after it."""
+    """One source of a node, with its topics by name. ``touched`` makes the node serve it."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class HostedSource:
 
     @property
     def is_grouped(self) -> bool:
-        """True if it sends by a socket of its own, to a group."""
+        """True if the source sends to a group, by a socket of its own."""
         return bool(self._outlet.group[1])
 
     @property
@@ -159,7 +159,7 @@ class HostedSource:
         return len(self._receivers) >= self._settings.max_receivers
 
     def find(self, receiver: int) -> HostedReceiver | None:
-        """A receiver by its number."""
+        """Return a receiver by its number."""
         return self._receivers.get(receiver)
 
     # Membership
@@ -189,7 +189,7 @@ class HostedSource:
         )
 
     def receivers(self, now: float) -> tuple[StreamReceiver, ...]:
-        """The receivers, with their lag."""
+        """Return the receivers, with their lag."""
         pairs = self._receivers.items()
         return tuple(
             StreamReceiver(known.channel.peer_address, *self.source.pace(now, receiver))
@@ -268,7 +268,7 @@ class HostedSource:
         return self.is_abandoned or self.source.state is SourceState.CLOSED
 
     def abandon(self) -> None:
-        """Note that the node is closed: nothing leaves any more."""
+        """Note that the node is closed, so that no datagram leaves any more."""
         self.is_abandoned = True
         self.end()
 

@@ -1,4 +1,4 @@
-"""A subscription: its terms, its way into a stream, and the stream as users hold it."""
+"""A subscription: its terms, its joining of a stream, and the public stream."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -91,8 +91,9 @@ class Stream(trio.abc.ReceiveChannel[Any]):
     """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
 
     ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
-    and reason. It ends when the source has closed. It raises ``trio.BrokenResourceError`` if the
-    source vanished or began anew; ``ended`` says which. Made by ``subscribe``.
+    and reason. The iteration ends when the source has closed. It raises
+    ``trio.BrokenResourceError`` if the source vanished or began anew; ``ended`` says which. Made by
+    ``subscribe``.
     """
 
     def __init__(
@@ -144,17 +145,17 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         """Wait for the next message or ``Loss``.
 
         Raises:
-            trio.EndOfChannel: the source has closed, and everything is told.
-            trio.BrokenResourceError: the source vanished or began anew, and everything that is
-                known of it is told; ``ended`` and the message say which.
-            trio.ClosedResourceError: this stream was closed.
+            trio.EndOfChannel: the source has closed, and all items were received.
+            trio.BrokenResourceError: the source vanished or began anew, and all known items were
+                received; ``ended`` and the error say which. trio.ClosedResourceError: this stream
+                was closed.
         """
         return (await self.receive_many(1))[0]
 
     async def receive_many(self, limit: int = 4096) -> list[Any]:
-        """Wait for messages and losses, and take those that are there: at least one.
+        """Wait for messages and losses, and return those that have arrived: at least one.
 
-        Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
+        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than one.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""One direction of a path: it decides for each datagram whether, when and how it arrives."""
+"""One direction of a path, which decides the loss, delay and damage of each datagram."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class LinkStatistics:
 
 
 class Link:
-    """Applies ``Faults`` to datagrams, in virtual or real time: the caller passes ``now``.
+    """One direction of a path with ``Faults``, in virtual or real time: the caller passes ``now``.
 
     ``faults`` may be replaced at any time; that changes nothing for datagrams that are already
     under way or in the queue.

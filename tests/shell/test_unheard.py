@@ -299,8 +299,8 @@ async def test_one_server_that_answers_is_enough() -> None:
 
 async def test_a_server_that_is_joining_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with sphtp.open_server(ServerOptions(bind=PLAIN)) as joining:
-        with pytest.raises(UnreachableError, match="no new id while they are joining"):
+        with pytest.raises(UnreachableError, match="no new id while they are JOINING"):
             async with sphtp.open_client([joining.address], timeout=1.0):
                 pytest.fail("it is registered")
     [warning] = caplog.messages
-    assert "acknowledge no new id while they are joining" in warning
+    assert "acknowledge no new id while they are JOINING" in warning

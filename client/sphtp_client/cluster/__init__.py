@@ -1,6 +1,6 @@
 """Servers and clients as processes on this machine, from start to end: the verb ``sphtp cluster``.
 
-``launcher`` decides what starts after what, ``supervisor`` owns the processes (``process``) and
-reads their lines of JSON, ``run_status`` remembers what they said, ``display`` draws that, and
-``outcome`` judges it.
+``launcher`` decides the order of starts, ``supervisor`` owns the processes (``process``) and reads
+their lines of JSON, ``run_status`` stores their reports, ``display`` draws these, and ``outcome``
+judges them.
 """

@@ -31,7 +31,7 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     """Run servers and clients on this machine until the scenario has been simulated.
 
     The processes share a secret made for the run. With --verify the final state is compared with
-    that of the same run in one process. Everything is ended with the command, however it ends.
+    that of the same run in one process. When the command ends for any reason, all processes end.
 
     Exit codes: 0 verified or finished, 1 mismatch, 2 usage or configuration, 3 a process failed,
     130 after Ctrl-C, 143 after SIGTERM.
@@ -56,7 +56,7 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
 
 
 def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterPlan:
-    """Refuse by name, before anything starts, whatever the children would refuse."""
+    """Check the parameters that the child processes would refuse, before anything starts."""
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
     plan = ClusterPlan(scenario=scenario.resolve(), steps=chosen, **values)
@@ -69,7 +69,7 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
-    """A table on a terminal, lines elsewhere; with --json only a terminal gets output."""
+    """Return a table for a terminal, lines elsewhere; with --json output only on a terminal."""
     stream = sys.stderr if json else sys.stdout
     if stream.isatty():
         return LiveRunDisplay(status, plan.steps, time.monotonic, Console(file=stream))

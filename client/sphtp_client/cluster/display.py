@@ -135,10 +135,10 @@ LINE_EVERY = 2.0  # seconds between two summaries
 
 
 class RunDisplay(Protocol):
-    """Shows the status of a run; ``changed`` is called often and decides itself when to draw."""
+    """The interface of displays of a run; ``changed`` is called often and decides when to draw."""
 
     def changed(self) -> None:
-        """Take note of a change of the status."""
+        """Note a change of the status."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -221,7 +221,7 @@ class LiveRunDisplay:
 
 
 class NoRunDisplay:
-    """Nothing at all."""
+    """A display that shows nothing."""
 
     def __enter__(self) -> Self:
         return self

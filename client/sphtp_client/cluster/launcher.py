@@ -22,8 +22,8 @@ from sphtp_client.program import ExitStatus, run_until_stopped
 def secret_file() -> Iterator[Path]:
     """Keep a fresh secret in a directory that nobody else can enter, for the length of the block.
 
-    A file, because the arguments of a process are everybody's to read, and its environment goes to
-    whatever it starts.
+    The secret is in a file, because every user can read the arguments of a process, and its child
+    processes inherit its environment.
     """
     with TemporaryDirectory(prefix="sphtp-") as folder:
         file = Path(folder) / "secret"

@@ -20,8 +20,8 @@ class RunOutcome:
 def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = None) -> RunOutcome:
     """Judge a run whose processes have all ended.
 
-    ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A server lost on the way is
-    remarked upon and fails nothing: surviving that is what several servers are for.
+    ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A lost server causes a
+    remark, but no failure, because a run with several servers has to survive that.
     """
     remarks = tuple(
         f"{process.name} was lost: {_why(process)}" for process in _lost_servers(status)

@@ -1,7 +1,7 @@
 """The status of a cluster run: the role of every process, and its last report.
 
-It only remembers. ``display`` draws it, ``outcome`` judges it, and ``notices`` holds lines for a
-person to read as they come.
+The status only stores facts. ``display`` draws it, ``outcome`` judges it, and ``notices`` has lines
+for people.
 """
 
 from collections import deque
@@ -108,7 +108,7 @@ class RunStatus:
         )
 
     def of(self, role: ProcessRole) -> list[ProcessStatus]:
-        """Return the seats of one role."""
+        """Return the processes of one role."""
         return [process for process in self.processes.values() if process.role is role]
 
     def spawned(self, name: str, pid: int) -> None:

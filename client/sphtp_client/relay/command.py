@@ -25,14 +25,14 @@ from sphtp_client.relay.report import (
 @click.command(short_help="Forward UDP datagrams, and drop, delay or reorder some.")
 @with_options(RELAY_OPTIONS)
 def relay(**values: Any) -> None:
-    """Forward UDP datagrams from LISTEN to TARGET and back, and treat them badly on the way.
+    """Forward UDP datagrams from LISTEN to TARGET and back, and apply faults to them.
 
     Both are host:port, such as 127.0.0.1:9000; port 0 of LISTEN takes any that is free. All
     clients share one link each way: one rate, one queue. The options hold for both ways; each has
     a form for one, such as --up-loss (towards the target) and --down-loss.
 
-    Ctrl-C ends it and shows the figures. Exit codes: 0 it was ended, 2 a wrong call, or an
-    address that cannot be used.
+    Ctrl-C ends the relay and shows the figures. Exit codes: 0 a normal end, 2 wrong arguments, or
+    an address that cannot be used.
     """
     seed = SystemRandom().getrandbits(32) if values["seed"] is None else values["seed"]
     report = JsonRelayReporter() if values["as_json"] else TextRelayReporter()

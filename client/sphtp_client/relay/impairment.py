@@ -1,7 +1,8 @@
 """The faults of a relay: links of the testing kit, driven by real time, without sockets.
 
 ``Traffic`` hands every datagram to the link of its direction. ``Link.offer`` in
-``sphtp/testing/link.py`` decides: it returns when which copies arrive, none of one that is lost.
+``sphtp/testing/link.py`` decides: it returns the arrival times of all copies, none for a lost
+datagram.
 """
 
 from collections import deque
@@ -52,7 +53,7 @@ class TrafficStatistics:
 class Traffic:
     """Two links, one each way, and the clients that are on them.
 
-    A client is whoever sends from one address. At most ``clients`` are served at a time; who is
+    A client is one source address. At most ``clients`` are served at a time; a client that is
     silent both ways for ``idle`` seconds makes room. Inputs are ``handle_*``; after any of them
     poll ``poll_forward`` and ``poll_left`` until None, then ``poll_timeout``.
 
@@ -105,11 +106,11 @@ class Traffic:
     # Outputs
 
     def poll_forward(self) -> Forward | None:
-        """The next datagram to send."""
+        """Return the next datagram to send; None if there is none."""
         return self._due.popleft() if self._due else None
 
     def poll_left(self) -> Address | None:
-        """A client that was given up."""
+        """Return the next client that was given up; None if there is none."""
         return self._left.popleft() if self._left else None
 
     def poll_timeout(self) -> float | None:

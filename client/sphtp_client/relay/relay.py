@@ -1,7 +1,7 @@
 """The relay on real sockets: one that listens, and one towards the target for each client.
 
-What is lost, delayed and doubled on the way is decided in ``sphtp.testing.link``, as on the
-simulated network; ``traffic`` hands datagrams to it.
+``sphtp.testing.link`` decides which datagrams are lost, delayed and duplicated, as on the simulated
+network; ``impairment`` passes datagrams to it.
 """
 
 import socket
@@ -50,7 +50,7 @@ async def open_relay(listen: Address, target: Address, traffic: Traffic) -> Asyn
 
 
 class Relay:
-    """Forwards both ways. Made by ``open_relay``."""
+    """A relay, which forwards both ways. Made by ``open_relay``."""
 
     def __init__(self, listening: socket.socket, target: Address, traffic: Traffic) -> None:
         self.target = target

@@ -28,23 +28,23 @@ class RelayStart:
 
 
 class RelayReporter(Protocol):
-    """Shows the figures of a relay; times in seconds since its start."""
+    """The interface of reporters of a relay; times are in seconds since its start."""
 
     def listening(self, start: RelayStart) -> None:
-        """It is there."""
+        """Report that the relay listens."""
         ...
 
     def progress(self, seconds: float, statistics: RelayStatistics) -> None:
-        """It has carried something since it was last asked."""
+        """Report the figures if datagrams were carried since the last report."""
         ...
 
     def finished(self, seconds: float, statistics: RelayStatistics) -> None:
-        """It has ended."""
+        """Report the end of the relay."""
         ...
 
 
 class JsonRelayReporter:
-    """One JSON object per line."""
+    """The reporter of one JSON object per line."""
 
     def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""
@@ -70,7 +70,7 @@ class JsonRelayReporter:
 
 
 class TextRelayReporter:
-    """Lines while it runs and a table at the end."""
+    """The reporter of lines while the relay runs, and a table at the end."""
 
     def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""
@@ -80,7 +80,7 @@ class TextRelayReporter:
         click.echo(f"seed {start.seed}; Ctrl-C ends it and shows the figures")
 
     def progress(self, seconds: float, statistics: RelayStatistics) -> None:
-        """Write the most telling figures."""
+        """Write the most important figures."""
         ways = (("up", statistics.up), ("down", statistics.down))
         parts = "".join(f"; {way} {_brief(figures)}" for way, figures in ways)
         click.echo(f"{seconds:.1f} s: clients {statistics.clients}{parts}")

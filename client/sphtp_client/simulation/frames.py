@@ -143,7 +143,7 @@ FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
 
 
 class FrameSchedule:
-    """Says at which steps there is a frame: at multiples of a stride, which is a power of two.
+    """The steps at which there is a frame: multiples of a stride, which is a power of two.
 
     Each slab goes by its own clock, but their strides divide each other: so slabs that are equally
     fast have frames of the same steps, which together show the whole state.
@@ -166,7 +166,7 @@ class FrameSchedule:
         return False
 
     def note(self, step: int, now: float, cost: float) -> None:
-        """Take it that there was a frame, at the cost of so many seconds' work."""
+        """Note a frame, and the seconds of work that it cost."""
         self._stride = min(step & -step, self._stride) or self._stride
         self._interval = max(self._every, cost / SHARE)
         self._reported = now
@@ -181,7 +181,7 @@ class FrameSink(Protocol):
 
 
 class FramePublisher:
-    """Publishes a slab's state: when it is due, and at the last one of ``steps``.
+    """The publisher of a slab's state, at due steps and at the last one of ``steps``.
 
     ``work`` is a clock that stands still while the process waits for its turn.
     """
@@ -202,7 +202,7 @@ class FramePublisher:
         self._schedule = FrameSchedule()
 
     def on_step(self, slab: Slab) -> None:
-        """Publish the state if it is time to."""
+        """Publish the state if a frame is due."""
         if slab.step == self._steps or self._schedule.is_due(slab.step, self._clock()):
             self.publish(slab)
 

@@ -2,8 +2,8 @@
 
 It meets the peers of the other slabs, opens a link to each neighbour, runs its steps, and gathers.
 At the end every slab hands its spheres to slab 0, which confirms when it has them all. Slab 1 uses
-the link it has to slab 0, the others open one for this. The confirmation is what makes it safe to
-leave: from then on nobody needs anything from anybody. Whoever opened a channel closes it first,
+the link it has to slab 0, the others open one for this. After the confirmation it is safe to leave,
+because no peer needs data from another any more. The side that opened a channel closes it first,
 and the other side waits for that.
 """
 
@@ -72,7 +72,7 @@ async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -
 
 
 async def deliver(slab: Slab, target: PeerLink) -> None:
-    """Hand over this slab's spheres and wait for the thanks. Raises as ``collect``."""
+    """Send this slab's spheres and wait for the confirmation. Raises as ``collect``."""
     await target.send(pack(slab.spheres, slab.step))
     answer = await target.receive()
     if answer != CONFIRMATION:
@@ -218,7 +218,7 @@ class _Work:
             raise
 
     def finished(self) -> Finished:
-        """Return the last word, with the figures of the closed links."""
+        """Return the last report, with the figures of the closed links."""
         reports = self.peer_links.reports()
         return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
 
@@ -240,7 +240,7 @@ class _Work:
             await self._collect()
 
     async def _link_up(self) -> None:
-        """The lower slab opens the link, the upper one accepts it."""
+        """Open the link if this is the lower slab, and accept it if this is the upper one."""
         neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
         for slab in sorted(neighbours, reverse=True):
             if slab > self.job.slab:

@@ -2,10 +2,10 @@
 
 Every peer publishes which slab of which run it simulates, so that the others find it.
 
-Bytes on a link are the simulation's. A map says who left: a peer that learns of a departure passes
-it on to its other neighbours, so that all of a row of slabs can say which one is missing, and not
-only those beside the gap. Every slab receives from all its neighbours in every step, so such a
-message always finds a reader.
+Messages of bytes on a link are the simulation's. A map reports a departure: a peer that learns of
+one passes it on to its other neighbours, so that all slabs of a row can name the missing one, not
+only its neighbours. Every slab receives from all its neighbours in every step, so such a message
+always finds a reader.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -113,7 +113,7 @@ class PeerLink:
         raise self._read_departure(message)
 
     async def notify(self, event: PeerGone) -> None:
-        """Pass on the name of a peer that left, to all neighbours that are not gone themselves."""
+        """Report a peer that left to all neighbours that are still present."""
         with (
             trio.move_on_after(NOTICE_TIMEOUT),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
@@ -190,9 +190,9 @@ async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int
 async def open_peer_links(
     client: Client, roster: Mapping[int, int], wait: float
 ) -> AsyncIterator["PeerLinks"]:
-    """Begin without links; whichever it has at the end of the block are closed.
+    """Begin without links; close all open links at the end of the block.
 
-    A good end takes turns: who opened a link closes it, and the other side waits for that.
+    After a good run, the side that opened a link closes it, and the other side waits for that.
     """
     peer_links = PeerLinks(client, roster, wait)
     async with peer_links.opened:
@@ -226,7 +226,7 @@ class PeerLinks:
         return self._add(channel, slab, opened=True)
 
     async def accept(self, slabs: Collection[int]) -> None:
-        """Accept one link from each of these slabs; whoever else comes is turned away.
+        """Accept one link from each of these slabs, and refuse all other peers.
 
         Raises ``UnreachableError`` for a slab that opens none in time.
         """

@@ -1,7 +1,7 @@
 """The reports of a simulation process: JSON objects, one per line, or lines for people.
 
 ``sphtp client --report json`` writes these records on standard output, and ``sphtp cluster`` reads
-them. Reading is generous: a line that is none of these is no event, and unknown keys are skipped.
+them. A reader ignores lines that are not such records, and unknown keys.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ class Totals(EventRecord):
 
 
 class Started(EventRecord):
-    """A server listens; ``pub`` and ``sub`` are its two URLs, with the ports it really has."""
+    """A server that listens; ``pub`` and ``sub`` are its two URLs, with the actual ports."""
 
     event: Literal["started"] = "started"
     id: int
@@ -48,7 +48,7 @@ class Started(EventRecord):
 
 
 class Connected(EventRecord):
-    """A client is established with every server of the view."""
+    """A client that is established with every server of the view."""
 
     event: Literal["connected"] = "connected"
     id: int
@@ -58,7 +58,7 @@ class Connected(EventRecord):
 
 
 class ServerCame(EventRecord):
-    """One more server knows this client; ``servers`` are all that do."""
+    """A further server that knows this client; ``servers`` are all that do."""
 
     event: Literal["server_came"] = "server_came"
     id: int
@@ -66,7 +66,7 @@ class ServerCame(EventRecord):
 
 
 class ServerLost(EventRecord):
-    """A server left or fell silent; ``servers`` are those that remain."""
+    """A server that left or fell silent; ``servers`` are those that remain."""
 
     event: Literal["server_lost"] = "server_lost"
     id: int
@@ -77,7 +77,7 @@ class ServerLost(EventRecord):
 class StepProgress(EventRecord):
     """The progress of a slab; ``servers`` are the ids of the servers that know this client.
 
-    One step says nothing about speed, so the first report has none.
+    A single step gives no speed, so the first report has none.
     """
 
     event: Literal["progress"] = "progress"
@@ -89,7 +89,7 @@ class StepProgress(EventRecord):
 
 
 class PeerGone(EventRecord):
-    """A peer of this run is gone, and why."""
+    """A peer of this run that is gone, and the reason."""
 
     event: Literal["peer_left"] = "peer_left"
     slab: int
@@ -112,7 +112,7 @@ class Result(EventRecord):
 
 
 class Finished(EventRecord):
-    """A slab has done all its steps and closed its channels; the last word of a good run."""
+    """The last report of a good run: a slab has done all steps and closed its channels."""
 
     event: Literal["finished"] = "finished"
     steps: int
@@ -121,7 +121,7 @@ class Finished(EventRecord):
 
 
 class Failed(EventRecord):
-    """The last word of a run that ended early."""
+    """The last report of a run that ended early."""
 
     event: Literal["failed"] = "failed"
     message: str
@@ -145,7 +145,7 @@ _EVENT: TypeAdapter[ProcessEvent] = TypeAdapter(
 
 
 def parse_event(line: bytes) -> ProcessEvent | None:
-    """Read one line; None when it is no event, whatever else it may be."""
+    """Return the event in a line; None if the line is not an event."""
     if not line.lstrip().startswith(b"{"):
         return None
     try:
@@ -155,7 +155,7 @@ def parse_event(line: bytes) -> ProcessEvent | None:
 
 
 class Reporter(Protocol):
-    """Writes the events of a run, and its progress every ``progress_every`` seconds."""
+    """The interface of reporters: the events of a run, and its progress at intervals."""
 
     progress_every: float
 
@@ -165,7 +165,7 @@ class Reporter(Protocol):
 
 
 class JsonReporter:
-    """One JSON object per line."""
+    """The reporter of one JSON object per line."""
 
     progress_every = 0.5
 
@@ -178,7 +178,7 @@ class JsonReporter:
 
 
 class TextReporter:
-    """A line that a person can read; a failure goes where errors go."""
+    """The reporter of lines for people; failures go to standard error."""
 
     progress_every = 2.0
 

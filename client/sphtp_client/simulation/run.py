@@ -12,7 +12,7 @@ from sphtp_client.simulation.state import Spheres
 
 
 class NeighbourLink(Protocol):
-    """The way to one neighbour: reliable, in order, one message at a time."""
+    """The link to one neighbour: reliable, in order, one message at a time."""
 
     async def send(self, data: bytes) -> None:
         """Send one message."""

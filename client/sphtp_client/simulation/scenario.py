@@ -1,7 +1,7 @@
 """A scenario: the spheres of a simulation, the contact law and the time step.
 
-The tables say what a scenario file may hold, with the unit and the bounds of every value;
-``check`` refuses values that do not fit together, and names the key to change.
+The tables define the content of a scenario file, with the unit and the bounds of every value;
+``check`` refuses values that contradict each other, and names the key to change.
 """
 
 from collections.abc import Iterable, Iterator

@@ -89,18 +89,18 @@ def _size(momentum: Momentum) -> str:
 
 
 class WatchDisplay(Protocol):
-    """Shows a simulation; the times are of one clock, in seconds."""
+    """The interface of displays of a simulation; times are of one clock, in seconds."""
 
     def show_event(self, event: WatchEvent) -> None:
-        """Take the events that are new."""
+        """Show the new events."""
         ...
 
     def show(self, now: float, view: SimulationView) -> None:
-        """Draw if it is time to; called often."""
+        """Draw if the display is due for an update; called often."""
         ...
 
     def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
-        """Take the last look."""
+        """Show the final state."""
         ...
 
     def __enter__(self) -> Self: ...

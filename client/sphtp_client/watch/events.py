@@ -7,7 +7,7 @@ from sphtp_client.simulation.reports import EventRecord
 
 
 class SlabJoined(EventRecord):
-    """The stream of a slab was joined."""
+    """The event that the stream of a slab was joined."""
 
     event: Literal["joined"] = "joined"
     slab: int
@@ -47,7 +47,7 @@ class WholeState(EventRecord):
 
 
 class FramesLost(EventRecord):
-    """Frames that were sent and are lost, by the numbers of their parts in the stream."""
+    """Frames that are lost, by the numbers of their parts in the stream."""
 
     event: Literal["lost"] = "lost"
     slab: int
@@ -58,7 +58,7 @@ class FramesLost(EventRecord):
 
 
 class SlabEnded(EventRecord):
-    """A slab is not watched any more, and why; ``step`` is the last that was seen of it."""
+    """A slab that is not watched any more, and the reason; ``step`` is the last one seen."""
 
     event: Literal["ended"] = "ended"
     slab: int
@@ -70,7 +70,7 @@ WatchOutcome = Literal["finished", "seen", "stopped", "broken off"]
 
 
 class WatchSummary(EventRecord):
-    """The last word: ``outcome`` is "finished" when the simulation is, "seen" when enough was."""
+    """The end: ``outcome`` is "finished" for the simulation's end, "seen" if enough was seen."""
 
     event: Literal["summary"] = "summary"
     outcome: WatchOutcome

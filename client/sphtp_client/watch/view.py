@@ -154,7 +154,7 @@ class SimulationView:
         return bool(slab_views) and all(slab_view.ended is not None for slab_view in slab_views)
 
     def join(self, published: PublishedSlab, peer_id: int) -> SlabJoined:
-        """Take it that a slab's stream was joined, for the first time or again."""
+        """Note that a slab's stream was joined, for the first time or again."""
         slab_view = self.slabs[published.slab]
         slab_view.past = slab_view.step
         return SlabJoined(
@@ -166,7 +166,7 @@ class SimulationView:
         )
 
     def expect(self, slab: int) -> None:
-        """Take it that a slab is going to be watched."""
+        """Note that a slab is going to be watched."""
         self.slabs[slab] = SlabView()
 
     def take(self, now: float, slab: int, frame: Frame) -> list[SlabState | WholeState]:
@@ -185,7 +185,7 @@ class SimulationView:
         return [self._state(slab, frame), self.whole]
 
     def lose(self, slab: int, loss: Loss) -> FramesLost | None:
-        """Take word of a loss; None for the past that a newer frame took the place of."""
+        """Note a loss; return None for an old frame that a newer one has replaced."""
         slab_view = self.slabs[slab]
         if slab_view.step == slab_view.past and loss.reason is LossReason.GONE:
             return None
@@ -194,13 +194,13 @@ class SimulationView:
         return FramesLost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
 
     def end(self, slab: int, reason: str) -> SlabEnded:
-        """Take it that a slab is not watched any more."""
+        """Note that a slab is not watched any more."""
         slab_view = self.slabs[slab]
         slab_view.ended = reason
         return SlabEnded(slab=slab, step=slab_view.step, reason=reason)
 
     def summary(self, outcome: WatchOutcome) -> WatchSummary:
-        """Return the last word."""
+        """Return the summary at the end."""
         return WatchSummary(
             outcome=outcome,
             step=self.newest,

@@ -209,7 +209,7 @@ class Timer(Name):
     RETRY = "send CONNECT again"
     HANDSHAKE = "give up opening"
     KEEPALIVE = "send a PING, because no packet has left for this time"
-    IDLE = "end the channel: no packet came for this time"
+    IDLE = "the idle timeout: no packet came for this time"
     CLOSE = "give up draining"
     LINGER = "stop answering"
 

@@ -156,7 +156,7 @@ class AckTimer:
         return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:
-        """Return the frame with the delay of an ack; empty if it is not worth one."""
+        """Return the frame with the delay of an ack; empty if the delay is too short for one."""
         delay = now - self.newest_at
         if delay <= SHORTEST_DELAY or now == self._delay_sent_at:
             return ()

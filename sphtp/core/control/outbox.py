@@ -94,13 +94,13 @@ class Outbox:
         self._status = b""
 
     def ack(self, holder: Holder) -> None:
-        """Add an ACK to a holder."""
+        """Add an ACK for a holder."""
         self._nacks.pop(holder, None)
         if self._has_room(len(self._acks)):
             self._acks[holder] = None
 
     def nack(self, holder: Holder, reason: Reason) -> None:
-        """Add a NACK to a holder."""
+        """Add a NACK for a holder."""
         self._acks.pop(holder, None)
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason

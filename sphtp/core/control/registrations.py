@@ -1,4 +1,4 @@
-"""The server's registrations: which ids are held, and what each message of a client means.
+"""The server's registrations: the held ids, and the effect of each message of a client.
 
 A NACK is decided here, and nowhere else. ``ClientAdmission`` decides the answer to each message of
 a client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a

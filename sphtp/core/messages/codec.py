@@ -20,7 +20,7 @@ class MessageCodec(Protocol):
         """A hash of ``describe``, 64 bits; 0 if that is empty."""
 
     def describe(self) -> list[str]:
-        """Return what must be equal on both sides, sorted, in one line each."""
+        """Return sorted lines that must be equal on both sides."""
 
     @property
     def compression(self) -> Compression | None:
@@ -65,7 +65,7 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Return what must be equal on both sides: unusual limits, and compression."""
+        """Return lines that must be equal on both sides: changed limits, and compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 
@@ -89,7 +89,7 @@ class PlainMessages:
 
         Raises:
             RemoteError: the bytes are not msgpack, inflate to too many, or encode a value out of
-            bounds.
+                bounds.
         """
         return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 

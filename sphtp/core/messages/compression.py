@@ -75,5 +75,5 @@ class Compression:
         return inflated
 
     def describe(self) -> str:
-        """Return what must be equal on both sides, in one line."""
+        """Return a line with the settings that must be equal on both sides."""
         return f"(compression): deflate, at most {self.max_size} bytes"

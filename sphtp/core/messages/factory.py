@@ -139,7 +139,7 @@ def entry_for(
 
     Raises:
         SettingsError: the type is neither a ``BitMessage`` nor a dataclass, or a field has no
-        shape.
+            shape.
     """
     if issubclass(kind, BitMessage):
         return BitEntry(kind, number, header)
@@ -168,7 +168,7 @@ class MessageFactory:
 
     Raises:
         SettingsError: a type cannot be carried, or a bound is out of range; the message names it
-        and the reason.
+            and the reason.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class MessageFactory:
         """64 bits that stand for ``describe``, equal on all machines and Python versions."""
 
     def describe(self) -> list[str]:
-        """Return, sorted and in one line each, what must be equal on both sides.
+        """Return sorted lines that must be equal on both sides.
 
         These are names, fields, types and bounds, and the limit of compression; ``difference``
         compares two such lists.

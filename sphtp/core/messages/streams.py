@@ -132,7 +132,7 @@ class BitStream(ABC):
 
         Raises:
             WireError: an item does not fit, or takes no bit, so that a few bytes could ask for
-            millions.
+                millions.
         """
         if not self.reading:
             self.integer(len(value), 0, maximum)

@@ -216,7 +216,7 @@ class PartialMessage:
 
 
 class PartialMessages:
-    """The messages of a topic that are not whole, by number: reassembly.
+    """The incomplete messages of a topic, by number: reassembly.
 
     A message of which one part is lost is lost as a whole.
     """

@@ -169,7 +169,7 @@ class Receiver:
 
     @property
     def taken(self) -> tuple[int, int]:
-        """The bytes that came, and about how many of them are behind what is missing.
+        """The bytes that came, and about how many of them are behind a missing datagram.
 
         Each datagram is charged as in ``flow_control``.
         """

@@ -86,7 +86,7 @@ class Retransmitter:
 
     @property
     def waiting(self) -> int:
-        """The count of repairs that wait for their turn."""
+        """The number of repairs that wait for their turn."""
         return sum(one.waiting for one in self._busy.values())
 
     @property

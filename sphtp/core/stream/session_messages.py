@@ -78,7 +78,7 @@ class SessionSchedule:
         self._hasten(now)
 
     def finish(self, now: float) -> None:
-        """Send a few more, then none."""
+        """Send the last few session messages, then no more."""
         self.close(now)
         self._left = LAST_WORDS
 

@@ -224,7 +224,7 @@ class SourceTransport:
         return self._numberer.next[topic]
 
     def begins(self, topic: int) -> int:
-        """The number of the first message of a topic of which nothing has left."""
+        """Return the number of the first message of a topic of which nothing has left."""
         return self._pending_bodies.begins(topic)
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:

@@ -264,7 +264,7 @@ class PendingBodies:
         self.waiting += queue[-1].size
 
     def begins(self, topic: int) -> int:
-        """The number of the first message of a topic of which nothing has left."""
+        """Return the number of the first message of a topic of which nothing has left."""
         head = self._queue[0] if self._queue else None
         is_cut = isinstance(head, QueuedMessage) and head.topic == topic and head.is_begun
         return self.tails[topic] + is_cut

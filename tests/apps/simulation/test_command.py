@@ -57,4 +57,4 @@ def test_no_server_exits_with_3_and_says_who_was_waited_for(gas_file):
     assert found.exit_code == 3
     event = parse_event(found.stdout.encode())
     assert isinstance(event, reports.Failed)
-    assert "not registered within 0.1 s: no server was heard" in event.message
+    assert "not registered within 0.1 s: no server answered" in event.message

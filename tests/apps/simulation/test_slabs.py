@@ -188,8 +188,8 @@ def strange_messages(left: Slab, right: Slab) -> dict[str, bytes]:
     mine = right.spheres.take(np.arange(1))
     return {
         "neighbour on the LEFT side is at step 2, not 1": pack(near, step + 1),
-        "is nowhere near the border": pack(near.moved(far, near.v), step),
-        "of the LEFT neighbour is nowhere": pack(near.moved(outside, near.v), step),
+        "is not near the border": pack(near.moved(far, near.v), step),
+        "of the LEFT neighbour is not near": pack(near.moved(outside, near.v), step),
         "is faster than max_speed": pack(near.moved(near.x, fast), step),
         "is known to be elsewhere": pack(mine.moved(near.x[:1], near.v[:1]), step),
         "bytes of them came": sound[:-1],

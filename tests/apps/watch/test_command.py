@@ -32,7 +32,7 @@ def test_no_server_exits_with_3_and_says_who_was_waited_for():
     options = ("--server", "tcp://127.0.0.1:1", "--wait", "0.1")
     found = call(*options)
     assert found.exit_code == 3
-    assert "failed: not registered within 0.1 s: no server was heard" in found.stderr
+    assert "failed: not registered within 0.1 s: no server answered" in found.stderr
     found = call(*options, "--json")
     assert found.exit_code == 3
     assert json.loads(found.stdout)["event"] == "failed"
