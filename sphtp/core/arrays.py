@@ -11,7 +11,7 @@ pickle executes code in them, and the file format has its head as Python source.
 | 1 | itemsize | bytes of an item |
 | 1 | ndim | dimensions, 0 to 32 |
 | 4 each | shape | little-endian |
-| the rest | items | as many as the shape says, neither more nor fewer |
+| the rest | items | exactly as many as the shape requires |
 
 The first three bytes are those of NumPy's own type strings (``<f8``), with the number as a byte.
 Objects, records, times and ``longdouble`` are not carried; the meaning of a ``longdouble``'s 16

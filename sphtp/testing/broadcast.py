@@ -153,9 +153,9 @@ class Broadcast(Simulation):
         self.touch(publisher)
 
     def crash(self, publisher: Publisher, *, unnoticed: bool = False, anew: bool = False) -> None:
-        """Let the node of a source be no more.
+        """End the node of a source without notice.
 
-        With ``unnoticed`` receivers hear just silence; with ``anew`` they find another source.
+        With ``unnoticed`` receivers get no sign of the end; with ``anew`` they find another source.
         """
         publisher.is_on_air = False
         self._exit(publisher, publisher.address)

@@ -357,7 +357,7 @@ class ClearHandshake:
         self.origin = (address, connect.offer.connection_id)
 
     def accepts(self) -> Iterator[Datagrams]:
-        """Yield the ACCEPT for the CONNECT that was granted."""
+        """Yield the ACCEPT for the CONNECT that this side has accepted."""
         if self._grant is not None:
             yield self._grant
 

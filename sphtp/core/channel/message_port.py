@@ -26,7 +26,7 @@ searched again and again while the buffer is full."""
 
 
 class MessagePort:
-    """The queues of a connection as an application sees them.
+    """The application's interface to the queues of a connection.
 
     The connection sets ``state``. Messages can be sent while that is OPEN. Messages that arrived
     before the end can be received after it.

@@ -28,7 +28,7 @@ class _Unsealed:
 
 
 class Plain:
-    """The packet protection of nodes in the clear: none."""
+    """The packet protection of nodes in the clear, which changes nothing."""
 
     __slots__ = ("sealer",)
 

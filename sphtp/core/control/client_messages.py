@@ -134,7 +134,7 @@ ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusReque
 
 
 def read_user(message: Message) -> ClientUser:
-    """Read a command of the application; parameters of the protocol are skipped.
+    """Return a command of the application, without parameters of the protocol.
 
     Raises ``WireError``.
     """

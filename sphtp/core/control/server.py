@@ -192,7 +192,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.signal(now, _E.NEW_CLUSTER)
 
     def handle_connected(self, now: float) -> None:
-        """Send a heartbeat soon: a bus connection came up.
+        """Send a heartbeat soon, because a bus connection came up.
 
         Many connections that come up together get one heartbeat.
         """

@@ -79,7 +79,7 @@ _ROWS = (
     ),
     Row(_S.JOINING, _E.ANNOUNCED_HELD, _S.JOINING, (_A.ACKNOWLEDGE,), "it is registered already"),
     Row(_S.JOINING, _E.ANNOUNCED_TAKEN, _S.JOINING, (_A.REFUSE,), "step 7"),
-    Row(_S.JOINING, _E.HEARTBEAT_HELD, _S.JOINING, (_A.REFRESH,), "step 11, the other way round"),
+    Row(_S.JOINING, _E.HEARTBEAT_HELD, _S.JOINING, (_A.REFRESH,), "step 11: a sign of life"),
     Row(
         _S.JOINING,
         _E.HEARTBEAT_UNKNOWN,
@@ -93,7 +93,7 @@ _ROWS = (
     Row(_S.ACTIVE, _E.ANNOUNCED_NEW, _S.ACTIVE, (_A.REGISTER,), "step 8"),
     Row(_S.ACTIVE, _E.ANNOUNCED_HELD, _S.ACTIVE, (_A.ACKNOWLEDGE,), "its first answer was lost"),
     Row(_S.ACTIVE, _E.ANNOUNCED_TAKEN, _S.ACTIVE, (_A.REFUSE,), "step 7"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_HELD, _S.ACTIVE, (_A.REFRESH,), "step 11, the other way round"),
+    Row(_S.ACTIVE, _E.HEARTBEAT_HELD, _S.ACTIVE, (_A.REFRESH,), "step 11: a sign of life"),
     Row(_S.ACTIVE, _E.HEARTBEAT_UNKNOWN, _S.ACTIVE, (_A.REFUSE_UNKNOWN,), "it announces again"),
     Row(_S.ACTIVE, _E.HEARTBEAT_FOREIGN, _S.ACTIVE, (_A.REFUSE,), "one holder at a time"),
     Row(

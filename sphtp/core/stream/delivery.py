@@ -375,7 +375,7 @@ class DeliveryController:
     def handle_end(self, reason: EndReason, *, fetching: bool) -> None:
         """Note that the session is over.
 
-        With ``fetching`` the missing messages may yet be fetched. Raises ``StateError`` before
+        With ``fetching`` the missing messages may still be fetched. Raises ``StateError`` before
         ``begin``, and if it is over already.
         """
         self._next = NONE

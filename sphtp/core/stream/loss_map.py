@@ -85,7 +85,7 @@ LOSING: tuple[GapRow, ...] = tuple(
     for state in MISSING
     for event, why in (
         (E.NO_RETRY, "the source can repair it no longer"),
-        (E.BELOW_TRAIL, "nobody can repair it"),
+        (E.BELOW_TRAIL, "no source can repair it"),
         (E.TOO_OLD, "the messages behind it wait"),
         (E.CROWDED, "memory is limited"),
         (E.SESSION_OVER, "every gap is settled before the end is reported"),

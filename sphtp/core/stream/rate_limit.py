@@ -90,7 +90,7 @@ RATE_LIMIT: Final = Machine(
     T.FREE,
     (
         Row(T.FREE, E.STRAINED, T.BRAKING, (A.WAIT,), "a full path carries no more"),
-        Row(T.BRAKING, E.STRAINED, T.BRAKING, (A.WAIT,), "it still is"),
+        Row(T.BRAKING, E.STRAINED, T.BRAKING, (A.WAIT,), "the rise remains"),
         Row(T.BRAKING, E.CALM, T.EASING, (), "the path seems to have room"),
         Row(T.EASING, E.STRAINED, T.BRAKING, (A.WAIT,), "the higher rate was too high"),
         Row(T.EASING, E.CAUGHT_UP, T.FREE, (), "new data can leave as the program sends it"),

@@ -76,8 +76,8 @@ RECEIVER = Machine(
     "Receiver",
     S.JOINING,
     (
-        Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "it is there"),
-        Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "nobody is there"),
+        Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "the server is live"),
+        Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "no source answers"),
         Row(S.JOINING, E.GONE, S.ENDED, (A.SETTLE,), "the source is gone"),
         Row(S.ACTIVE, E.CLOSING, S.ENDING, (A.LINGER,), "its linger is for the last repairs"),
         Row(S.ACTIVE, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),

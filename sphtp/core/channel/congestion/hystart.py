@@ -50,7 +50,7 @@ ROWS: tuple[Row[HyStartPhase, HyStartEvent, HyStartAction], ...] = (
         "the path has a queue, or jitter",
     ),
     Row(P.DOUBLING, S.LOSS, P.OVER, (), "the queue is full"),
-    Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "it was jitter"),
+    Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "the rise was jitter"),
     Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "the rise is due to a queue, not to jitter"),
     Row(P.CAREFUL, S.LOSS, P.OVER, (), "the queue is full"),
     Row(P.OVER, S.LOSS, P.OVER, (), "slow start has ended already"),

@@ -60,7 +60,7 @@ ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
         "a queue may hide the round trip",
     ),
     Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "probing makes a queue"),
+    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "probing creates a queue"),
     Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
     Row(P.DOWN, S.DRAINED, P.CRUISE, (D.BEGIN_ROUNDS,), "the queue is gone"),
     Row(
