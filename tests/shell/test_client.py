@@ -328,7 +328,7 @@ async def test_no_server_is_an_error_that_says_so():
 async def test_a_server_that_is_joining_is_an_error_that_says_so():
     options = ServerOptions(bind=ANY, timers=TIMERS)
     async with open_server(options) as joining:
-        with pytest.raises(sphtp.UnreachableError, match="no new id while they are joining"):
+        with pytest.raises(sphtp.UnreachableError, match="no new id while they are JOINING"):
             async with open_client([joining.address], timers=TIMERS, timeout=0.5):
                 raise AssertionError("it acknowledges nobody")
 
@@ -395,7 +395,7 @@ async def test_what_names_no_peer_is_a_clear_error(wanted):
         with pytest.raises(TypeError, match="neither the id of a peer nor a function"):
             await alone.wait_for_peer(wanted)
         for opening in (alone.open_channel(wanted), alone.subscribe(wanted, "topic")):
-            with pytest.raises(TypeError, match="no id of a peer, which is an int"):
+            with pytest.raises(TypeError, match="not the id of a peer, which is an int"):
                 async with opening:
                     raise AssertionError("nobody has such an id")
 

@@ -85,7 +85,7 @@ async def test_whoever_has_another_key_is_not_spoken_with() -> None:
 async def test_those_who_are_not_allowed_are_denied() -> None:
     async with answering(Security(allow={US.public})) as node:
         assert await ask(node)
-        with pytest.raises(RefusedError, match="does not let this peer in"):
+        with pytest.raises(RefusedError, match="does not accept this peer"):
             await ask(node, Security(identity=OTHER))
         assert node.statistics().denied == 1
 
@@ -113,9 +113,9 @@ async def test_a_key_that_is_none_is_named_and_leaves_nothing(key: bytes) -> Non
 
 async def test_one_in_the_clear_and_one_that_is_sealed_say_so() -> None:
     async with answering(None) as clear, answering(Security()) as sealed:
-        with pytest.raises(RefusedError, match="takes no sealed channels"):
+        with pytest.raises(RefusedError, match="accepts no sealed channels"):
             await ask(clear)
-        with pytest.raises(RefusedError, match="takes sealed channels only"):
+        with pytest.raises(RefusedError, match="accepts only sealed channels"):
             await ask(sealed, None)
         assert clear.statistics().refused_sealed > 0
         assert sealed.statistics().in_the_clear > 0
