@@ -24,13 +24,6 @@ from sphtp.core.control.codec import Holder, Parameter, check_user_message
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.events import ClientEvent, UserMessage
-from sphtp.core.control.inbound import (
-    AnyMessage,
-    MessageReader,
-    SenderCheck,
-    SenderConnections,
-    SignatureProofs,
-)
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
@@ -47,6 +40,7 @@ from sphtp.core.control.records import (
     next_revision,
 )
 from sphtp.core.control.server_messages import (
+    AnyMessage,
     IdAck,
     IdNack,
     Peers,
@@ -211,14 +205,13 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._sender = ClientSender(self._identity, candidates, data, key)
         self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
-        self._reader = MessageReader(
-            self.counters, for_client=True, known=self._directory.roster.records
+        self._open_inbound(
+            self._directory.roster.records,
+            servers=self._directory.heartbeats,
+            max_senders=MAX_MEMBERS,
+            for_client=True,
         )
         self._reader.skips_lists = True
-        heard = self._directory.heartbeats
-        self._proofs = SignatureProofs(self.counters, heard)
-        connections = SenderConnections(timers.expiry / 2, MAX_MEMBERS)
-        self._senders = SenderCheck(connections, self.counters, servers=heard)
 
     @property
     def id(self) -> int:

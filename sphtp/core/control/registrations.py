@@ -11,6 +11,7 @@ at once, and by snapshots when news were lost.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -31,7 +32,6 @@ from sphtp.core.control.events import (
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
@@ -40,6 +40,7 @@ from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason
+from sphtp.core.token_bucket import TokenBucket
 
 ITSELF = 0
 """The sponsor of a client that this server hears itself."""
@@ -157,6 +158,34 @@ class Registrations:
         self._outbox.introduce(record.id)
         if record.id not in self._sponsors:
             self._outbox.replicate(record.id)
+
+
+class RatesPerHolder:
+    """One token bucket for each holder of an id.
+
+    The buckets of holders that are gone are removed in bulk. ``records`` are the records of the
+    present holders, by id.
+    """
+
+    __slots__ = ("_buckets", "_rate", "_records")
+
+    def __init__(self, rate: float, records: Mapping[int, PeerRecord]) -> None:
+        self._rate = rate
+        self._records = records
+        self._buckets: dict[Holder, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, now: float, holder: Holder) -> bool:
+        """Take a token of a holder. Return false if it has none left."""
+        bucket = self._buckets.get(holder)
+        if bucket is None:
+            if len(self._buckets) >= 2 * len(self._records):
+                here = {Holder(each.id, each.nonce) for each in self._records.values()}
+                self._buckets = {it: kept for it, kept in self._buckets.items() if it in here}
+            bucket = self._buckets[holder] = TokenBucket(self._rate)
+        return bucket.take(now)
 
 
 _ANNOUNCED = {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
+from sphtp.core.control.client_messages import ClientMessage
 from sphtp.core.control.codec import Digest, GoneHolder, Holder, Message, Parameter, Part
 from sphtp.core.control.lists import read_records, write_records
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
@@ -292,6 +293,9 @@ class Snapshot:
 
 
 MemberMessage = Registered | Released | SnapshotRequest | Snapshot
+
+AnyMessage = ClientMessage | ServerMessage | MemberMessage
+"""What the bus may bring."""
 
 
 def _read_registered(message: Message, known: Known) -> Registered:
