@@ -80,12 +80,14 @@ class Registrations:
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
-        """Register a client. Return true if the registry accepted it."""
-        availability = self.registry.create(now, record)
-        if availability not in (IdAvailability.FREE, IdAvailability.RESERVED):
+        """Register a client whose id is FREE or RESERVED. Return false if there is no room."""
+        if self.registry.is_full:
             return False
-        self._watch(now, record.id, sponsor)
-        self._announce(record, PeerEntered(Peer.from_record(record)))
+        if sponsor != ITSELF:
+            self._sponsors[record.id] = sponsor
+        self.registry.create(now, record, expires=sponsor == ITSELF)
+        self._events.append(PeerEntered(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
         return True
 
     def hear(self, now: float, client: int) -> None:
@@ -109,7 +111,8 @@ class Registrations:
     def change(self, record: PeerRecord) -> None:
         """Replace the record of a registered client."""
         self.registry.replace(record)
-        self._announce(record, PeerChanged(Peer.from_record(record)))
+        self._events.append(PeerChanged(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=record.id not in self._sponsors)
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Replace the holder of an id by another one."""
@@ -119,7 +122,8 @@ class Registrations:
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
-        self._announce(record, PeerEntered(Peer.from_record(record)))
+        self._events.append(PeerEntered(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
         """De-register a client and delete its data (SphTP, step 11)."""
@@ -152,12 +156,6 @@ class Registrations:
         else:
             self._sponsors[client] = sponsor
             self.registry.rely(client)
-
-    def _announce(self, record: PeerRecord, event: ServerEvent) -> None:
-        self._events.append(event)
-        self._outbox.introduce(record.id)
-        if record.id not in self._sponsors:
-            self._outbox.replicate(record.id)
 
 
 class RatesPerHolder:
@@ -311,11 +309,11 @@ class ClientAdmission:
 
     def _enter(self, now: float, message: Announce) -> None:
         holder = Holder(message.id, message.nonce)
-        if self._registry.is_full:
+        if self._ledger.enter(now, _as_announced(message)):
+            self._outbox.ack(holder)
+        else:
             self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
-        elif self._ledger.enter(now, _as_announced(message)):
-            self._outbox.ack(holder)
 
     def register_reserved(self, now: float, message: Announce) -> None:
         """Register an id only if it is reserved for this client."""
@@ -473,10 +471,11 @@ class Replication:
             self._resolve_conflict(now, server, held, record)
 
     def _take_in(self, now: float, server: int, record: PeerRecord) -> None:
-        if self._ledger.registry.is_full:
-            self._counters.add(Count.OVER_MAX_CLIENTS)
-        elif not self._ledger.enter(now, record, server):
+        availability = self._ledger.registry.availability(now, record.id, record.nonce)
+        if availability is IdAvailability.TAKEN:
             self._counters.add(Count.STALE_NONCE)
+        elif not self._ledger.enter(now, record, server):
+            self._counters.add(Count.OVER_MAX_CLIENTS)
 
     def _resolve_conflict(
         self, now: float, server: int, held: PeerRecord, told: PeerRecord

@@ -37,54 +37,52 @@ class SenderConnections:
 
     wait: float
     capacity: int
-    _pipes: ExpiringDict[Holder, int] = field(default_factory=ExpiringDict)
+    _last: dict[Holder, tuple[int, float]] = field(default_factory=dict)
+    """The connection of each sender, and when it was last heard through it, in this order."""
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
         """Return true if a sender may use this connection; if so, it becomes the sender's."""
-        known = self._pipes.get(holder)
-        if known not in (None, pipe):
-            free_at = self._pipes.due(holder)
-            if free_at is not None and now <= free_at:
-                return False
-        self._keep(now, holder, pipe, known)
+        last = self._last.get(holder)
+        if last is not None and last[0] != pipe and now <= last[1] + self.wait:
+            return False
+        self.note(now, holder, pipe)
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
         """Note that a sender that has proved itself uses this connection."""
-        self._keep(now, holder, pipe, self._pipes.get(holder))
-
-    def _keep(self, now: float, holder: Holder, pipe: int, known: int | None) -> None:
-        if known != pipe:
-            if known is not None:
-                self.forget(holder)
+        last = self._last.get(holder)
+        if last is not None and last[0] == pipe:
+            del self._last[holder]  # and becomes the newest
+        else:
+            self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
-        self._pipes.put(holder, pipe, now + self.wait)
-        if len(self._pipes) > self.capacity:
-            self.forget(next(iter(self._pipes)))
+        self._last[holder] = pipe, now
+        if len(self._last) > self.capacity:
+            self.forget(next(iter(self._last)))
 
     def forget(self, holder: Holder) -> None:
         """Let any connection speak for a sender: nobody holds its id any more."""
-        pipe = self._pipes.pop(holder)
-        if pipe is not None:
-            shared = self._by_pipe[pipe]
+        last = self._last.pop(holder, None)
+        if last is not None:
+            shared = self._by_pipe[last[0]]
             shared.discard(holder)
             if not shared:
-                del self._by_pipe[pipe]
+                del self._by_pipe[last[0]]
 
     def end(self, pipe: int) -> set[Holder]:
         """Note that a connection has ended. Return the senders that used it last."""
         ended = self._by_pipe.pop(pipe, set())
         for holder in ended:
-            self._pipes.pop(holder)
+            del self._last[holder]
         return ended
 
     def postpone_expiries(self, lag: float) -> None:
         """Do not count these seconds as silence: this process did not run."""
-        self._pipes.postpone(lag)
+        self._last = {holder: (pipe, at + lag) for holder, (pipe, at) in self._last.items()}
 
     def __len__(self) -> int:
-        return len(self._pipes)
+        return len(self._last)
 
 
 Pipe = int | None
