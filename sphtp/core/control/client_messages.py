@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Message, Parameter
+from sphtp.core.control.codec import Parameter, decode_message
 from sphtp.core.control.records import MAX_CANDIDATES, Candidate
 from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
 from sphtp.errors import WireError
@@ -133,23 +133,26 @@ class ClientUser:
 ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
 
 
-def read_user(message: Message) -> ClientUser:
+def read_user(data: bytes) -> ClientUser:
     """Read a command of the application; parameters of the protocol are skipped.
 
     Raises ``WireError``.
     """
+    message = decode_message(data)
     nonce = codec.NONCE.first(message) or NO_NONCE
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
 
 
-def _read_heartbeat(message: Message) -> Heartbeat:
+def _read_heartbeat(data: bytes) -> Heartbeat:
+    message = decode_message(data)
     return Heartbeat(
         message.sender, codec.NONCE.first(message) or NO_NONCE, codec.REVISION.first(message)
     )
 
 
-def _read_announce(message: Message) -> Announce:
+def _read_announce(data: bytes) -> Announce:
+    message = decode_message(data)
     candidates = codec.CANDIDATE.every(message)
     if len(candidates) > MAX_CANDIDATES:
         raise WireError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
@@ -164,28 +167,32 @@ def _read_announce(message: Message) -> Announce:
     )
 
 
-def _read_leave(message: Message) -> Leave:
+def _read_leave(data: bytes) -> Leave:
+    message = decode_message(data)
     return Leave(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-def _read_data(message: Message) -> ClientData:
-    revision, data = codec.REVISION.need(message), codec.BLOB.need(message)
+def _read_data(data: bytes) -> ClientData:
+    message = decode_message(data)
+    revision, blob = codec.REVISION.need(message), codec.BLOB.need(message)
     topics = codec.TOPICS.first(message) or ()
     return ClientData(
-        message.sender, codec.NONCE.first(message) or NO_NONCE, revision, data, topics
+        message.sender, codec.NONCE.first(message) or NO_NONCE, revision, blob, topics
     )
 
 
-def _read_lookup(message: Message) -> Lookup:
+def _read_lookup(data: bytes) -> Lookup:
+    message = decode_message(data)
     peer, target = codec.PEER_ID.first(message), codec.TARGET.first(message)
     return Lookup(message.sender, codec.NONCE.first(message) or NO_NONCE, peer, target)
 
 
-def _read_status_request(message: Message) -> StatusRequest:
+def _read_status_request(data: bytes) -> StatusRequest:
+    message = decode_message(data)
     return StatusRequest(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-READERS: Mapping[int, Callable[[Message], ClientMessage]] = {
+READERS: Mapping[int, Callable[[bytes], ClientMessage]] = {
     Command.HEARTBEAT: _read_heartbeat,
     Command.ANNOUNCE: _read_announce,
     Command.LEAVE: _read_leave,

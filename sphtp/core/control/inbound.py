@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sphtp.core.control import client_messages, server_messages
-from sphtp.core.control.codec import MAX_MESSAGE, Message, decode_message
+from sphtp.core.control.codec import HEADER, MAX_MESSAGE
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId
-from sphtp.errors import RemoteError, untrusted
+from sphtp.errors import RemoteError, WireError, untrusted
 
-Readers = Mapping[int, Callable[[Message], AnyMessage]]
-RecordReaders = Mapping[int, Callable[[Message, Known], AnyMessage]]
+Readers = Mapping[int, Callable[[bytes], AnyMessage]]
+RecordReaders = Mapping[int, Callable[[bytes, Known], AnyMessage]]
 
 _CLIENT: Readers = client_messages.READERS
 _SERVER: Readers = server_messages.READERS
@@ -55,26 +55,28 @@ class MessageReader:
 
     @untrusted
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
-        message = decode_message(data)
-        sender = message.sender
+        # The header names the message; only then are its parameters read, by its own decoder.
+        if not HEADER.size <= len(data) <= MAX_MESSAGE:
+            raise WireError(f"a message of {len(data)} bytes")
+        simulation, sender, command = HEADER.unpack_from(data)
         is_server = not sender & 1
         # A client's simulation id is its own; 0 and 1 belong to nobody.
-        if sender <= 1 or (not is_server and (self._for_client or message.simulation != sender)):
+        if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
-        if message.command >= USER_COMMANDS:
+        if command >= USER_COMMANDS:
             if is_server:
-                return server_messages.read_user(message)
-            return client_messages.read_user(message)
+                return server_messages.read_user(data)
+            return client_messages.read_user(data)
         if not is_server:
             readers, record_readers = _CLIENT, None
         elif self._for_client:
             readers, record_readers = _SERVER, _SERVER_RECORDS
         else:
             readers, record_readers = _MEMBER, _MEMBER_RECORDS
-        if (reader := readers.get(message.command)) is not None:
-            return reader(message)
-        if record_readers and (record_reader := record_readers.get(message.command)) is not None:
-            return record_reader(message, self._known)
+        if (reader := readers.get(command)) is not None:
+            return reader(data)
+        if record_readers and (record_reader := record_readers.get(command)) is not None:
+            return record_reader(data, self._known)
         self._counters.add(Count.UNKNOWN_COMMAND)
         return None
