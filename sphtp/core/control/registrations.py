@@ -344,8 +344,8 @@ class ClientAdmission:
 
     def refresh(self, now: float, message: Heartbeat) -> None:
         """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
-        self._ledger.hear(now, message.id)
         self._ledger.note_normal_heartbeat(message.id)
+        self._ledger.hear(now, message.id)
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)

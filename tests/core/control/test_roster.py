@@ -78,8 +78,7 @@ def test_older_data_do_not_replace_newer() -> None:
 
 
 def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
-    roster = Roster(10.0, ControlCounters())
-    roster.ignore(Holder(7, 70))
+    roster = Roster(10.0, ControlCounters(), own=[Holder(7, 70)])
     assert roster.enter(0.0, A, PEER) == []
     assert roster.peers == {}
     assert roster.digest(A) == Digest(1, fingerprint(PEER))
