@@ -105,9 +105,11 @@ class Outbox:
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason
 
-    def introduce(self, client: int) -> None:
-        """Tell all clients about a client that entered or changed."""
+    def introduce(self, client: int, *, tell_servers: bool) -> None:
+        """Tell all clients, and if asked to all servers, about one that entered or changed."""
         self._entered[client] = None
+        if tell_servers:
+            self._registered[client] = None
 
     def replicate(self, client: int) -> None:
         """Tell all servers about a client that entered or changed."""
