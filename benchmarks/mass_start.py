@@ -4,6 +4,9 @@ Servers have a process each; the clients share some. The clock runs from the mom
 processes are told to begin to the one at which the last client is established. Then the cluster is
 left alone for a while, to see what it costs a server when nothing happens.
 
+A thousand that begin at once need minutes on two cores, because the clients' processes need them.
+With `--spread` they begin evenly over so many seconds, for what a server costs once they are there.
+
 A client learns each other client from its record. How often it decodes one is counted, too: once
 is enough, for the same bytes may come again, in news and in lists, from several servers.
 """
@@ -60,6 +63,7 @@ class _Crowd:
 
     def __init__(self) -> None:
         self.opened: list[float] = []
+        self.took: list[float] = []
         self.failures: list[str] = []
         self.clients: list[sphtp.Client] = []
         self.decoded: Counter[int] = Counter()
@@ -67,12 +71,15 @@ class _Crowd:
         # The same record, decoded again, has the same bytes: one count for each record.
         _count_decoded(self.decoded)
 
-    async def attend(self, servers: list[str], timeout: float) -> None:
+    async def attend(self, servers: list[str], delay: float, timeout: float) -> None:
         """Be one client until it is cancelled; note when it is established."""
+        await trio.sleep(delay)
+        began = monotonic()
         try:
             async with sphtp.open_client(servers, timeout=timeout, host="127.0.0.1") as client:
                 self.clients.append(client)
                 self.opened.append(monotonic())
+                self.took.append(self.opened[-1] - began)
                 self._changed.unpark_all()
                 await trio.sleep_forever()
         except sphtp.SphtpError as error:
@@ -96,16 +103,16 @@ def _count_decoded(decoded: Counter[int]) -> None:
     lists.decode_record = counted
 
 
-async def _attend(servers: list[str], clients: int, timeout: float) -> None:
-    """Be some clients, from the first line of input to the last."""
+async def _attend(servers: list[str], delays: list[float], timeout: float) -> None:
+    """Be one client for each delay, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
     async with trio.open_nursery() as nursery:
-        for _ in range(clients):
-            nursery.start_soon(crowd.attend, servers, timeout)
-        await crowd.wait(clients)
-        _say({"opened": crowd.opened, "failures": crowd.failures})
+        for delay in delays:
+            nursery.start_soon(crowd.attend, servers, delay, timeout)
+        await crowd.wait(len(delays))
+        _say({"opened": crowd.opened, "took": crowd.took, "failures": crowd.failures})
         while await _line():
             known = [len(client.peers) for client in crowd.clients]
             _say({"cpu": _cpu(), "known": min(known, default=0), "decoded": dict(crowd.decoded)})
@@ -148,7 +155,9 @@ class _Child:
         await self._process.wait()
 
 
-async def _measure(clients: int, servers: int, processes: int, steady: float) -> Report:
+async def _measure(
+    clients: int, servers: int, processes: int, spread: float, steady: float, timeout: float
+) -> Report:
     children: list[_Child] = []
     try:
         with trio.fail_after(DEADLINE):
@@ -160,6 +169,9 @@ async def _measure(clients: int, servers: int, processes: int, steady: float) ->
             crowds = [
                 await _Child.start(
                     f"--attend={clients // processes + (rank < clients % processes)}",
+                    f"--first={spread * rank / clients}",
+                    f"--every={spread * processes / clients}",
+                    f"--timeout={timeout}",
                     *(f"--join={address}" for address in addresses),
                 )
                 for rank in range(processes)
@@ -182,6 +194,7 @@ async def _watch(
         await crowd.tell()
     told = [await crowd.read() for crowd in crowds]
     opened = sorted(moment - began for each in told for moment in each["opened"])
+    took = sorted(seconds for each in told for seconds in each["took"])
     failures = [failure for each in told for failure in each["failures"]]
     used = [(await server.ask())["cpu"] for server in servers]
     known_after = None
@@ -196,7 +209,7 @@ async def _watch(
     await trio.sleep(steady / 3)
     settled = [(await server.ask())["cpu"] for server in servers]
     await trio.sleep(steady)
-    rested = [(await server.ask())["cpu"] for server in servers]
+    after = [await server.ask() for server in servers]
     decoded = [count for state in states for count in state["decoded"].values()]
     return {
         "clients": clients,
@@ -205,13 +218,15 @@ async def _watch(
         "failures": failures[:3],
         "last_established_s": round(opened[-1], 2) if opened else None,
         "median_established_s": round(opened[len(opened) // 2], 2) if opened else None,
+        "slowest_client_s": round(took[-1], 2) if took else None,
         "all_known_s": None if known_after is None else round(known_after, 2),
         "servers_cpu_s": [round(b - a, 2) for a, b in zip(before, used, strict=True)],
         "clients_cpu_s": round(sum(state["cpu"] for state in states), 2),
         "decoded_per_record_and_client": round(sum(decoded) / max(1, len(opened) * len(opened)), 2),
         "steady_server_cores": [
-            round((b - a) / steady, 3) for a, b in zip(settled, rested, strict=True)
+            round((b["cpu"] - a) / steady, 3) for a, b in zip(settled, after, strict=True)
         ],
+        "clients_left": [server["clients"] for server in after],
     }
 
 
@@ -219,29 +234,37 @@ async def _watch(
 @click.option("--clients", type=click.IntRange(1), default=500, show_default=True)
 @click.option("--servers", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--processes", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--spread", type=float, default=0.0, show_default=True, help="Seconds of starting.")
 @click.option("--steady", type=float, default=10.0, show_default=True, help="Seconds of rest.")
 @click.option("--timeout", type=float, default=120.0, show_default=True)
 @click.option("--serve", is_flag=True, hidden=True)
 @click.option("--attend", type=int, hidden=True)
+@click.option("--first", type=float, hidden=True)
+@click.option("--every", type=float, hidden=True)
 @click.option("--join", multiple=True, hidden=True)
 def main(
     clients: int,
     servers: int,
     processes: int,
+    spread: float,
     steady: float,
     timeout: float,
     attend: int | None,
+    first: float,
+    every: float,
     join: tuple[str, ...],
     *,
     serve: bool,
 ) -> None:
-    """Start clients all at once; tell when all were established, and the CPU of both sides."""
+    """Start clients, at once or evenly; tell when all were established, and the CPU of both."""
     if serve:
         trio.run(_serve, join)
     elif attend is not None:
-        trio.run(_attend, list(join), attend, timeout)
+        delays = [first + every * rank for rank in range(attend)]
+        trio.run(_attend, list(join), delays, timeout)
     else:
-        click.echo(json.dumps(trio.run(_measure, clients, servers, processes, steady), indent=2))
+        measured = trio.run(_measure, clients, servers, processes, spread, steady, timeout)
+        click.echo(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":

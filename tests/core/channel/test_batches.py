@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.frames import (
+    Content,
     Fragment,
     Header,
     Messages,
+    Packet,
+    decode_fragments_untrusted,
     decode_packet_untrusted,
     encode_data,
     encode_frames,
@@ -200,6 +203,36 @@ def test_a_batch_does_what_its_datagrams_do(
     assert acked[0] == acked[1]
     if not together.figures()["too_early"]:
         assert acked[0] >= {decode_packet_untrusted(it).sequence for batch in came for it in batch}
+
+
+def test_what_is_decoded_together_is_what_is_decoded_one_by_one() -> None:
+    many: dict[str, list[Content]] = {
+        "runs": [Messages(0, wrap(65534 + n), [bytes([n]) * 99]) for n in range(4)],
+        "fragments": [Fragment(0, 65535, n * 99, 396, bytes([n]) * 99) for n in range(4)],
+        "acks": [],
+    }
+    for name, contents in many.items():
+        fronts = [encode_data(7, Header(wrap(65534 + n), 5, 2**32 - 1)) for n in range(4)]
+        datagrams = [encode_frames(contents[n : n + 1], front) for n, front in enumerate(fronts)]
+        alone = [decode_packet_untrusted(it) for it in datagrams]
+        joined = decode_packet_untrusted(b"".join(datagrams), 0, len(datagrams[0]))
+        rows = [joined, *[decode_fragments_untrusted(datagrams, 0, 9)] * (name == "fragments")]
+        for packet in rows:
+            assert (packet.number, packet.size) == (4, 4 * len(datagrams[0])), name
+            assert {it._replace(sequence=0, content=(), size=0) for it in alone} == {
+                packet._replace(sequence=0, content=(), size=0, number=1)
+            }
+            assert packet.sequence == alone[0].sequence
+            assert payload_of([packet]) == payload_of(alone)
+
+
+def payload_of(packets: list[Packet]) -> bytes:
+    frames = [frame for packet in packets for frame in packet.content]
+    return b"".join(
+        bytes(frame.payload) if isinstance(frame, Fragment) else b"".join(frame.payloads)
+        for frame in frames
+        if isinstance(frame, Fragment | Messages)
+    )
 
 
 def test_of_datagrams_fetched_one_by_one_each_has_to_keep_to_the_size() -> None:

@@ -102,6 +102,22 @@ def test_content_is_repeated_at_the_seeds_pace_whatever_goes_unanswered() -> Non
         following, due = following + 1, deadline + FALLBACK
 
 
+def test_an_idle_channel_pings_at_leisure_but_not_while_content_is_missing() -> None:
+    recovery = LossDetector(ACK_DELAY, FALLBACK, leisure=5.0)
+    measured, ping = batch_of(1, 0), single(1, 1.0)
+    recovery.sent(measured)
+    ack(recovery, 0.02, measured)
+    recovery.sent(ping)
+    assert recovery.deadline() == 1.0 + 5.0
+    ack(recovery, 1.02, ping)
+    recovery.sent(batch_of(1, 2, 2.0))
+    due = 2.0 + recovery.patience
+    assert recovery.deadline() == pytest.approx(due)
+    assert recovery.handle_timeout(due)[1], "whose message has expired: a ping leaves instead"
+    recovery.sent(single(3, due))
+    assert recovery.deadline() == pytest.approx(due + 2 * recovery.patience)
+
+
 @pytest.mark.parametrize("round_trip", [0.3, 3.0])
 def test_a_long_path_is_not_flooded(round_trip: float) -> None:
     recovery = LossDetector(ACK_DELAY, FALLBACK)

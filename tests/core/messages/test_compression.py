@@ -51,6 +51,9 @@ def test_a_message_is_deflated_from_the_threshold_on_or_when_told() -> None:
 
 def test_what_does_not_shrink_or_is_too_large_goes_as_it_is() -> None:
     assert squeezing.encode(Shot(), compress=True) == squeezing.encode(Shot(), compress=False)
+    for size in range(30):
+        deflated = Compression().deflate(b"a" * size, True)
+        assert deflated is None or len(deflated) + 1 < size, "with the byte that says so"
     large = Note("a" * LIMIT)
     data = squeezing.encode(large, compress=True)
     assert data[0] & 1 == 0

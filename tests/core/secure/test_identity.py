@@ -34,7 +34,9 @@ def test_what_is_written_down_is_read_again():
     assert parse_key(format_key(identity.public)) == identity.public
 
 
-@pytest.mark.parametrize("text", ["", "no key", "AAAA", "ä" * 44, format_key(bytes(31))])
+@pytest.mark.parametrize(
+    "text", ["", "no key", "AAAA", "ä" * 44, format_key(bytes(31)), "!" + format_key(bytes(32))]
+)
 def test_what_is_no_key_is_refused(text: str):
     with pytest.raises(SettingsError, match="key"):
         Identity.parse(text)

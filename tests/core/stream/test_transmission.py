@@ -59,6 +59,15 @@ def test_messages_sent_before_one_look_share_a_datagram_across_topics() -> None:
     assert room.source.tails == ((0, 4), (1, 0), (2, 1))
 
 
+def test_what_is_sent_is_due_at_once() -> None:
+    room = Listening()
+    room.listen()
+    idle = room.source.poll_timeout()
+    assert idle is None or idle > room.now
+    room.source.send_many(room.now, 0, [b"a"])
+    assert room.source.poll_timeout() == pytest.approx(room.now)
+
+
 def test_a_large_message_has_one_number_as_any_other() -> None:
     room = Listening()
     payload = random.Random(5).randbytes(10_000)

@@ -229,6 +229,18 @@ def test_a_larger_datagram_raises_the_floor(name: str) -> None:
     assert controller.window >= 2 * 65_507
 
 
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_another_size_of_datagrams_changes_the_initial_window_and_no_other(name: str) -> None:
+    controller = make(name)
+    controller.resize(1400)
+    assert controller.window == initial_window(1400) > initial_window(DATAGRAM)
+    ack_rounds(controller, 4)
+    grown = controller.window
+    assert grown > initial_window(1452)
+    controller.resize(1452)
+    assert controller.window == grown
+
+
 @pytest.mark.parametrize("name", ["", "reno", "fixed", "fixed:", "cubic:1", "NewReno"])
 def test_an_unknown_name_is_told_what_is_allowed(name: str) -> None:
     with pytest.raises(SettingsError) as caught:
