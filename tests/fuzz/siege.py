@@ -55,6 +55,7 @@ class Siege:
         # The latest words of the peer that were not heard: number, and size.
         self._unheard: dict[int, int] = {}
         self._number = 0
+        self._carried = 0
         self._reads = True
         self.redial()
 
@@ -137,8 +138,7 @@ class Siege:
         self.inputs += len(datagrams)
         for datagram in datagrams:
             self.watch(datagram)
-        for row in _rows(address, datagrams):
-            self._node.node.handle_datagrams_untrusted(self.now, row)
+        self._node.node.handle_rows_untrusted(self.now, list(_rows(address, datagrams)))
 
     def _say(self, side: Application) -> None:
         if not side.channels:
@@ -162,22 +162,26 @@ class Siege:
                 return
             self._pass_time(0.001)
 
-    def _said(self, side: Application, to: Address) -> Iterator[Datagrams]:
-        """Carry what one side says to the other; to strangers nothing is carried."""
-        for row in side.transmissions(self.now):
-            if row.address != to:
-                continue
-            yield row
-            if to == NODE:
+    def _said(self, side: Application, to: Address) -> list[Datagrams]:
+        """Carry what one side sends to the other; what it sends to strangers is lost.
+
+        Rows arrive whole, as with the kernel's offload, or as single datagrams, in turns.
+        """
+        rows = [row for row in side.transmissions(self.now) if row.address == to]
+        if not rows:
+            return rows
+        source, receiver = (PEER, self._node) if to == NODE else (NODE, self._peer)
+        if to == NODE:
+            for row in rows:
                 for datagram in row.datagrams:
                     self._forger.hear(datagram)
-                self._node.node.handle_datagrams_untrusted(
-                    self.now, Datagrams(PEER, row.data, row.size)
-                )
-            else:
-                self._peer.node.handle_datagrams_untrusted(
-                    self.now, Datagrams(NODE, row.data, row.size)
-                )
+        self._carried += 1
+        if self._carried & 1:
+            arriving = [Datagrams(source, row.data, row.size) for row in rows]
+        else:
+            arriving = [Datagrams.of(source, one) for row in rows for one in row.datagrams]
+        receiver.node.handle_rows_untrusted(self.now, arriving)
+        return rows
 
     def _pass_time(self, seconds: float) -> None:
         self.now += seconds

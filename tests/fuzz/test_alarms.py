@@ -1,6 +1,6 @@
 """The targets can fail: whatever goes wrong on purpose is seen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from random import Random
 from typing import Any
@@ -28,6 +28,13 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._endpoint, name)
+
+    def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
+        self._endpoint.handle_datagrams_untrusted(now, datagrams)
+
+    def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
+        for row in rows:
+            self.handle_datagrams_untrusted(now, row)
 
 
 class Raising(Faulty):
