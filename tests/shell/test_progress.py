@@ -7,7 +7,9 @@ from dataclasses import replace
 import trio
 
 import sphtp
-from sphtp import ChannelSettings, Outcome, Progress, Receipt
+from sphtp import Outcome, Receipt
+from sphtp.config import ChannelSettings
+from sphtp.observe import Progress
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -20,14 +22,14 @@ TOTAL = SIZE + 5  # as msgpack has it
 
 async def test_a_large_message_tells_its_progress_on_both_sides():
     seen: list[Progress] = []
-    arriving: list[sphtp.MessageProgress] = []
+    arriving: list[sphtp.observe.MessageProgress] = []
 
     def note(receipt: Receipt) -> None:
         seen.append(receipt.progress)
 
     async with (
-        sphtp.open_node(settings=SMALL_PACKETS) as there,
-        sphtp.open_node(settings=SMALL_PACKETS) as here,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as there,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as here,
         here.open_channel(*there.address) as channel,
         trio.open_nursery() as nursery,
     ):
@@ -62,8 +64,8 @@ async def test_a_large_message_tells_its_progress_on_both_sides():
 async def test_a_small_message_is_told_once_and_late_listeners_as_well():
     calls: list[str] = []
     async with (
-        sphtp.open_node(settings=QUICK) as there,
-        sphtp.open_node(settings=QUICK) as here,
+        sphtp.open_node(config=sphtp.Config(channel=QUICK)) as there,
+        sphtp.open_node(config=sphtp.Config(channel=QUICK)) as here,
         here.open_channel(*there.address) as channel,
     ):
         receipt = channel.post_nowait("small")
@@ -91,8 +93,8 @@ async def test_calls_do_not_pile_up_and_never_tell_the_same_twice():
     """While one waits for its turn, what comes meanwhile is told by it."""
     seen: list[int] = []
     async with (
-        sphtp.open_node(settings=SMALL_PACKETS) as there,
-        sphtp.open_node(settings=SMALL_PACKETS) as here,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as there,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as here,
         here.open_channel(*there.address) as channel,
     ):
         receipt = await channel.post(bytes(SIZE))
@@ -106,8 +108,8 @@ async def test_calls_do_not_pile_up_and_never_tell_the_same_twice():
 async def test_what_was_not_delivered_tells_how_far_it_came():
     seen: list[Progress] = []
     async with (
-        sphtp.open_node(settings=SMALL_PACKETS) as there,
-        sphtp.open_node(settings=SMALL_PACKETS) as here,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as there,
+        sphtp.open_node(config=sphtp.Config(channel=SMALL_PACKETS)) as here,
         here.open_channel(*there.address) as channel,
     ):
         receipt = await channel.post(bytes(SIZE))
