@@ -426,7 +426,7 @@ async def test_what_is_printed_names_it_and_its_state_and_no_secret():
             assert repr(left) == (
                 f"<Client {left.id:#010x} ESTABLISHED at {left.address[0]}:{left.address[1]}>"
             )
-            async with right.open_channel(left.id) as channel:
+            async with right.open_channel(peer) as channel:
                 assert repr(channel) == (
                     f"<Channel to {left.id:#010x} at {left.address[0]}:{left.address[1]} open>"
                 )
@@ -436,12 +436,15 @@ async def test_what_is_printed_names_it_and_its_state_and_no_secret():
         )
 
 
-async def test_what_was_waited_for_is_named(caplog):
+async def test_what_was_waited_for_is_named(caplog, monkeypatch):
+    monkeypatch.setattr("sphtp.shell.client.PATIENCE", 0.01)
     hasty = sphtp.config.ChannelSettings(connect_timeout=0.05, linger=0.05)
     async with cluster(1) as servers, client(servers[0].address, channel=hasty) as alone:
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.05):
             await alone.wait_for_peer(3)
-        assert "a wait was cancelled: peer 0x00000003 did not appear" in caplog.text
+        meanwhile, cancelled = [record.getMessage() for record in caplog.records]
+        assert meanwhile == "peer 0x00000003 did not appear; 0 others are here"
+        assert cancelled == f"a wait was cancelled: {meanwhile}"
         with pytest.raises(
             sphtp.UnreachableError, match=r"0x00000003 did not appear within 0\.05 s"
         ):
