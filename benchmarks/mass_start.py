@@ -46,12 +46,11 @@ async def _line() -> bool:
 
 async def _serve(join: tuple[str, ...]) -> None:
     """Be a server: tell where, and at each line of input what has been used so far."""
-    options = sphtp.ServerOptions(
-        bind=sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
+    async with sphtp.open_server(
+        sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
         join=tuple(map(sphtp.ServerAddress.parse, join)),
         new_cluster=not join,
-    )
-    async with sphtp.open_server(options) as server:
+    ) as server:
         await server.wait_active()
         _say({"address": str(server.address)})
         while await _line():
@@ -71,12 +70,16 @@ class _Crowd:
         # The same record, decoded again, has the same bytes: one count for each record.
         _count_decoded(self.decoded)
 
-    async def attend(self, servers: list[str], delay: float, timeout: float) -> None:
+    async def attend(self, servers: list[str], delay: float, patience: float) -> None:
         """Be one client until it is cancelled; note when it is established."""
         await trio.sleep(delay)
         began = monotonic()
         try:
-            async with sphtp.open_client(servers, timeout=timeout, host="127.0.0.1") as client:
+            async with sphtp.open_client(
+                servers,
+                host="127.0.0.1",
+                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=patience)),
+            ) as client:
                 self.clients.append(client)
                 self.opened.append(monotonic())
                 self.took.append(self.opened[-1] - began)
@@ -103,14 +106,14 @@ def _count_decoded(decoded: Counter[int]) -> None:
     lists.decode_record = counted
 
 
-async def _attend(servers: list[str], delays: list[float], timeout: float) -> None:
+async def _attend(servers: list[str], delays: list[float], patience: float) -> None:
     """Be one client for each delay, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
     async with trio.open_nursery() as nursery:
         for delay in delays:
-            nursery.start_soon(crowd.attend, servers, delay, timeout)
+            nursery.start_soon(crowd.attend, servers, delay, patience)
         await crowd.wait(len(delays))
         _say({"opened": crowd.opened, "took": crowd.took, "failures": crowd.failures})
         while await _line():

@@ -24,7 +24,11 @@ PRELOADED: Final = (
     "sphtp.testing",
     "sphtp.messages",
     "sphtp.events",
-    "sphtp.watch",
+    "sphtp.shell.client",
+    "sphtp.shell.qlog",
+    "sphtp.shell.server",
+    "sphtp.shell.source",
+    "sphtp.shell.subscription",
     "sphtp_server.command",
     "sphtp_benchmarks.process_task",
 )
