@@ -159,7 +159,7 @@ class _Child:
 
 
 async def _measure(
-    clients: int, servers: int, processes: int, spread: float, steady: float, timeout: float
+    clients: int, servers: int, processes: int, spread: float, steady: float, patience: float
 ) -> Report:
     children: list[_Child] = []
     try:
@@ -174,7 +174,7 @@ async def _measure(
                     f"--attend={clients // processes + (rank < clients % processes)}",
                     f"--first={spread * rank / clients}",
                     f"--every={spread * processes / clients}",
-                    f"--timeout={timeout}",
+                    f"--timeout={patience}",
                     *(f"--join={address}" for address in addresses),
                 )
                 for rank in range(processes)
