@@ -6,7 +6,15 @@ id that was acknowledged, it dials the addresses of the peers that servers intro
 the keys of those peers.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +37,7 @@ from sphtp.core.control.events import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress
+from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress, check_groups
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
@@ -132,7 +140,10 @@ class Client:
         registration: Registration,
         identity: Identity,
         peers: Mapping[int, Peer],
+        name: str,
     ) -> None:
+        self._name = name
+        self._groups: tuple[str, ...] = ()
         self._identity = identity
         self._node = node
         self._machine = machine
@@ -151,6 +162,16 @@ class Client:
         After ``IdLost`` it stays until another one is acknowledged.
         """
         return self._node.peer_id
+
+    @property
+    def name(self) -> str:
+        """The name that its peers see, or empty."""
+        return self._name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that this client is in."""
+        return self._groups
 
     @property
     def identity(self) -> Identity:
@@ -198,6 +219,17 @@ class Client:
     def set_data(self, data: Any) -> None:
         """Change this client's data, which its peers get."""
         self._machine.set_data(trio.current_time(), pack(data))
+        self._registration.flush()
+
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """Change the groups that this client is in, which its peers get as ``peer.groups``.
+
+        The groups given replace the present ones: ``client.set_groups([*client.groups, "fluid"])``
+        enters one more. Raises ``SettingsError`` for more than 64, or a name that is not 1 to 255
+        bytes of printable text.
+        """
+        self._groups = check_groups(groups)
+        self._machine.set_groups(trio.current_time(), self._groups)
         self._registration.flush()
 
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
@@ -348,6 +380,7 @@ Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 async def open_client(
     servers: Servers,
     *,
+    name: str = "",
     data: Any = None,
     host: str | None = None,
     port: int = 0,
@@ -373,6 +406,7 @@ async def open_client(
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
             list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+        name: the client's name for its peers, up to 64 printable characters; it need not be unique.
         data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
@@ -406,11 +440,11 @@ async def open_client(
         seed=seed,
     ) as node:
         where = await discovery.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
+        machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits, name)
         with open_bus(secret, tls, server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             async with _registered(registration, server_wait, tls):
-                yield Client(node, machine, registration, identity, peers)
+                yield Client(node, machine, registration, identity, peers, name)
 
 
 def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
@@ -456,6 +490,7 @@ def _make_machine(
     ids: Iterator[int] | None,
     identity: Identity,
     limits: ClientLimits | None,
+    name: str,
 ) -> ClientMachine:
     return ClientMachine(
         decisions(seed),
@@ -466,6 +501,7 @@ def _make_machine(
         data=b"" if data is None else pack(data),
         ids=ids,
         key=identity.public,
+        name=name,
         limits=limits or ClientLimits(),
     )
 

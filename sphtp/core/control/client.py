@@ -43,6 +43,7 @@ from sphtp.core.control.records import (
     Member,
     PeerRecord,
     ServerAddress,
+    check_groups,
     check_topics,
     next_revision,
 )
@@ -60,6 +61,7 @@ from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason, draw_clie
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
+from sphtp.core.topics import check_name
 from sphtp.errors import MessageTooLargeError, SettingsError, StateError
 
 
@@ -101,22 +103,27 @@ class ClientSender:
         candidates: Sequence[Candidate],
         data: bytes,
         key: bytes = b"",
+        name: str = "",
     ) -> None:
         if len(candidates) > MAX_CANDIDATES:
             raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
         if len(key) not in (0, KEY_SIZE):
             raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
         self._key = key
+        self._name = check_name(name)
         self._identity = identity
         self._candidates = tuple(candidates)
         self._data = _checked(data)
         self._topics: tuple[str, ...] = ()
+        self._groups: tuple[str, ...] = ()
         self._revision = 1 if data else 0
         self._queue: deque[bytes] = deque()
 
     def announce(self) -> None:
         """Ask the servers for the id (SphTP, step 5)."""
-        announce = Announce(*self._identity.holder, self._candidates, key=self._key)
+        announce = Announce(
+            *self._identity.holder, self._candidates, key=self._key, name=self._name
+        )
         self._queue.append(announce.encode())
 
     def heartbeat(self) -> None:
@@ -124,10 +131,10 @@ class ClientSender:
         self._queue.append(Heartbeat(*self._identity.holder, self._revision).encode())
 
     def send_data(self) -> None:
-        """Send the initial simulation data (SphTP, step 10) and the topics, if there are any."""
+        """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""
         if self._revision:
             holder = self._identity.holder
-            data = ClientData(*holder, self._revision, self._data, self._topics)
+            data = ClientData(*holder, self._revision, self._data, self._topics, self._groups)
             self._queue.append(data.encode())
 
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
@@ -154,6 +161,11 @@ class ClientSender:
     def set_topics(self, topics: Iterable[str]) -> None:
         """Replace the topics. Raises ``SettingsError``."""
         self._topics = check_topics(topics)
+        self._revision = next_revision(self._revision)
+
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """Replace the groups. Raises ``SettingsError``."""
+        self._groups = check_groups(groups)
         self._revision = next_revision(self._revision)
 
     def poll(self) -> bytes | None:
@@ -187,7 +199,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
-    which its peers learn. The client announces the ids in ``ids`` before it draws any.
+    and ``name`` its name, which its peers learn. The client announces the ids in ``ids`` before it
+    draws any.
 
     Raises ``SettingsError`` and ``MessageTooLargeError``.
     """
@@ -202,6 +215,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         candidates: Sequence[Candidate],
         data: bytes = b"",
         key: bytes = b"",
+        name: str = "",
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
@@ -209,7 +223,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.last_refusal: Reason | None = None
         """The reason of the last NACK; None if there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
-        self._sender = ClientSender(self._identity, candidates, data, key)
+        self._sender = ClientSender(self._identity, candidates, data, key, name)
         self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
         self._reader = MessageReader(
             self.counters, for_client=True, known=self._directory.roster.records
@@ -281,6 +295,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """Replace the topics that this client's sources have. Raises ``SettingsError``."""
         self._wake(now)
         self._sender.set_topics(topics)
+        self.signal(now, _E.REVISED)
+
+    def set_groups(self, now: float, groups: Iterable[str]) -> None:
+        """Replace the groups that this client is in. Raises ``SettingsError``."""
+        self._wake(now)
+        self._sender.set_groups(groups)
         self.signal(now, _E.REVISED)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:

@@ -35,10 +35,12 @@ class Announce:
     version: int = VERSION
     features: int = FEATURES
     key: bytes = b""
+    name: str = ""
 
     def encode(self) -> bytes:
         """Return the bytes."""
         key = (codec.KEY.of(self.key),) if self.key else ()
+        name = (codec.NAME.of(self.name),) if self.name else ()
         return codec.encode_of_client(
             Command.ANNOUNCE,
             self.id,
@@ -47,6 +49,7 @@ class Announce:
             codec.FEATURES.of(self.features),
             *map(codec.CANDIDATE.of, self.candidates),
             *key,
+            *name,
         )
 
 
@@ -64,7 +67,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class ClientData:
-    """DATA: the initial simulation data (SphTP, step 10) and the topics of a client.
+    """DATA: the initial simulation data (SphTP, step 10), topics and groups of a client.
 
     A later one replaces an earlier one.
     """
@@ -74,10 +77,12 @@ class ClientData:
     revision: int
     data: bytes
     topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
+        groups = (codec.GROUPS.of(self.groups),) if self.groups else ()
         return codec.encode_of_client(
             Command.DATA,
             self.id,
@@ -85,6 +90,7 @@ class ClientData:
             codec.REVISION.of(self.revision),
             codec.BLOB.of(self.data),
             *topics,
+            *groups,
         )
 
 
@@ -161,6 +167,7 @@ def _read_announce(message: Message) -> Announce:
         VERSION if version is None else version,
         features or 0,
         codec.KEY.first(message) or b"",
+        codec.NAME.first(message) or "",
     )
 
 
@@ -170,10 +177,9 @@ def _read_leave(message: Message) -> Leave:
 
 def _read_data(message: Message) -> ClientData:
     revision, data = codec.REVISION.need(message), codec.BLOB.need(message)
-    topics = codec.TOPICS.first(message) or ()
-    return ClientData(
-        message.sender, codec.NONCE.first(message) or NO_NONCE, revision, data, topics
-    )
+    topics, groups = codec.TOPICS.first(message) or (), codec.GROUPS.first(message) or ()
+    nonce = codec.NONCE.first(message) or NO_NONCE
+    return ClientData(message.sender, nonce, revision, data, topics, groups)
 
 
 def _read_lookup(message: Message) -> Lookup:

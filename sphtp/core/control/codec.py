@@ -17,13 +17,15 @@ from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
+    MAX_NAME_SIZE,
     MAX_URL,
     Candidate,
     Member,
     PeerRecord,
     ServerAddress,
-    decode_topics,
-    encode_topics,
+    decode_name,
+    decode_names,
+    encode_names,
 )
 from sphtp.core.control.vocabulary import (
     NO_NONCE,
@@ -35,6 +37,7 @@ from sphtp.core.control.vocabulary import (
     is_client_id,
     is_server_id,
 )
+from sphtp.core.topics import LONGEST_NAME
 from sphtp.core.wire import decode_text
 from sphtp.errors import MessageTooLargeError, SettingsError, StateError, WireError, untrusted
 
@@ -43,6 +46,8 @@ MAX_MESSAGE = 65536
 
 MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 """Bytes of a parameter's data, and the highest number of a parameter or a command."""
+
+T = TypeVar("T")
 
 _HEADER = struct.Struct("<IIH")
 _FRONT = struct.Struct("<HH")
@@ -135,8 +140,6 @@ def decode_message(data: bytes) -> Message:
     return Message(simulation, sender, command, tuple(parameters))
 
 
-T = TypeVar("T")
-
 MAX_VIEW = 1 << 63
 """The highest view number. Servers have room left to count on."""
 
@@ -165,20 +168,12 @@ class Holder(NamedTuple):
     nonce: int
 
 
-class HolderKey(NamedTuple):
-    """The public key of one holder of one id."""
+class OfHolder(NamedTuple, Generic[T]):
+    """What one holder of one id has: a key, a name, topics or groups."""
 
     id: int
     nonce: int
-    key: bytes
-
-
-class HolderTopics(NamedTuple):
-    """The topics of one holder of one id."""
-
-    id: int
-    nonce: int
-    topics: tuple[str, ...]
+    value: T
 
 
 class GoneHolder(NamedTuple):
@@ -416,12 +411,6 @@ class _HolderParameter(PackedField[Holder]):
         return Holder._make(values)
 
 
-class _HolderKeyParameter(PackedField[HolderKey]):
-    def _checked(self, values: Any) -> HolderKey:
-        _client_id(values[0])
-        return HolderKey._make(values)
-
-
 class _GoneParameter(PackedField[GoneHolder]):
     def _checked(self, values: Any) -> GoneHolder:
         number, nonce, reason = values
@@ -447,27 +436,51 @@ class _PartParameter(PackedField[Part]):
         return part
 
 
-class _TopicsParameter(Field[tuple[str, ...]]):
+class _NamesParameter(Field[tuple[str, ...]]):
     def encode(self, value: tuple[str, ...]) -> bytes:
-        return encode_topics(value)
+        return encode_names(value)
 
     def decode(self, data: bytes) -> tuple[str, ...]:
-        return decode_topics(data)
+        return decode_names(data)
 
 
-class _HolderTopicsParameter(Field[HolderTopics]):
-    def encode(self, value: HolderTopics) -> bytes:
-        return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
+class _NameParameter(Field[str]):
+    def encode(self, value: str) -> bytes:
+        return value.encode()
 
-    def decode(self, data: bytes) -> HolderTopics:
+    def decode(self, data: bytes) -> str:
+        if len(data) > MAX_NAME_SIZE or len(name := decode_name(data)) > LONGEST_NAME:
+            raise _wrong_size(self.id, data)
+        return name
+
+
+class BesideField(Field[OfHolder[T]]):
+    """A field beside a record: the holder, id u32 and nonce u64, and then what it has."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, number: DataId, inner: Field[T]) -> None:
+        super().__init__(number)
+        self._inner = inner
+
+    def encode(self, value: OfHolder[T]) -> bytes:
+        """Return the bytes."""
+        try:
+            front = _HOLDER.pack(value.id, value.nonce)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}: {error}") from error
+        return front + self._inner.encode(value.value)
+
+    def decode(self, data: bytes) -> OfHolder[T]:
+        """Return the holder with what it has."""
         if len(data) < HOLDER_SIZE:
             raise _wrong_size(self.id, data)
         number, nonce = _HOLDER.unpack_from(data)
-        return HolderTopics(_client_id(number), nonce, decode_topics(data[HOLDER_SIZE:]))
+        return OfHolder(_client_id(number), nonce, self._inner.decode(data[HOLDER_SIZE:]))
 
 
-def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
-    """Return the record in the data of a ``PEER``, together with its key and topics.
+def decode_record(data: bytes, **beside: Any) -> PeerRecord:
+    """Return the record in the data of a ``PEER``, together with what stands beside it.
 
     Raises ``WireError``.
     """
@@ -488,7 +501,7 @@ def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -
         start = end
     if size - start > MAX_DATA:
         raise WireError(f"{size - start} bytes of data are over {MAX_DATA}")
-    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, key, topics)
+    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, **beside)
 
 
 def _client_id(number: int) -> int:
@@ -583,9 +596,13 @@ PEER_ID = _ClientIdParameter(DataId.PEER_ID, "<I")
 GONE = _GoneParameter(DataId.GONE, "<IQH")
 TARGET = _ServerIdParameter(DataId.TARGET, "<I")
 KEY = _BytesParameter(DataId.KEY, KEY_SIZE, KEY_SIZE)
-PEER_KEY = _HolderKeyParameter(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
-TOPICS = _TopicsParameter(DataId.TOPICS)
-PEER_TOPICS = _HolderTopicsParameter(DataId.PEER_TOPICS)
+PEER_KEY = BesideField(DataId.PEER_KEY, KEY)
+TOPICS = _NamesParameter(DataId.TOPICS)
+PEER_TOPICS = BesideField(DataId.PEER_TOPICS, TOPICS)
+NAME = _NameParameter(DataId.NAME)
+PEER_NAME = BesideField(DataId.PEER_NAME, NAME)
+GROUPS = _NamesParameter(DataId.GROUPS)
+PEER_GROUPS = BesideField(DataId.PEER_GROUPS, GROUPS)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

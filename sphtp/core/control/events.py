@@ -34,7 +34,7 @@ class IdLost:
 class PeerEntered:
     """A client entered: servers introduced it to a peer, or one of them registered it.
 
-    Its data and topics follow in a `PeerChanged`.
+    Its data, topics and groups follow in a `PeerChanged`.
     """
 
     peer: Peer
@@ -42,7 +42,7 @@ class PeerEntered:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
-    """A client's data, topics or addresses changed."""
+    """A client's data, topics, groups or addresses changed."""
 
     peer: Peer
 

@@ -297,7 +297,12 @@ class ClientAdmission:
         """Acknowledge a registered id again; its addresses may be new."""
         self._ledger.hear(now, message.id)
         record = self._records[message.id]
-        told = replace(record, candidates=message.candidates, key=record.key or message.key)
+        told = replace(
+            record,
+            candidates=message.candidates,
+            key=record.key or message.key,
+            name=record.name or message.name,
+        )
         if told != record:
             self._ledger.change(told)
         self._outbox.ack(Holder(message.id, message.nonce))
@@ -329,7 +334,7 @@ class ClientAdmission:
             self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
 
     def on_data(self, now: float, message: ClientData) -> None:
-        """Store a client's initial simulation data and topics."""
+        """Store a client's initial simulation data, topics and groups."""
         if not self.holds(message):
             return
         self._ledger.hear(now, message.id)
@@ -356,15 +361,27 @@ class ClientAdmission:
 
 
 def _as_announced(message: Announce) -> PeerRecord:
-    return PeerRecord(message.id, message.nonce, message.candidates, key=message.key)
+    return PeerRecord(
+        message.id, message.nonce, message.candidates, key=message.key, name=message.name
+    )
 
 
 def _as_told(message: ClientData, record: PeerRecord) -> PeerRecord:
     if is_newer(message.revision, record.revision):
-        return replace(record, data=message.data, revision=message.revision, topics=message.topics)
+        return replace(
+            record,
+            data=message.data,
+            revision=message.revision,
+            topics=message.topics,
+            groups=message.groups,
+        )
     if message.revision == record.revision:
-        # Another server was first to tell of this revision, and may know nothing of topics.
-        return replace(record, topics=record.topics or message.topics)
+        # Another server was first to tell of this revision, and may know nothing of the rest.
+        return replace(
+            record,
+            topics=record.topics or message.topics,
+            groups=record.groups or message.groups,
+        )
     return record
 
 

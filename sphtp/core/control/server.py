@@ -88,9 +88,11 @@ def _members(members: Iterable[Member]) -> list[dict[str, Any]]:
 def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
     return {
         "id": record.id,
+        "name": record.name,
         "candidates": [f"{candidate.host} {candidate.port}" for candidate in record.candidates],
         "data_bytes": len(record.data),
         "topics": len(record.topics),
+        "groups": list(record.groups),
         "revision": record.revision,
         "told_by": ledger.sponsor(record.id) or None,
     }

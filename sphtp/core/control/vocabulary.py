@@ -65,6 +65,10 @@ class DataId(IntEnum):
     TOPICS = 0x16
     PEER_TOPICS = 0x17
     SIGNATURE = 0x18
+    NAME = 0x19
+    PEER_NAME = 0x1A
+    GROUPS = 0x1B
+    PEER_GROUPS = 0x1C
 
 
 class Reason(IntEnum):

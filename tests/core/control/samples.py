@@ -18,7 +18,9 @@ from sphtp.testing.cluster import server_address
 V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
 KEY = bytes(range(32))
 TOPICS = ("positions", "位置/1")
-RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS)
+GROUPS = ("fluid", "流体")
+NAME = "流体 1"
+RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS, NAME, GROUPS)
 PLAIN = PeerRecord(9, 0)
 MEMBERS = (Member(4, 5, server_address(0)), Member(8, 6, server_address(1), MemberState.JOINING))
 
@@ -28,9 +30,11 @@ FROM_CLIENT: list[Any] = [
     client.Announce(7, 5, (V4, V6)),
     client.Announce(7, 0),
     client.Announce(7, 5, key=KEY),
+    client.Announce(7, 5, key=KEY, name=NAME),
     client.Leave(7, 5),
     client.ClientData(7, 5, 1, b"x" * 4096),
     client.ClientData(7, 5, 2, b"", TOPICS),
+    client.ClientData(7, 5, 2, b"", TOPICS, GROUPS),
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
     client.StatusRequest(7),
