@@ -105,6 +105,12 @@ def _text(data: bytes) -> str:
     return text
 
 
+def _watched(cursor: Cursor) -> int:
+    topic = cursor.u32()
+    demand(topic > 0, "nobody watches 0")
+    return topic
+
+
 def _name(cursor: Cursor) -> str:
     name = _text(cursor.rest())
     demand(len(name) <= LONGEST_NAME, "64 characters at most")
@@ -222,6 +228,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x19: ("NAME", record(name=_name)),
     0x1A: ("PEER_NAME", record(client=_client_id, nonce=Cursor.u64, name=_name)),
     0x1B: ("GROUPS", record(groups=_names)),
+    0x1D: ("WATCH", record(topic=_watched, count=Cursor.u32, mix=Cursor.u64)),
     0x1C: ("PEER_GROUPS", record(client=_client_id, nonce=Cursor.u64, groups=_names)),
     0x18: (
         "SIGNATURE",
@@ -237,7 +244,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
 }
 
 # How many a message may carry.
-MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64}
+MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64, "WATCH": 321}
 
 
 def _split(cursor: Cursor) -> tuple[int, bytes]:
@@ -278,7 +285,7 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x05, "client"): "NONCE?",
     (0x05, "server"): "NONCE?",
     (0x06, "client"): "NONCE? REVISION BLOB TOPICS? GROUPS?",
-    (0x10, "client"): "NONCE? PEER_ID? TARGET?",
+    (0x10, "client"): "NONCE? PEER_ID? TARGET? WATCH*",
     (0x11, "server"): f"PART? {RECORDS}",
     (0x12, "server"): "GONE*",
     (0x18, "client"): "NONCE?",
@@ -306,7 +313,7 @@ def _takes(command: int, speaker: str, simulation: int, receiver: Receiver) -> s
     if command >= FIRST_USER_COMMAND:
         return USER_COMMANDS[speaker]
     demand(command not in BETWEEN_SERVERS or receiver == "server", "servers say it to servers")
-    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation == 0 else None
+    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation in (0, 1) else None
     takes = COMMANDS.get((command, speaker)) if to_all is None else to_all
     if takes is None:
         raise Malformed(f"a {speaker} does not say {command:#x}")

@@ -87,8 +87,8 @@ def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
 
 
 def _ack(said: Said) -> server.IdAck:
-    if said.to == 0:
-        return server.IdAck(said.sender, said.all(DataId.ACKED))
+    if said.to in (0, 1):
+        return server.IdAck(said.sender, said.all(DataId.ACKED), said.to)
     return server.IdAck(said.sender, (Holder(said.to, said.nonce),))
 
 
@@ -111,7 +111,7 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
             s.one(DataId.GROUPS, ()),
         ),
         Command.LOOKUP: lambda s: client.Lookup(
-            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET)
+            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET), s.all(DataId.WATCH)
         ),
         Command.STATUS_REQUEST: lambda s: client.StatusRequest(s.sender, s.nonce),
         None: lambda s: client.ClientUser(s.sender, s.nonce, s.command, s.beside_nonce()),

@@ -17,6 +17,7 @@ from sphtp.core.control.codec import (
     PackedField,
     Parameter,
     Part,
+    Watch,
 )
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
@@ -234,6 +235,15 @@ _KINDS = (
     *_beside(_names(wire.TOPICS, "topics"), wire.PEER_TOPICS),
     *_beside(Kind(wire.NAME, itemgetter("name"), lambda name: {"name": name}), wire.PEER_NAME),
     *_beside(_names(wire.GROUPS, "groups"), wire.PEER_GROUPS),
+    Kind(
+        wire.WATCH,
+        lambda n: Watch(n["topic"], Digest(n["count"], n["mix"])),
+        lambda watch: {
+            "topic": watch.topic,
+            "count": watch.digest.count,
+            "mix": watch.digest.mix,
+        },
+    ),
     Kind(
         VOUCHER,
         lambda n: (n["boot"], n["count"], bytes.fromhex(n["code"])),

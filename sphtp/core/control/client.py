@@ -20,7 +20,7 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Holder, Parameter, check_user_message
+from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.events import ClientEvent, UserMessage
@@ -31,6 +31,7 @@ from sphtp.core.control.inbound import (
     SenderConnections,
     SignatureProofs,
 )
+from sphtp.core.control.interest import Interest
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
@@ -57,7 +58,14 @@ from sphtp.core.control.server_messages import (
     ServerUser,
 )
 from sphtp.core.control.settings import ClientLimits, ControlTimers
-from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason, draw_client_id, draw_nonce
+from sphtp.core.control.vocabulary import (
+    FEATURES,
+    NO_NONCE,
+    RESTRICTED,
+    Reason,
+    draw_client_id,
+    draw_nonce,
+)
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -74,7 +82,7 @@ class ClientIdentity:
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids
-        self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
+        self._queue: deque[Subscribe | Unsubscribe] = deque()
 
     def draw(self, taken: Container[int]) -> None:
         """Take another id and nonce. Subscribe to the new id before leaving the old one."""
@@ -104,7 +112,9 @@ class ClientSender:
         data: bytes,
         key: bytes = b"",
         name: str = "",
+        interest: Interest | None = None,
     ) -> None:
+        self._interest = interest or Interest()
         if len(candidates) > MAX_CANDIDATES:
             raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
         if len(key) not in (0, KEY_SIZE):
@@ -122,7 +132,11 @@ class ClientSender:
     def announce(self) -> None:
         """Ask the servers for the id (SphTP, step 5)."""
         announce = Announce(
-            *self._identity.holder, self._candidates, key=self._key, name=self._name
+            *self._identity.holder,
+            self._candidates,
+            features=FEATURES | RESTRICTED * self._interest.is_restricted,
+            key=self._key,
+            name=self._name,
         )
         self._queue.append(announce.encode())
 
@@ -140,6 +154,10 @@ class ClientSender:
     def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
         """Ask for one peer, or for all of them; ask one server, or every one."""
         self._queue.append(Lookup(*self._identity.holder, peer, server).encode())
+
+    def watch(self, server: int, watches: tuple[Watch, ...]) -> None:
+        """Ask one server for what differs of those that are watched."""
+        self._queue.append(Lookup(*self._identity.holder, None, server, watches).encode())
 
     def withdraw(self) -> None:
         """Give the id up if it is announced or held."""
@@ -199,8 +217,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     """One client: finds an id that every server acknowledges, keeps it, and knows its peers.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
-    and ``name`` its name, which its peers learn. The client announces the ids in ``ids`` before it
-    draws any.
+    and ``name`` its name, which its peers learn. ``presence`` are the groups whose members it wants
+    to know, or None for everybody. The client announces the ids in ``ids`` before it draws any.
 
     Raises ``SettingsError`` and ``MessageTooLargeError``.
     """
@@ -216,6 +234,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         data: bytes = b"",
         key: bytes = b"",
         name: str = "",
+        presence: Iterable[str] | None = None,
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
@@ -223,8 +242,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.last_refusal: Reason | None = None
         """The reason of the last NACK; None if there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
-        self._sender = ClientSender(self._identity, candidates, data, key, name)
-        self._directory = Directory(timers, servers, self.counters, self._events, limits.max_peers)
+        self._interest = Interest(presence)
+        self._sender = ClientSender(self._identity, candidates, data, key, name, self._interest)
+        self._directory = Directory(
+            timers, servers, self.counters, self._events, limits.max_peers, self._interest
+        )
         self._reader = MessageReader(
             self.counters, for_client=True, known=self._directory.roster.records
         )
@@ -303,6 +325,16 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._sender.set_groups(groups)
         self.signal(now, _E.REVISED)
 
+    def set_presence(self, now: float, groups: Iterable[str] | None) -> None:
+        """Want to know the members of these groups only; None stands for everybody.
+
+        Raises ``SettingsError``.
+        """
+        self._wake(now)
+        self._directory.set_interest(groups)
+        if self.state is _S.ESTABLISHED:
+            self._lookup(now)
+
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application to all servers. Raises ``StateError``."""
         self._wake(now)
@@ -320,7 +352,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def poll_bus(self) -> BusCommand | None:
         """Return the next change of subscriptions or connections, or None."""
-        return self._identity.poll_bus() or self._directory.poll_bus()
+        return self._interest.poll_bus() or self._identity.poll_bus() or self._directory.poll_bus()
 
     # What messages mean
 
@@ -349,13 +381,13 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
                 self.counters.add(Count.FOREIGN)
 
     def _is_addressed(self, to: int) -> bool:
-        return to in (EVERYBODY, self._identity.holder.id)
+        return to == self._identity.holder.id or to in self._interest.topics
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.handle_heartbeat(now, message)
         self._signal_servers(now)
         if self.state is _S.ESTABLISHED and self._directory.wants_list(now, message):
-            self._sender.lookup(server=message.member.id)
+            self._ask(message.member.id)
         self._reader.skips_lists = not self._directory.needs_lists
 
     def _on_ack(self, now: float, message: IdAck) -> None:
@@ -408,11 +440,23 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.roster.ignore(self._identity.holder)
         self._directory.forget_answers()
 
-    def _lookup(self, _: float) -> None:
-        self._sender.lookup()
-        for peer in self._directory.search_again():
+    def _lookup(self, now: float) -> None:
+        looked_up = self._directory.search_again()
+        if self._interest.is_restricted:
+            for server, heartbeat in self._directory.heartbeats.items():
+                if self._directory.wants_list(now, heartbeat):
+                    self._ask(server)
+        else:
+            self._sender.lookup()
+        for peer in looked_up:
             self._sender.lookup(peer=peer)
         self._reader.skips_lists = False
+
+    def _ask(self, server: int) -> None:
+        if self._interest.is_restricted:
+            self._sender.watch(server, self._directory.roster.watches(server))
+        else:
+            self._sender.lookup(server=server)
 
     def _announce(self, now: float) -> None:
         self._sender.announce()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Message, Parameter
-from sphtp.core.control.records import MAX_CANDIDATES, Candidate
+from sphtp.core.control.codec import Message, Parameter, Watch
+from sphtp.core.control.records import MAX_CANDIDATES, MAX_WATCHES, Candidate
 from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
 from sphtp.errors import WireError
 
@@ -96,18 +96,23 @@ class ClientData:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """LOOKUP: a client asks for one peer or for all, and asks one server or every one."""
+    """LOOKUP: a client asks for one peer, for what it watches, or for all.
+
+    It asks one server or every one.
+    """
 
     id: int
     nonce: int
     peer: int | None = None
     target: int | None = None
+    watches: tuple[Watch, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes."""
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
-        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target)
+        watches = map(codec.WATCH.of, self.watches)
+        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,10 @@ def _read_data(message: Message) -> ClientData:
 
 def _read_lookup(message: Message) -> Lookup:
     peer, target = codec.PEER_ID.first(message), codec.TARGET.first(message)
-    return Lookup(message.sender, codec.NONCE.first(message) or NO_NONCE, peer, target)
+    nonce, watches = codec.NONCE.first(message) or NO_NONCE, codec.WATCH.every(message)
+    if len(watches) > MAX_WATCHES:
+        raise WireError(f"{len(watches)} watches are over {MAX_WATCHES}")
+    return Lookup(message.sender, nonce, peer, target, watches)
 
 
 def _read_status_request(message: Message) -> StatusRequest:

@@ -28,6 +28,7 @@ from sphtp.core.control.records import (
     encode_names,
 )
 from sphtp.core.control.vocabulary import (
+    EVERYBODY,
     NO_NONCE,
     USER_COMMANDS,
     USER_PARAMETERS,
@@ -198,6 +199,13 @@ class Digest:
 
     count: int
     mix: int
+
+
+class Watch(NamedTuple):
+    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
+
+    topic: int
+    digest: Digest
 
 
 class Field(Generic[T]):
@@ -425,6 +433,17 @@ class _DigestParameter(PackedField[Digest]):
         return Digest(*values)
 
 
+class _WatchParameter(PackedField[Watch]):
+    def encode(self, value: Watch) -> bytes:
+        return super().encode((value.topic, value.digest.count, value.digest.mix))
+
+    def _checked(self, values: Any) -> Watch:
+        number, count, mix = values
+        if number == EVERYBODY:
+            raise WireError("nobody watches everybody")
+        return Watch(number, Digest(count, mix))
+
+
 class _PartParameter(PackedField[Part]):
     def encode(self, value: Part) -> bytes:
         return super().encode((value.index, value.count))
@@ -603,6 +622,7 @@ NAME = _NameParameter(DataId.NAME)
 PEER_NAME = BesideField(DataId.PEER_NAME, NAME)
 GROUPS = _NamesParameter(DataId.GROUPS)
 PEER_GROUPS = BesideField(DataId.PEER_GROUPS, GROUPS)
+WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

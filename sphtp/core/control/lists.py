@@ -148,6 +148,15 @@ class Fingerprints:
     def __contains__(self, number: int) -> bool:
         return number in self._by_id
 
+    def marked(self) -> Iterable[tuple[PeerRecord, int]]:
+        """Return all records, each with its fingerprint."""
+        return self._by_id.values()
+
+    def digest_of(self, number: int) -> Digest:
+        """Return the digest of the record with this id alone."""
+        known = self._by_id.get(number)
+        return Digest(0, 0) if known is None else Digest(1, known[1])
+
     @property
     def ids(self) -> frozenset[int]:
         """The ids of all records."""

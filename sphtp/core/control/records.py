@@ -100,6 +100,10 @@ def decode_name(data: bytes) -> str:
     return name
 
 
+MAX_LOOKED_UP: Final = 256
+"""The most peers that a client watches because it looked them up."""
+MAX_WATCHES: Final = 1 + MAX_NAMES + MAX_LOOKED_UP
+"""The most that a client watches: what is not presence, groups, and peers."""
 MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32

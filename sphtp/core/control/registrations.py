@@ -32,14 +32,15 @@ from sphtp.core.control.events import (
     ServerEvent,
 )
 from sphtp.core.control.inbound import RatesPerHolder
-from sphtp.core.control.lists import Assembly
+from sphtp.core.control.interest import NOTHING, is_group_topic
+from sphtp.core.control.lists import Assembly, fingerprint
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
-from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason
+from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason, is_client_id
 
 ITSELF = 0
 """The sponsor of a client that this server hears itself."""
@@ -286,7 +287,7 @@ class ClientAdmission:
             self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
         elif self._ledger.enter(now, _as_announced(message)):
-            self._outbox.ack(holder)
+            self._outbox.ack(holder, message.features)
 
     def register_reserved(self, now: float, message: Announce) -> None:
         """Register an id only if it is reserved for this client."""
@@ -305,7 +306,7 @@ class ClientAdmission:
         )
         if told != record:
             self._ledger.change(told)
-        self._outbox.ack(Holder(message.id, message.nonce))
+        self._outbox.ack(Holder(message.id, message.nonce), message.features)
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:
         """Send NACK(CONFLICT): another client holds the id."""
@@ -350,14 +351,26 @@ class ClientAdmission:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
-        """Send a client one peer, or all of them."""
+        """Send a client one peer, what changed of those that it watches, or all of them."""
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
             return
         self._ledger.hear(now, message.id)
-        if message.peer is None:
-            self._outbox.answer_all(message.id)
-        else:
+        for topic, digest in message.watches:
+            if is_client_id(topic):
+                if digest != self._digest_of(topic):
+                    self._outbox.answer_lookup(message.id, topic)
+            else:
+                self._outbox.watch(now, topic)
+                if is_group_topic(topic):
+                    self._outbox.answer_group(topic, digest)
+        if message.peer is not None:
             self._outbox.answer_lookup(message.id, message.peer)
+        elif not message.watches:
+            self._outbox.answer_all(message.id)
+
+    def _digest_of(self, client: int) -> Digest:
+        record = self._records.get(client)
+        return NOTHING if record is None else Digest(1, fingerprint(record))
 
 
 def _as_announced(message: Announce) -> PeerRecord:

@@ -48,7 +48,7 @@ from sphtp.core.control.server_table import (
     ServerState,
 )
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.control.vocabulary import EVERYBODY, MemberState
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -136,7 +136,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
-            self.id, self._registry, self.counters, limits.max_answers, timers.expiry / 2
+            self.id, self._registry, self.counters, limits.max_answers, timers.expiry
         )
         self._ledger = Registrations(self._registry, self._outbox, self._events)
         self._admission = ClientAdmission(
@@ -217,8 +217,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """
         self._wake(now)
         check_user_message(command, parameters)
-        message = ServerUser(self.id, simulation, command, tuple(parameters))
-        self._outbox.send(BusAudience.CLIENTS, message.encode())
+        data = ServerUser(self.id, simulation, command, tuple(parameters)).encode()
+        if simulation == EVERYBODY:
+            self._outbox.send_to_all(data, unwatched=False)
+        else:
+            self._outbox.send(BusAudience.CLIENTS, data)
 
     def stop(self, now: float) -> None:
         """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if stopped already."""
@@ -357,8 +360,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _heartbeat(self, now: float) -> None:
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
-        for audience in BusAudience:
-            self._outbox.send(audience, heartbeat)
+        self._outbox.send_to_all(heartbeat, unwatched=True)
+        self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
@@ -368,8 +371,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _send_leave(self, _: float) -> None:
         goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
-        for audience in BusAudience:
-            self._outbox.send(audience, goodbye)
+        self._outbox.send_to_all(goodbye, unwatched=True)
+        self._outbox.send(BusAudience.SERVERS, goodbye)
 
     def _register(self, now: float, message: Announce) -> None:
         self._admission.register(now, message)

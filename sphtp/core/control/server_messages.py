@@ -13,6 +13,7 @@ from sphtp.core.control.vocabulary import (
     NO_NONCE,
     USER_PARAMETERS,
     VERSION,
+    WITHOUT_PRESENCE,
     Command,
     MemberState,
     Reason,
@@ -51,16 +52,18 @@ class IdAck:
 
     sender: int
     holders: tuple[Holder, ...]
+    to: int = EVERYBODY
 
     def encode(self) -> bytes:
         """Return the bytes.
 
-        One holder gets the message alone; several share a message to everybody.
+        One holder gets the message alone; several share a message to everybody, or to those that
+        do not subscribe to that.
         """
         if len(self.holders) == 1:
             holder = self.holders[0]
             return encode(holder.id, self.sender, Command.ACK, *_proof(holder.nonce))
-        return encode(EVERYBODY, self.sender, Command.ACK, *map(codec.ACKED.of, self.holders))
+        return encode(self.to, self.sender, Command.ACK, *map(codec.ACKED.of, self.holders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +199,8 @@ def _read_heartbeat(message: Message) -> ServerHeartbeat:
 
 
 def _read_ack(message: Message) -> IdAck:
-    if message.simulation == EVERYBODY:
-        return IdAck(message.sender, codec.ACKED.every(message))
+    if message.simulation in (EVERYBODY, WITHOUT_PRESENCE):
+        return IdAck(message.sender, codec.ACKED.every(message), message.simulation)
     nonce = codec.NONCE.first(message) or NO_NONCE
     return IdAck(message.sender, (Holder(message.simulation, nonce),))
 

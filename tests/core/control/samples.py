@@ -10,6 +10,7 @@ from sphtp.core.control.codec import (
     Holder,
     Parameter,
     Part,
+    Watch,
 )
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import MemberState, Reason
@@ -37,6 +38,7 @@ FROM_CLIENT: list[Any] = [
     client.ClientData(7, 5, 2, b"", TOPICS, GROUPS),
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
+    client.Lookup(7, 5, None, 4, (Watch(1, Digest(0, 0)), Watch(6, Digest(2, 1 << 63)))),
     client.StatusRequest(7),
     client.ClientUser(7, 5, 0x0100, (Parameter(0x177, b"?"), Parameter(0x177, b""))),
 ]
@@ -45,6 +47,7 @@ FROM_SERVER: list[Any] = [
     server.IdAck(4, (Holder(7, 5),)),
     server.IdAck(4, (Holder(7, 0),)),
     server.IdAck(4, (Holder(7, 5), Holder(9, 6))),
+    server.IdAck(4, (Holder(7, 5), Holder(9, 6)), 1),
     server.IdNack(4, 7, 5, Reason.CONFLICT),
     server.ServerLeave(4, 5),
     server.Peers(4, 0, (RECORD, PLAIN)),
