@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -39,9 +39,12 @@ from sphtp.core.control.events import (
 )
 from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress, check_groups
 from sphtp.core.control.settings import ClientLimits, ControlTimers
+from sphtp.core.control.vocabulary import is_client_id
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
+from sphtp.core.printable import peer_label
 from sphtp.core.secure.identity import Identity
+from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
@@ -77,7 +80,39 @@ class ClientStatistics:
     """The addresses of servers that the bus cannot dial."""
 
 
-Wanted = int | Callable[[Peer], bool]
+Wanted = int | str | Callable[[Peer], bool]
+Reachable = Peer | int | str
+
+LOOKUPS_PER_SECOND: Final = 16
+"""The callers that are looked up per second, and at once, for anybody may claim any id."""
+
+
+class CallersIntroduced(Mapping[int, Peer]):
+    """The peers that servers introduced. A caller that is not among them is looked up.
+
+    A client that watches some groups only is called by others, too. A caller is told to ask again,
+    and until then the servers have answered.
+    """
+
+    def __init__(self, peers: Mapping[int, Peer]) -> None:
+        self._peers = peers
+        self._lookups = TokenBucket(LOOKUPS_PER_SECOND)
+        self.look_up: Callable[[int], None] | None = None
+
+    def __getitem__(self, number: int) -> Peer:
+        peer = self._peers.get(number)
+        if peer is not None:
+            return peer
+        look_up = self.look_up
+        if look_up is not None and is_client_id(number) and self._lookups.take(trio.current_time()):
+            look_up(number)
+        raise KeyError(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._peers)
+
+    def __len__(self) -> int:
+        return len(self._peers)
 
 
 class PeerMatcher:
@@ -87,8 +122,8 @@ class PeerMatcher:
     """
 
     def __init__(self, wanted: Wanted) -> None:
-        if not isinstance(wanted, int) and not callable(wanted):
-            raise TypeError(f"{wanted!r} is neither the id of a peer nor a function of a peer")
+        if not isinstance(wanted, int | str) and not callable(wanted):
+            raise TypeError(f"{wanted!r} is neither id nor name of a peer nor a function of a peer")
         self._wanted = wanted
         self._failures: dict[int, Exception] = {}
 
@@ -96,6 +131,8 @@ class PeerMatcher:
         """Return the wanted peer if it is there. Raises errors of the function itself."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
+        if isinstance(self._wanted, str):
+            return named(peers, self._wanted)
         self._failures.clear()
         for peer in tuple(peers.values()):
             try:
@@ -109,7 +146,11 @@ class PeerMatcher:
 
     def timeout_error(self, seconds: float, others: int) -> UnreachableError:
         """Return the error to raise when the time is up."""
-        name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
+        name = "the wanted peer"
+        if isinstance(self._wanted, int):
+            name = f"peer {self._wanted:#010x}"
+        elif isinstance(self._wanted, str):
+            name = f"peer {self._wanted!r}"
         text = f"{name} did not appear within {seconds:g} s; {others} others are here"
         if not self._failures:
             return UnreachableError(text)
@@ -119,6 +160,17 @@ class PeerMatcher:
         )
         error.__cause__ = last
         return error
+
+
+def named(peers: Mapping[int, Peer], name: str) -> Peer | None:
+    """Return the peer of this name; of several the one that entered last."""
+    if not name:
+        return None
+    last = None
+    for peer in peers.values():
+        if peer.name == name:
+            last = peer
+    return last
 
 
 def _is_of_function(error: Exception) -> bool:
@@ -153,7 +205,7 @@ class Client:
 
     def __repr__(self) -> str:
         host, port = self.address
-        return f"<Client {self.id:#010x} {self.state.name} at {host}:{port}>"
+        return f"<Client {peer_label(self.name, self.id)} {self.state.name} at {host}:{port}>"
 
     @property
     def id(self) -> int:
@@ -190,8 +242,12 @@ class Client:
 
     @property
     def peers(self) -> Mapping[int, Peer]:
-        """The other clients of the cluster, by id."""
+        """The other clients of the cluster that this one watches, by id."""
         return MappingProxyType(self._peers)
+
+    def peer_named(self, name: str) -> Peer | None:
+        """Return the peer of this name, or None. Of several return the one that entered last."""
+        return named(self._peers, name)
 
     @property
     def servers(self) -> Mapping[int, Member]:
@@ -232,6 +288,15 @@ class Client:
         self._machine.set_groups(trio.current_time(), self._groups)
         self._registration.flush()
 
+    def set_presence(self, groups: Iterable[str] | None) -> None:
+        """Change the groups whose members this client watches; None stands for everybody.
+
+        Those that are in none of them leave ``peers``; see ``open_client``. Raises as
+        ``set_groups``.
+        """
+        self._machine.set_presence(trio.current_time(), groups)
+        self._registration.flush()
+
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
@@ -245,7 +310,7 @@ class Client:
         self._registration.flush()
 
     async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
-        """Wait for a peer with this id, or the first one for which a function returns true.
+        """Wait for a peer with this id or name, or the first for which a function returns true.
 
         A peer's data can be anything. If the function fails on a peer's data, that peer does not
         match, and the function is called again when the data has changed. An error that no data can
@@ -256,8 +321,7 @@ class Client:
         """
         search = PeerMatcher(wanted)
         if isinstance(wanted, int) and wanted not in self._peers:
-            self._machine.lookup(trio.current_time(), wanted)
-            self._registration.flush()
+            self._look_up(wanted)
         with trio.move_on_after(timeout):
             await self._registration.wait(lambda: search.find(self._peers) is not None)
         peer = search.find(self._peers)
@@ -266,8 +330,12 @@ class Client:
         return peer
 
     @block
-    async def open_channel(self, peer_id: int, *, timeout: float = 5.0) -> AsyncIterator[Channel]:
-        """Open a channel to a peer for the length of the block; leaving it drains and closes.
+    async def open_channel(
+        self, peer: Reachable, *, timeout: float = 5.0
+    ) -> AsyncIterator[Channel]:
+        """Open a channel to a peer, by itself, its id or its name, for the length of the block.
+
+        Leaving it drains and closes.
 
         Raises:
             UnreachableError: the servers do not know the peer within ``timeout`` seconds, what it
@@ -275,8 +343,8 @@ class Client:
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
-        (host, port), *more = await self._addresses_of(peer_id, timeout)
-        async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
+        number, ((host, port), *more) = await self._reach(peer, timeout)
+        async with self._node.open_channel(host, port, *more, wanted=number) as channel:
             yield channel
 
     @block
@@ -297,7 +365,7 @@ class Client:
     @block
     async def subscribe(
         self,
-        peer_id: int,
+        peer: Reachable,
         topic: str,
         *,
         late_join: bool | int = False,
@@ -313,7 +381,7 @@ class Client:
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
-            peer_id, topic: the peer, and one of its ``topics``.
+            peer, topic: the peer, its id or its name, and one of its ``topics``.
             late_join: messages sent before: all that the source retains, or so many of the last.
             after: instead, every message after the one with this number, or its loss.
             session: the ``session`` of the stream in which this number was read.
@@ -344,9 +412,9 @@ class Client:
             settings=settings or StreamSettings(),
             interface=interface or self.address[0],
         )
-        (host, port), *more = await self._addresses_of(peer_id, timeout)
+        number, ((host, port), *more) = await self._reach(peer, timeout)
         async with self._node.subscribe(
-            host, port, *more, topic=topic, wanted=peer_id, terms=terms
+            host, port, *more, topic=topic, wanted=number, terms=terms
         ) as stream:
             yield stream
 
@@ -358,13 +426,20 @@ class Client:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
 
-    async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
-        if not isinstance(peer_id, int):
-            raise TypeError(f"{peer_id!r} is no id of a peer, which is an int")
-        peer = await self.wait_for_peer(peer_id, timeout=timeout)
+    async def _reach(self, wanted: Reachable, timeout: float) -> tuple[int, tuple[Address, ...]]:
+        """Return the id and the addresses of a peer that the servers know, or will soon."""
+        if not isinstance(wanted, Peer | int | str):
+            raise TypeError(f"{wanted!r} is neither a peer nor its id or name")
+        wanted = wanted.id if isinstance(wanted, Peer) else wanted
+        peer = await self.wait_for_peer(wanted, timeout=timeout)
         if not peer.addresses:
-            raise UnreachableError(f"peer {peer_id:#010x} has announced no address")
-        return tuple(peer.addresses)
+            label = peer_label(peer.name, peer.id)
+            raise UnreachableError(f"peer {label} has announced no address")
+        return peer.id, tuple(peer.addresses)
+
+    def _look_up(self, peer_id: int) -> None:
+        self._machine.lookup(trio.current_time(), peer_id)
+        self._registration.flush()
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
@@ -381,6 +456,7 @@ async def open_client(
     servers: Servers,
     *,
     name: str = "",
+    presence: Iterable[str] | None = None,
     data: Any = None,
     host: str | None = None,
     port: int = 0,
@@ -407,6 +483,9 @@ async def open_client(
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
             list of several, as text, as ``ServerAddress`` or as pairs of host and port.
         name: the client's name for its peers, up to 64 printable characters; it need not be unique.
+        presence: the groups whose members this client wants to know; by default it knows everybody.
+            It gets no message of others entering or leaving, but by id it can reach them. An empty
+            list stands for nobody. All servers have to be of a version that supports this.
         data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
@@ -428,26 +507,39 @@ async def open_client(
         SettingsError, UdpAddressError: an argument makes no sense, or its address no socket.
     """
     server_wait, peers = ServerWait(timeout, wait), dict[int, Peer]()
+    callers = CallersIntroduced(peers)
     discovery = AddressDiscovery(addresses := _parse(servers, tls), server_wait)
     async with open_node(
         host or await discovery.where_to_bind(),
         port,
         settings=channel_settings,
         messages=messages,
-        security=_secure(identity := identity or draw_identity(), peers, handshake_limits),
+        security=_secure(identity := identity or draw_identity(), callers, handshake_limits),
         instruments=instruments,
         impairment=impairment,
         seed=seed,
     ) as node:
         where = await discovery.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits, name)
+        machine = _make_machine(
+            seed, timers, addresses, where, data, ids, identity, limits, name, presence
+        )
+        node.peers = peers
         with open_bus(secret, tls, server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             async with _registered(registration, server_wait, tls):
+                callers.look_up = partial(_look_up_caller, machine, registration)
                 yield Client(node, machine, registration, identity, peers, name)
 
 
-def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
+def _look_up_caller(machine: ClientMachine, registration: Registration, peer_id: int) -> None:
+    if machine.is_restricted:
+        machine.lookup(trio.current_time(), peer_id)
+        registration.flush()
+
+
+def _secure(
+    identity: Identity, peers: Mapping[int, Peer], limits: HandshakeLimits | None
+) -> Security:
     return Security(
         identity=identity,
         roster=RosterAuthenticator(peers),
@@ -491,6 +583,7 @@ def _make_machine(
     identity: Identity,
     limits: ClientLimits | None,
     name: str,
+    presence: Iterable[str] | None,
 ) -> ClientMachine:
     return ClientMachine(
         decisions(seed),
@@ -502,6 +595,7 @@ def _make_machine(
         ids=ids,
         key=identity.public,
         name=name,
+        presence=presence,
         limits=limits or ClientLimits(),
     )
 

@@ -272,6 +272,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return self._directory.roster.peers
 
     @property
+    def is_restricted(self) -> bool:
+        """True if it watches some groups only."""
+        return self._interest.is_restricted
+
+    @property
     def servers(self) -> Mapping[int, Member]:
         """The living servers by id."""
         return self._directory.servers

@@ -105,7 +105,7 @@ class UserMessage:
 class PeerSuspected:
     """A client has been silent for half the expiry, or its connection has ended."""
 
-    id: int
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)

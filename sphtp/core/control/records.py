@@ -12,6 +12,7 @@ from unicodedata import category
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import MALFORMED, unpack
+from sphtp.core.printable import peer_label
 from sphtp.core.serial import SerialNumber
 from sphtp.core.topics import LONGEST_NAME, check_group, check_topic
 from sphtp.core.wire import decode_text
@@ -298,28 +299,32 @@ def _checked(port: int, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A client of the same cluster, as the servers introduce it."""
+    """A client of the same cluster, as the servers introduce it.
+
+    Two are equal if they are the same holder of an id, whatever has changed of it meanwhile.
+    """
 
     id: int
-    packed: bytes = field(repr=False)
+    packed: bytes = field(repr=False, compare=False)
     """The peer's data as msgpack; empty at first, for data come a moment later."""
-    addresses: tuple[Address, ...]
+    addresses: tuple[Address, ...] = field(compare=False)
     """The addresses at which its channels may be dialled."""
     nonce: int
     """A number that distinguishes this holder of the id from earlier and later ones."""
-    key: bytes = b""
+    key: bytes = field(default=b"", compare=False)
     """The peer's public key, 32 bytes; empty if it has none."""
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] = field(default=(), compare=False)
     """The topics of the peer's sources. Like ``data``, they come a moment after the peer itself."""
-    name: str = ""
+    name: str = field(default="", compare=False)
     """The name that the peer gave itself, or empty. Several peers may have the same one."""
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = field(default=(), compare=False)
     """The groups that the peer is in. Like ``data``, they come a moment after the peer itself."""
     _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         addresses = ", ".join(f"{host}:{port}" for host, port in self.addresses)
-        return f"<Peer {self.id:#010x} at {addresses or 'no address'}, data {brief(self.data)}>"
+        where = addresses or "no address"
+        return f"<Peer {peer_label(self.name, self.id)} at {where}, data {brief(self.data)}>"
 
     @property
     def data(self) -> Any:

@@ -95,7 +95,7 @@ class Registrations:
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
         if self.registry.doubt(now, client, wait):
-            self._events.append(PeerSuspected(client))
+            self._suspect(client)
 
     def note_normal_heartbeat(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
@@ -141,9 +141,12 @@ class Registrations:
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register clients that fell silent."""
         for client in self.registry.take_suspects(now):
-            self._events.append(PeerSuspected(client))
+            self._suspect(client)
         for client in self.registry.take_expired_ids(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
+
+    def _suspect(self, client: int) -> None:
+        self._events.append(PeerSuspected(Peer.from_record(self.registry.records[client])))
 
     def _watch(self, now: float, client: int, sponsor: int) -> None:
         if sponsor == ITSELF:
