@@ -41,6 +41,7 @@ from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason, is_client_id
+from sphtp.core.token_bucket import TokenBucket
 
 ITSELF = 0
 """The sponsor of a client that this server hears itself."""
@@ -203,6 +204,7 @@ class ClientAdmission:
         self._records = ledger.registry.records
         self._outbox = outbox
         self._counters = counters
+        self._lookups = TokenBucket(limits.lookups_per_second)
         self._data_rates = RatesPerHolder(limits.data_per_second, self._records)
         self._applicants: dict[Holder, Announce] = {}
         self._unjudged: deque[PeerRecord] = deque()
@@ -355,12 +357,15 @@ class ClientAdmission:
 
     def on_lookup(self, now: float, message: Lookup) -> None:
         """Send a client one peer, what changed of those that it watches, or all of them."""
+        if not self._takes_lookup(now):
+            return
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
             return
         self._ledger.hear(now, message.id)
         for topic, digest in message.watches:
             if is_client_id(topic):
-                if digest != self._digest_of(topic):
+                # Each answer is as much as a lookup of its own.
+                if digest != self._digest_of(topic) and self._takes_lookup(now):
                     self._outbox.answer_lookup(message.id, topic)
             else:
                 self._outbox.watch(now, topic)
@@ -370,6 +375,12 @@ class ClientAdmission:
             self._outbox.answer_lookup(message.id, message.peer)
         elif not message.watches:
             self._outbox.answer_all(message.id)
+
+    def _takes_lookup(self, now: float) -> bool:
+        if self._lookups.take(now):
+            return True
+        self._counters.add(Count.OVER_LOOKUPS_PER_SECOND)
+        return False
 
     def _digest_of(self, client: int) -> Digest:
         record = self._records.get(client)

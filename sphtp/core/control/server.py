@@ -144,7 +144,6 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._announces = TokenBucket(limits.announces_per_second)
-        self._lookups = TokenBucket(limits.lookups_per_second)
         self._reader = MessageReader(self.counters, for_client=False, known=self._registry.records)
         self._proofs = SignatureProofs(self.counters, self._cluster.heartbeats)
         self._senders = SenderCheck(
@@ -257,10 +256,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             case ClientData():
                 self._admission.on_data(now, message)
             case Lookup():
-                if self._lookups.take(now):
-                    self._admission.on_lookup(now, message)
-                else:
-                    self.counters.add(Count.OVER_LOOKUPS_PER_SECOND)
+                self._admission.on_lookup(now, message)
             case StatusRequest():
                 needed = self._outbox.needs_status
                 status = json.dumps(self.status()).encode() if needed else None
