@@ -1,9 +1,11 @@
-"""Counts the Python calls and the files that an announcement passes, in a client and in a server.
+"""Counts the Python calls of an announcement, and how often they enter each file.
 
-The client's way begins with the first heartbeat of a server, one of three, and ends with the bytes
-of the announcement; the server's begins with these bytes and ends when the answer is noted. Each is
-one call of ``handle_message``: nothing is sent, so the figures are the same every time. Calls into
-the library are counted, those of other packages and of the interpreter are not.
+The announcement's way in the client begins with the first heartbeat of a server, one of three, and
+ends with the bytes of the announcement; its way in the server begins with these bytes and ends when
+the answer is noted. The ways of an acknowledgement and of heartbeats follow. Each is one call of
+``handle_message`` with the number of a connection: nothing is sent, so the figures are the same
+every time. Calls into the library are counted, those of other packages and of the interpreter are
+not. A file is entered by a call that comes after one into another file.
 """
 
 import json
@@ -20,9 +22,12 @@ import click
 
 import sphtp
 from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.vocabulary import Command
 
 LIBRARY: Final = Path(sphtp.__file__).parent
 MEMBERS: Final = 3
@@ -63,24 +68,26 @@ def _address(number: int) -> ServerAddress:
     return ServerAddress.parse(f"tcp://127.0.0.1:{8764 + 2 * number}")
 
 
-def _last_message(machine: ServerMachine) -> bytes:
-    """Return the last message for clients of what a server has to send."""
-    data = b""
+def _sent(machine: ServerMachine) -> dict[int, bytes]:
+    """Return the last message of each command that a server has to send."""
+    messages: dict[int, bytes] = {}
     while (outgoing := machine.poll_transmit()) is not None:
-        data = outgoing.data
-    return data
+        messages[decode_message_untrusted(outgoing.data).command] = outgoing.data
+    return messages
 
 
-def _announce() -> dict[str, list[str]]:
+def trace() -> dict[str, list[str]]:
+    """Return the calls of each way."""
     servers = [_server(number) for number in range(MEMBERS)]
     for server in servers:
-        heartbeat = _last_message(server)
+        heartbeat = _sent(server)[Command.HEARTBEAT]
         for other in servers:
             if other is not server:
                 other.handle_message(0.1, heartbeat)
+    for server in servers:
+        server.handle_timeout(1.2)
     first = servers[0]
-    first.handle_timeout(1.2)
-    heartbeat = _last_message(first)
+    heartbeats = [_sent(server)[Command.HEARTBEAT] for server in servers]
     client = ClientMachine(
         random.Random(1),
         ControlTimers(),
@@ -90,47 +97,65 @@ def _announce() -> dict[str, list[str]]:
         key=bytes(range(32)),
     )
     client.handle_start(1.3)
-    in_client = traced(lambda: client.handle_message(1.3, heartbeat, 1))
+    ways: dict[str, list[str]] = {}
+
+    def follow(way: str, work: Callable[[], object]) -> None:
+        ways[way] = traced(work)
+
+    follow(
+        "announcement in the client",
+        lambda: client.handle_message(1.3, heartbeats[0], 0),
+    )
     announcement = client.poll_transmit()
     assert announcement is not None
-    in_server = traced(lambda: first.handle_message(1.4, announcement, 1))
-    return {"in the client": in_client, "in the server": in_server}
+    for connection in range(1, MEMBERS):
+        client.handle_message(1.3, heartbeats[connection], connection)
+    follow("announcement in the server", lambda: first.handle_message(1.4, announcement, 1))
+    for server in servers[1:]:
+        server.handle_message(1.4, announcement, 1)
+    acks = [_sent(server)[Command.ACK] for server in servers]
+    follow("acknowledgement in the client", lambda: client.handle_message(1.5, acks[0], 0))
+    for connection in range(1, MEMBERS):
+        client.handle_message(1.5, acks[connection], connection)
+    assert client.state is ClientState.ESTABLISHED
+    while (data := client.poll_transmit()) is not None:
+        if decode_message_untrusted(data).command == Command.HEARTBEAT:
+            alive = data
+    follow("heartbeat of the client in the server", lambda: first.handle_message(1.6, alive, 1))
+    first.handle_timeout(2.4)
+    again = _sent(first)[Command.HEARTBEAT]
+    follow("heartbeat of the server in the client", lambda: client.handle_message(2.4, again, 0))
+    return ways
 
 
 @click.command()
 @click.option("--calls", is_flag=True, help="List each call, and not only the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 def main(*, calls: bool, as_json: bool) -> None:
-    """Count the calls and files that an announcement passes on its way out and in."""
-    _announce()  # what is looked up once in a process is not counted
-    ways = _announce()
+    """Count the calls of an announcement, of its answer and of heartbeats, and their files."""
+    trace()  # what is looked up once in a process is not counted
+    ways = trace()
     if as_json:
         document = {
-            way: {"calls": len(passed), "files": len(_files(passed)), "list": passed}
+            way: {"calls": len(passed), "entries": entries(passed), "list": passed}
             for way, passed in ways.items()
         }
         click.echo(json.dumps(document, indent=2))
         return
     for way, passed in ways.items():
-        files = _files(passed)
-        entered = sum(1 for _ in groupby(_paths(passed)))
-        click.echo(f"{way}: {len(passed)} calls in {len(files)} files, entered {entered} times")
-        for line in passed if calls else _entries(passed):
+        files = entries(passed)
+        click.echo(
+            f"{way}: {len(passed)} calls in {len(files)} files, entered {sum(files.values())} "
+            f"times, one of them at most {max(files.values())} times"
+        )
+        lines = passed if calls else [f"{count:3} {path}" for path, count in files.items()]
+        for line in lines:
             click.echo(f"  {line}")
 
 
-def _paths(passed: list[str]) -> list[str]:
-    return [call.partition(":")[0] for call in passed]
-
-
-def _files(passed: list[str]) -> list[str]:
-    return list(dict.fromkeys(_paths(passed)))
-
-
-def _entries(passed: list[str]) -> list[str]:
-    """Each file, with how often it is entered from another one."""
-    counts = Counter(path for path, _ in groupby(_paths(passed)))
-    return [f"{counts[path]:3} {path}" for path in _files(passed)]
+def entries(passed: list[str]) -> dict[str, int]:
+    """Return how often each file is entered from another one, in the order of the first time."""
+    return dict(Counter(path for path, _ in groupby(call.partition(":")[0] for call in passed)))
 
 
 if __name__ == "__main__":

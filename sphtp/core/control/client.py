@@ -5,14 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sphtp.core.control import events
-from sphtp.core.control.client_messages import (
-    Announce,
-    ClientData,
-    ClientUser,
-    Heartbeat,
-    Leave,
-    Lookup,
-)
+from sphtp.core.control.client_messages import ClientSender
 from sphtp.core.control.client_table import (
     CLIENT,
     NACKS,
@@ -20,35 +13,23 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message
+from sphtp.core.control.codec import Holder, Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.events import ClientEvent, UserMessage
-from sphtp.core.control.inbound import (
-    AnyMessage,
-    MessageReader,
-    SenderCheck,
-    SenderConnections,
-    SignatureProofs,
-)
 from sphtp.core.control.interest import Interest
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
-    KEY_SIZE,
-    MAX_CANDIDATES,
-    MAX_DATA,
     MAX_MEMBERS,
     Candidate,
     ClusterView,
     Member,
     PeerRecord,
     ServerAddress,
-    check_groups,
-    check_topics,
-    next_revision,
 )
 from sphtp.core.control.server_messages import (
+    AnyMessage,
     IdAck,
     IdNack,
     Peers,
@@ -69,8 +50,9 @@ from sphtp.core.control.vocabulary import (
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
-from sphtp.core.topics import check_name
-from sphtp.errors import MessageTooLargeError, SettingsError, StateError
+from sphtp.errors import StateError
+
+_HOLDERS_KEPT: Final = 64
 
 
 class ClientIdentity:
@@ -79,6 +61,10 @@ class ClientIdentity:
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.holder = Holder(0, NO_NONCE)
         """The id with its nonce. Without a nonce no id is held; answers to the old one are void."""
+        self.holders = deque[Holder](maxlen=_HOLDERS_KEPT)
+        """The present holder and the last ones before: records of them describe this client."""
+        self.acknowledged_by = set[int]()
+        """The servers that have acknowledged the id."""
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids
@@ -88,6 +74,8 @@ class ClientIdentity:
         """Take another id and nonce. Subscribe to the new id before leaving the old one."""
         old, number = self.holder.id, next(self._ids, None) or draw_client_id(self._entropy, taken)
         self.holder = Holder(number, draw_nonce(self._secrets))
+        self.holders.append(self.holder)
+        self.acknowledged_by.clear()
         if old != number:
             self._queue.append(Subscribe(topic(number)))
             if old:
@@ -96,105 +84,11 @@ class ClientIdentity:
     def give_up(self) -> None:
         """Hold no id. Answers to the old one find no nonce any more."""
         self.holder = Holder(self.holder.id, NO_NONCE)
+        self.acknowledged_by.clear()
 
     def poll_bus(self) -> Subscribe | Unsubscribe | None:
         """Return the next change of subscriptions, or None."""
         return self._queue.popleft() if self._queue else None
-
-
-class ClientSender:
-    """Builds a client's messages. Every message carries the present id and nonce."""
-
-    def __init__(
-        self,
-        identity: ClientIdentity,
-        candidates: Sequence[Candidate],
-        data: bytes,
-        key: bytes = b"",
-        name: str = "",
-        interest: Interest | None = None,
-    ) -> None:
-        self._interest = interest or Interest()
-        if len(candidates) > MAX_CANDIDATES:
-            raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
-        if len(key) not in (0, KEY_SIZE):
-            raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
-        self._key = key
-        self._name = check_name(name)
-        self._identity = identity
-        self._candidates = tuple(candidates)
-        self._data = _checked(data)
-        self._topics: tuple[str, ...] = ()
-        self._groups: tuple[str, ...] = ()
-        self._revision = 1 if data else 0
-        self._queue: deque[bytes] = deque()
-
-    def announce(self) -> None:
-        """Ask the servers for the id (SphTP, step 5)."""
-        announce = Announce(
-            *self._identity.holder,
-            self._candidates,
-            features=FEATURES | RESTRICTED * self._interest.is_restricted,
-            key=self._key,
-            name=self._name,
-        )
-        self._queue.append(announce.encode())
-
-    def heartbeat(self) -> None:
-        """Send a heartbeat: the holder of the id is alive."""
-        self._queue.append(Heartbeat(*self._identity.holder, self._revision).encode())
-
-    def send_data(self) -> None:
-        """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""
-        if self._revision:
-            holder = self._identity.holder
-            data = ClientData(*holder, self._revision, self._data, self._topics, self._groups)
-            self._queue.append(data.encode())
-
-    def lookup(self, *, peer: int | None = None, server: int | None = None) -> None:
-        """Ask for one peer, or for all of them; ask one server, or every one."""
-        self._queue.append(Lookup(*self._identity.holder, peer, server).encode())
-
-    def watch(self, server: int, watches: tuple[Watch, ...]) -> None:
-        """Ask one server for what differs of those that are watched."""
-        self._queue.append(Lookup(*self._identity.holder, None, server, watches).encode())
-
-    def withdraw(self) -> None:
-        """Give the id up if it is announced or held."""
-        if self._identity.holder.nonce != NO_NONCE:
-            self._queue.append(Leave(*self._identity.holder).encode())
-        self._identity.give_up()
-
-    def publish(self, command: int, parameters: Sequence[Parameter]) -> None:
-        """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
-        check_user_message(command, parameters)
-        message = ClientUser(*self._identity.holder, command, tuple(parameters))
-        self._queue.append(message.encode())
-
-    def set_data(self, data: bytes) -> None:
-        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
-        self._data = _checked(data)
-        self._revision = next_revision(self._revision)
-
-    def set_topics(self, topics: Iterable[str]) -> None:
-        """Replace the topics. Raises ``SettingsError``."""
-        self._topics = check_topics(topics)
-        self._revision = next_revision(self._revision)
-
-    def set_groups(self, groups: Iterable[str]) -> None:
-        """Replace the groups. Raises ``SettingsError``."""
-        self._groups = check_groups(groups)
-        self._revision = next_revision(self._revision)
-
-    def poll(self) -> bytes | None:
-        """Return the next message, or None."""
-        return self._queue.popleft() if self._queue else None
-
-
-def _checked(data: bytes) -> bytes:
-    if len(data) > MAX_DATA:
-        raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
-    return data
 
 
 _SIGNALS: Final = {
@@ -243,18 +137,24 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """The reason of the last NACK; None if there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._interest = Interest(presence)
-        self._sender = ClientSender(self._identity, candidates, data, key, name, self._interest)
+        self._sender = ClientSender(candidates, data, key, name)
         self._directory = Directory(
-            timers, servers, self.counters, self._events, limits.max_peers, self._interest
+            timers,
+            servers,
+            self.counters,
+            self._events,
+            limits.max_peers,
+            self._interest,
+            own=self._identity.holders,
+            acknowledged_by=self._identity.acknowledged_by,
         )
-        self._reader = MessageReader(
-            self.counters, for_client=True, known=self._directory.roster.records
+        self._open_inbound(
+            self._directory.roster.records,
+            servers=self._directory.heartbeats,
+            max_senders=MAX_MEMBERS,
+            for_client=True,
         )
         self._reader.skips_lists = True
-        heard = self._directory.heartbeats
-        self._proofs = SignatureProofs(self.counters, heard)
-        connections = SenderConnections(timers.expiry / 2, MAX_MEMBERS)
-        self._senders = SenderCheck(connections, self.counters, servers=heard)
 
     @property
     def id(self) -> int:
@@ -284,7 +184,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     @property
     def acknowledged_by(self) -> frozenset[int]:
         """The servers that have acknowledged the id."""
-        return self._directory.acknowledged
+        return frozenset(self._identity.acknowledged_by)
 
     @property
     def view(self) -> ClusterView:
@@ -310,7 +210,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._wake(now)
         self._directory.search(peer_id)
         if self.state is _S.ESTABLISHED:
-            self._sender.lookup(peer=peer_id)
+            self._sender.lookup(self._identity.holder, peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
@@ -345,7 +245,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._wake(now)
         if self.state is not _S.ESTABLISHED:
             raise StateError(f"a client that is {self.state.value} holds no id")
-        self._sender.publish(command, parameters)
+        self._sender.publish(self._identity.holder, command, parameters)
 
     def leave(self, now: float) -> None:
         """Give the id up and stop. Raises ``StateError`` when that has happened already."""
@@ -378,7 +278,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
                 self._directory.handle_gone(now, message)
             case ServerLeave():
                 self._directory.handle_leave(message)
-                self._signal_servers(now)
+                self.signal(now, self._directory.finding)
             case ServerUser() if self._is_addressed(message.to):
                 user = UserMessage(message.sender, message.command, message.parameters)
                 self._events.append(user)
@@ -390,17 +290,17 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.handle_heartbeat(now, message)
-        self._signal_servers(now)
-        if self.state is _S.ESTABLISHED and self._directory.wants_list(now, message):
+        finding = self._directory.finding
+        # Whoever becomes established now asks all servers for their lists anyway.
+        wants_list = self.state is _S.ESTABLISHED and self._directory.wants_list(now, message)
+        self.signal(now, finding)
+        if wants_list:
             self._ask(message.member.id)
         self._reader.skips_lists = not self._directory.needs_lists
 
     def _on_ack(self, now: float, message: IdAck) -> None:
-        self._directory.refresh(now, message.sender)
-        own = self._identity.holder
-        if any(self._directory.is_for(own, message.sender, each) for each in message.holders):
-            self._directory.acknowledge(message.sender)
-            self._signal_servers(now)
+        if self._directory.handle_ack(now, message, self._identity.holder):
+            self.signal(now, self._directory.finding)
 
     def _on_nack(self, now: float, message: IdNack) -> None:
         self._directory.refresh(now, message.sender)
@@ -409,27 +309,15 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self.counters.add(Count.STALE_NONCE)
             return
         if message.reason is Reason.UNKNOWN:
-            self._directory.unacknowledge(message.sender)
+            self._identity.acknowledged_by.discard(message.sender)
         self.last_refusal = message.reason
         self.signal(now, _SIGNALS.get(message.reason, _E.CONFLICT))
-
-    def _signal_servers(self, now: float) -> None:
-        """Signal to the table the facts about the servers that hold now."""
-        directory = self._directory
-        if not directory.heartbeats:
-            self.signal(now, _E.SERVERS_LOST)
-            return
-        self.signal(now, _E.SERVER_HEARD)
-        if directory.active:
-            self.signal(now, _E.SERVER_READY)
-        if directory.is_unanimous:
-            self.signal(now, _E.ACKNOWLEDGED)
 
     # What time means
 
     def _expire(self, now: float) -> None:
         self._directory.handle_timeout(now)
-        self._signal_servers(now)
+        self.signal(now, self._directory.finding)
 
     def _postpone_expiries(self, lag: float) -> None:
         self._directory.postpone_expiries(lag)
@@ -440,31 +328,38 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     # What the table does
 
-    def _draw_id(self, _: float) -> None:
+    def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
-        self._directory.roster.ignore(self._identity.holder)
-        self._directory.forget_answers()
+        self._sender.announce(self._identity.holder, self._features)
+        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
 
     def _lookup(self, now: float) -> None:
+        holder = self._identity.holder
         looked_up = self._directory.search_again()
         if self._interest.is_restricted:
             for server, heartbeat in self._directory.heartbeats.items():
                 if self._directory.wants_list(now, heartbeat):
                     self._ask(server)
         else:
-            self._sender.lookup()
+            self._sender.lookup(holder)
         for peer in looked_up:
-            self._sender.lookup(peer=peer)
+            self._sender.lookup(holder, peer=peer)
         self._reader.skips_lists = False
 
     def _ask(self, server: int) -> None:
         if self._interest.is_restricted:
-            self._sender.watch(server, self._directory.roster.watches(server))
+            watches = self._directory.roster.watches(server)
+            self._sender.watch(self._identity.holder, server, watches)
         else:
-            self._sender.lookup(server=server)
+            self._sender.lookup(self._identity.holder, server=server)
+
+    @property
+    def _features(self) -> int:
+        return FEATURES | RESTRICTED * self._interest.is_restricted
 
     def _announce(self, now: float) -> None:
-        self._sender.announce()
+        self._sender.announce(self._identity.holder, self._features)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
@@ -472,23 +367,22 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
-        self._sender.heartbeat()
+        self._sender.heartbeat(self._identity.holder)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
-
-    def _await_answers(self, now: float) -> None:
-        self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
 
     def _pause(self, now: float) -> None:
         self.alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
 
     def _send_data(self, _: float) -> None:
-        self._sender.send_data()
+        self._sender.send_data(self._identity.holder)
 
     def _forget_answers(self, _: float) -> None:
-        self._directory.forget_answers()
+        self._identity.acknowledged_by.clear()
 
     def _withdraw(self, _: float) -> None:
-        self._sender.withdraw()
+        if self._identity.holder.nonce != NO_NONCE:
+            self._sender.leave(self._identity.holder)
+        self._identity.give_up()
 
     def _keep_peers(self, now: float) -> None:
         self._directory.keep_peers(now)
@@ -519,13 +413,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return Runner(
             CLIENT,
             {
-                _A.DRAW_ID: cls._draw_id,
+                _A.REQUEST_ID: cls._request_id,
                 _A.ANNOUNCE: cls._announce,
                 _A.CONFIRM: cls._confirm,
                 _A.HEARTBEAT: cls._heartbeat,
                 _A.SEND_DATA: cls._send_data,
                 _A.LOOKUP: cls._lookup,
-                _A.AWAIT_ANSWERS: cls._await_answers,
                 _A.PAUSE: cls._pause,
                 _A.FORGET_ANSWERS: cls._forget_answers,
                 _A.WITHDRAW: cls._withdraw,

@@ -1,13 +1,24 @@
-"""The messages of clients, with one type for each command."""
+"""The messages of clients, with one type for each command, and the sender that builds them."""
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Message, Parameter, Watch
-from sphtp.core.control.records import MAX_CANDIDATES, MAX_WATCHES, Candidate
+from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message, decode_message
+from sphtp.core.control.records import (
+    KEY_SIZE,
+    MAX_CANDIDATES,
+    MAX_DATA,
+    MAX_WATCHES,
+    Candidate,
+    check_groups,
+    check_topics,
+    next_revision,
+)
 from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
-from sphtp.errors import WireError
+from sphtp.core.topics import check_name
+from sphtp.errors import MessageTooLargeError, SettingsError, WireError
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +155,26 @@ class ClientUser:
 ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
 
 
-def read_user(message: Message) -> ClientUser:
+def read_user(data: bytes) -> ClientUser:
     """Read a command of the application; parameters of the protocol are skipped.
 
     Raises ``WireError``.
     """
+    message = decode_message(data)
     nonce = codec.NONCE.first(message) or NO_NONCE
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ClientUser(message.sender, nonce, message.command, rest)
 
 
-def _read_heartbeat(message: Message) -> Heartbeat:
+def _read_heartbeat(data: bytes) -> Heartbeat:
+    message = decode_message(data)
     return Heartbeat(
         message.sender, codec.NONCE.first(message) or NO_NONCE, codec.REVISION.first(message)
     )
 
 
-def _read_announce(message: Message) -> Announce:
+def _read_announce(data: bytes) -> Announce:
+    message = decode_message(data)
     candidates = codec.CANDIDATE.every(message)
     if len(candidates) > MAX_CANDIDATES:
         raise WireError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
@@ -176,18 +190,21 @@ def _read_announce(message: Message) -> Announce:
     )
 
 
-def _read_leave(message: Message) -> Leave:
+def _read_leave(data: bytes) -> Leave:
+    message = decode_message(data)
     return Leave(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-def _read_data(message: Message) -> ClientData:
-    revision, data = codec.REVISION.need(message), codec.BLOB.need(message)
+def _read_data(data: bytes) -> ClientData:
+    message = decode_message(data)
+    revision, blob = codec.REVISION.need(message), codec.BLOB.need(message)
     topics, groups = codec.TOPICS.first(message) or (), codec.GROUPS.first(message) or ()
     nonce = codec.NONCE.first(message) or NO_NONCE
-    return ClientData(message.sender, nonce, revision, data, topics, groups)
+    return ClientData(message.sender, nonce, revision, blob, topics, groups)
 
 
-def _read_lookup(message: Message) -> Lookup:
+def _read_lookup(data: bytes) -> Lookup:
+    message = decode_message(data)
     peer, target = codec.PEER_ID.first(message), codec.TARGET.first(message)
     nonce, watches = codec.NONCE.first(message) or NO_NONCE, codec.WATCH.every(message)
     if len(watches) > MAX_WATCHES:
@@ -195,11 +212,12 @@ def _read_lookup(message: Message) -> Lookup:
     return Lookup(message.sender, nonce, peer, target, watches)
 
 
-def _read_status_request(message: Message) -> StatusRequest:
+def _read_status_request(data: bytes) -> StatusRequest:
+    message = decode_message(data)
     return StatusRequest(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-READERS: Mapping[int, Callable[[Message], ClientMessage]] = {
+READERS: Mapping[int, Callable[[bytes], ClientMessage]] = {
     Command.HEARTBEAT: _read_heartbeat,
     Command.ANNOUNCE: _read_announce,
     Command.LEAVE: _read_leave,
@@ -207,3 +225,83 @@ READERS: Mapping[int, Callable[[Message], ClientMessage]] = {
     Command.LOOKUP: _read_lookup,
     Command.STATUS_REQUEST: _read_status_request,
 }
+
+
+class ClientSender:
+    """Builds a client's messages. Every message carries the id and the nonce of its holder."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], data: bytes, key: bytes = b"", name: str = ""
+    ) -> None:
+        if len(candidates) > MAX_CANDIDATES:
+            raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+        if len(key) not in (0, KEY_SIZE):
+            raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
+        self._key = key
+        self._name = check_name(name)
+        self._candidates = tuple(candidates)
+        self._data = _checked(data)
+        self._topics: tuple[str, ...] = ()
+        self._groups: tuple[str, ...] = ()
+        self._revision = 1 if data else 0
+        self._queue: deque[bytes] = deque()
+
+    def announce(self, holder: Holder, features: int) -> None:
+        """Ask the servers for the id (SphTP, step 5)."""
+        announce = Announce(
+            *holder, self._candidates, features=features, key=self._key, name=self._name
+        )
+        self._queue.append(announce.encode())
+
+    def heartbeat(self, holder: Holder) -> None:
+        """Send a heartbeat: the holder of the id is alive."""
+        self._queue.append(Heartbeat(*holder, self._revision).encode())
+
+    def send_data(self, holder: Holder) -> None:
+        """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""
+        if self._revision:
+            data = ClientData(*holder, self._revision, self._data, self._topics, self._groups)
+            self._queue.append(data.encode())
+
+    def lookup(self, holder: Holder, *, peer: int | None = None, server: int | None = None) -> None:
+        """Ask for one peer, or for all of them; ask one server, or every one."""
+        self._queue.append(Lookup(*holder, peer, server).encode())
+
+    def watch(self, holder: Holder, server: int, watches: tuple[Watch, ...]) -> None:
+        """Ask one server for what differs of those that are watched."""
+        self._queue.append(Lookup(*holder, None, server, watches).encode())
+
+    def leave(self, holder: Holder) -> None:
+        """Give the id up."""
+        self._queue.append(Leave(*holder).encode())
+
+    def publish(self, holder: Holder, command: int, parameters: Sequence[Parameter]) -> None:
+        """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
+        check_user_message(command, parameters)
+        message = ClientUser(*holder, command, tuple(parameters))
+        self._queue.append(message.encode())
+
+    def set_data(self, data: bytes) -> None:
+        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        self._data = _checked(data)
+        self._revision = next_revision(self._revision)
+
+    def set_topics(self, topics: Iterable[str]) -> None:
+        """Replace the topics. Raises ``SettingsError``."""
+        self._topics = check_topics(topics)
+        self._revision = next_revision(self._revision)
+
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """Replace the groups. Raises ``SettingsError``."""
+        self._groups = check_groups(groups)
+        self._revision = next_revision(self._revision)
+
+    def poll(self) -> bytes | None:
+        """Return the next message, or None."""
+        return self._queue.popleft() if self._queue else None
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > MAX_DATA:
+        raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
+    return data

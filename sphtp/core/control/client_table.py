@@ -19,7 +19,7 @@ class ClientState(Name):
 class ClientSignal(Name):
     """The inputs of the client's state table."""
 
-    SERVER_HEARD = "a server is heard"
+    SERVER_HEARD = "a server is heard, but none that registers new ids"
     SERVER_READY = "a server that registers new ids is heard"
     CONNECTED = "a bus connection came up"
     HEARTBEAT_DUE = "time for the next heartbeat"
@@ -39,13 +39,12 @@ class ClientSignal(Name):
 class ClientAction(Name):
     """The actions of the client's state table."""
 
-    DRAW_ID = "draw an id and a nonce, subscribe to the id"
+    REQUEST_ID = "draw an id and a nonce, subscribe to it, announce it, and start the deadline"
     ANNOUNCE = "send an announcement"
     CONFIRM = "announce again to servers of the view that have not acknowledged"
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
     LOOKUP = "ask for all peers, and again for those searched for"
-    AWAIT_ANSWERS = "start the deadline of the announcement"
     PAUSE = "start a pause of random length"
     FORGET_ANSWERS = "take all acknowledgements as void"
     WITHDRAW = "tell the servers that the id is given up"
@@ -60,7 +59,6 @@ class ClientAction(Name):
 
 _S, _E, _A = ClientState, ClientSignal, ClientAction
 
-_FIRST = (_A.DRAW_ID, _A.ANNOUNCE, _A.AWAIT_ANSWERS)
 _RETRY = (_A.WITHDRAW, _A.PAUSE)
 _LOSE_ID = (_A.TELL_ID_LOST, _A.WITHDRAW, _A.PAUSE)
 _LEAVE = (_A.WITHDRAW, _A.TELL_LEFT)
@@ -69,7 +67,7 @@ _DENY = (_A.WITHDRAW, _A.TELL_REFUSED)
 _GREET = (_A.SEND_DATA, _A.HEARTBEAT, _A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
-    Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, _FIRST, "steps 3 to 5"),
+    Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, (_A.REQUEST_ID,), "steps 3 to 5"),
     Row(_S.SEARCHING, _E.LEAVE, _S.LEFT, _LEAVE, "leaving needs no server"),
     Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 is continuous"),
     Row(_S.ANNOUNCING, _E.CONNECTED, _S.ANNOUNCING, (_A.ANNOUNCE,), "it missed the last one"),
@@ -86,7 +84,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(_S.ANNOUNCING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
     Row(_S.ANNOUNCING, _E.SERVERS_LOST, _S.SEARCHING, (_A.WITHDRAW,), "back to step 3"),
     Row(_S.ANNOUNCING, _E.LEAVE, _S.LEFT, _LEAVE, "servers may hold the id already"),
-    Row(_S.BACKING_OFF, _E.BACKED_OFF, _S.ANNOUNCING, _FIRST, "step 4 again"),
+    Row(_S.BACKING_OFF, _E.BACKED_OFF, _S.ANNOUNCING, (_A.REQUEST_ID,), "step 4 again"),
     Row(_S.BACKING_OFF, _E.SERVERS_LOST, _S.SEARCHING, (), "back to step 3"),
     Row(_S.BACKING_OFF, _E.LEAVE, _S.LEFT, _LEAVE, "the id is withdrawn already"),
     Row(
@@ -131,6 +129,20 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         _S.RESUMING,
         (_A.HEARTBEAT, _A.ANNOUNCE),
         "the heartbeat tells a restarted server that the id is in use",
+    ),
+    Row(
+        _S.SUSPENDED,
+        _E.SERVER_READY,
+        _S.RESUMING,
+        (_A.HEARTBEAT, _A.ANNOUNCE),
+        "as when one is heard that registers no new ids",
+    ),
+    Row(
+        _S.SUSPENDED,
+        _E.ACKNOWLEDGED,
+        _S.ESTABLISHED,
+        (_A.TELL_RESUMED, _A.KEEP_PEERS, *_GREET),
+        "their acknowledgements were here before their heartbeats",
     ),
     Row(_S.SUSPENDED, _E.LEAVE, _S.LEFT, _LEAVE, "they may hear us"),
     Row(
@@ -189,7 +201,7 @@ CLIENT = Machine(
         | _HEARD
         | {_E.CONNECTED, _E.HEARTBEAT_DUE, _E.DEADLINE, _E.REVISED},
         _S.ESTABLISHED: _HEARD | _WAITS | {_E.ACKNOWLEDGED},
-        _S.SUSPENDED: _ANSWERS | _WAITS | {_E.SERVER_READY, _E.SERVERS_LOST, _E.REVISED},
+        _S.SUSPENDED: NACKS | _WAITS | {_E.SERVERS_LOST, _E.REVISED},
         _S.RESUMING: _HEARD | _WAITS,
         _S.LEFT: frozenset(_E),
         _S.REFUSED: frozenset(_E),

@@ -50,7 +50,8 @@ MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 
 T = TypeVar("T")
 
-_HEADER = struct.Struct("<IIH")
+HEADER = struct.Struct("<IIH")
+"""Simulation, sender and command, with which every message begins."""
 _FRONT = struct.Struct("<HH")
 _new_tuple = tuple.__new__
 
@@ -78,7 +79,7 @@ class Message:
         when a number is.
         """
         try:
-            parts = [_HEADER.pack(self.simulation, self.sender, self.command)]
+            parts = [HEADER.pack(self.simulation, self.sender, self.command)]
             for number, data in self.parameters:
                 if len(data) > MAX_PARAMETER:
                     raise MessageTooLargeError(
@@ -123,10 +124,10 @@ def decode_message(data: bytes) -> Message:
     """
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
-    size, start = len(data), _HEADER.size
+    size, start = len(data), HEADER.size
     if size < start:
         raise WireError(f"{size} bytes are no message")
-    simulation, sender, command = _HEADER.unpack_from(data)
+    simulation, sender, command = HEADER.unpack_from(data)
     parameters: list[Parameter] = []
     while start < size:
         begin = start + _FRONT.size

@@ -1,9 +1,10 @@
-"""A client's knowledge of servers and peers, and the servers that acknowledged its id."""
+"""A client's knowledge of servers and peers."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from sphtp.core.control.client_table import ClientSignal
 from sphtp.core.control.codec import Digest, GoneHolder, Holder, Watch
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import (
@@ -26,8 +27,8 @@ from sphtp.core.control.records import (
     is_newer,
 )
 from sphtp.core.control.registry import ReservedIds
-from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
-from sphtp.core.control.server_set import ExponentialBackoff, ServerSet, current_view
+from sphtp.core.control.server_messages import IdAck, Peers, PeersGone, ServerHeartbeat, ServerLeave
+from sphtp.core.control.server_set import ClientServerSet, ExponentialBackoff
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import NO_NONCE, Reason, is_client_id
 from sphtp.core.timers import earliest
@@ -93,8 +94,6 @@ class PendingLookups:
         return unknown
 
 
-_OWN_KEPT = 64
-
 _WATCHES_PER_EXPIRY = 4
 """So that three of four may be lost before a server stops publishing what is watched."""
 
@@ -102,7 +101,10 @@ Events = list[ClientEvent]
 
 
 class Roster:
-    """The peers, with the servers that vouch for each. Every change returns its events."""
+    """The peers, with the servers that vouch for each. Every change returns its events.
+
+    The holders in ``own``, a live view, are the client itself.
+    """
 
     def __init__(
         self,
@@ -110,6 +112,8 @@ class Roster:
         counters: ControlCounters,
         capacity: int = CAPACITY,
         interest: Interest | None = None,
+        *,
+        own: Collection[Holder] = (),
     ) -> None:
         self._interest = interest or Interest()
         self._capacity = capacity
@@ -120,7 +124,7 @@ class Roster:
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
         self._gone = ReservedIds(expiry, CAPACITY)
-        self._own: deque[Holder] = deque(maxlen=_OWN_KEPT)
+        self._own = own
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
@@ -131,10 +135,6 @@ class Roster:
     def servers(self) -> tuple[int, ...]:
         """The servers that vouch for any peer. Dead ones are among them until they are dropped."""
         return tuple(self._vouched)
-
-    def ignore(self, holder: Holder) -> None:
-        """Treat this holder as the client itself."""
-        self._own.append(holder)
 
     def digest(self, server: int) -> Digest:
         """Return the digest of the records that ``server`` vouches for."""
@@ -248,7 +248,11 @@ class Roster:
 
 
 class Directory:
-    """The servers, by their heartbeats, and the peers, by the servers that vouch for them."""
+    """The servers, by their heartbeats, and the peers, by the servers that vouch for them.
+
+    ``own`` are the holders that the client is or was, and ``acknowledged_by`` the servers that have
+    acknowledged its id: live views.
+    """
 
     def __init__(
         self,
@@ -256,24 +260,24 @@ class Directory:
         servers: Sequence[ServerAddress],
         counters: ControlCounters,
         events: deque[ClientEvent],
-        max_peers: int = CAPACITY,
-        interest: Interest | None = None,
+        max_peers: int,
+        interest: Interest,
+        *,
+        own: Collection[Holder],
+        acknowledged_by: set[int],
     ) -> None:
-        self.interest = interest or Interest()
-        self.view = ClusterView()
-        self.active = self.view.active
-        """The servers of the view that register new ids."""
-        self.roster = Roster(timers.expiry, counters, max_peers, self.interest)
+        self.interest = interest
+        self.roster = Roster(timers.expiry, counters, max_peers, interest, own=own)
         self._timers = timers
         self._counters = counters
         self._events = events
-        self._servers = ServerSet(timers.expiry, counters, events, standing=servers)
+        self._servers = ClientServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
         """The last heartbeat of each living server by its id: a live view."""
         self._lists: dict[tuple[int, int], Assembly[int]] = {}
         self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
-        self._acknowledged: set[int] = set()
+        self._acknowledged_by = acknowledged_by
         self._pending_lookups = PendingLookups()
         self._ghosts_until: float | None = None
         self.needs_lists = False
@@ -285,13 +289,27 @@ class Directory:
         return self._servers.members
 
     @property
+    def view(self) -> ClusterView:
+        """The servers that have to acknowledge the id."""
+        return self._servers.view
+
+    @property
     def is_unanimous(self) -> bool:
         """True if every server that has to acknowledge the id has done so.
 
         Joining servers have to if there is no other one.
         """
-        needed = self.active or {member.id for member in self.view.members}
-        return bool(needed) and needed <= self._acknowledged
+        needed = self._servers.active or {member.id for member in self._servers.view.members}
+        return bool(needed) and needed <= self._acknowledged_by
+
+    @property
+    def finding(self) -> ClientSignal:
+        """The one signal that describes the servers now: the most that holds of them."""
+        if not self.heartbeats:
+            return ClientSignal.SERVERS_LOST
+        if self.is_unanimous:
+            return ClientSignal.ACKNOWLEDGED
+        return ClientSignal.SERVER_READY if self._servers.active else ClientSignal.SERVER_HEARD
 
     def start(self) -> None:
         """Connect to the standing servers."""
@@ -299,29 +317,21 @@ class Directory:
 
     def is_for(self, own: Holder, server: int, told: Holder) -> bool:
         """True if a server's answer is for this client: plain SphTP knows no nonces."""
-        if told.id != own.id or not self._knows(server):
+        if own.nonce == NO_NONCE or told.id != own.id or not self._knows(server):
             return False
-        if told.nonce == own.nonce != NO_NONCE:
+        if told.nonce == own.nonce:
             return True
         member = self.servers.get(server)
         return member is not None and member.nonce == told.nonce == NO_NONCE
 
-    @property
-    def acknowledged(self) -> frozenset[int]:
-        """The servers that acknowledged the id."""
-        return frozenset(self._acknowledged)
-
-    def acknowledge(self, server: int) -> None:
-        """Note that a server acknowledged the id."""
-        self._acknowledged.add(server)
-
-    def unacknowledge(self, server: int) -> None:
-        """Note that a server no longer knows the id."""
-        self._acknowledged.discard(server)
-
-    def forget_answers(self) -> None:
-        """Discard all acknowledgements."""
-        self._acknowledged.clear()
+    def handle_ack(self, now: float, message: IdAck, own: Holder) -> bool:
+        """Note a server's acknowledgement. Return true if it is for this client."""
+        self._servers.refresh(now, message.sender)
+        for told in message.holders:
+            if self.is_for(own, message.sender, told):
+                self._acknowledged_by.add(message.sender)
+                return True
+        return False
 
     def refresh(self, now: float, server: int) -> None:
         """Note that a server sent a message."""
@@ -332,12 +342,8 @@ class Directory:
         if not self.heartbeats:
             self.keep_peers(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
-        if effect is None:
-            return
-        if effect.left is not None:
+        if effect is not None and effect.left is not None:
             self._forget([effect.left.id])
-        if not effect.is_repeated:
-            self._update_view()
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """True if a server has to be asked for its list of peers, because it differs from ours.
@@ -378,7 +384,6 @@ class Directory:
         """Drop a server that stops."""
         if self._servers.handle_leave(message.sender, message.nonce):
             self._forget([message.sender])
-            self._update_view()
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
@@ -430,7 +435,6 @@ class Directory:
         expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)
-            self._update_view()
         if self._ghosts_until is not None and self._ghosts_until <= now:
             self._ghosts_until = None
             self._drop_ghosts()
@@ -458,7 +462,7 @@ class Directory:
 
     def _forget(self, servers: Sequence[int]) -> None:
         for server in servers:
-            self._acknowledged.discard(server)
+            self._acknowledged_by.discard(server)
             self._backoff.pop(server, None)
             self._watched_at.pop(server, None)
         for key in [key for key in self._lists if key[0] in servers]:
@@ -473,9 +477,3 @@ class Directory:
         for server in self.roster.servers:
             if server not in self.heartbeats:
                 self._events.extend(self.roster.drop_server(server))
-
-    def _update_view(self) -> None:
-        self.view = current_view(self._servers.heartbeats.values())
-        if self.heartbeats:  # else the last known addresses are the best ones to try
-            self._servers.connect()
-        self.active = self.view.active

@@ -1,46 +1,17 @@
-"""Input from the bus: decoding, sender checks and rate limits.
-
-``MessageReader`` is the single entry for bytes: it returns typed messages and counts everything
-else. ``SenderCheck`` accepts a message only from its sender's own connection; ``SignatureProofs``
-checks what servers signed.
-"""
+"""The single entry for bytes from the bus: typed messages come out, everything else is counted."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple
 
 from sphtp.core.control import client_messages, server_messages
-from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
-from sphtp.core.control.codec import MAX_MESSAGE, Holder, Message, decode_message
+from sphtp.core.control.codec import HEADER, MAX_MESSAGE
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.records import MAX_MEMBERS, PeerRecord
-from sphtp.core.control.server_messages import (
-    IdAck,
-    Known,
-    MemberMessage,
-    Peers,
-    PeersGone,
-    Registered,
-    Released,
-    ServerHeartbeat,
-    ServerMessage,
-    ServerUser,
-    Snapshot,
-)
-from sphtp.core.control.vocabulary import (
-    NO_NONCE,
-    USER_COMMANDS,
-    Command,
-    DataId,
-)
-from sphtp.core.timers import ExpiringDict
-from sphtp.core.token_bucket import TokenBucket
-from sphtp.errors import RemoteError, untrusted
+from sphtp.core.control.server_messages import AnyMessage, Known
+from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId
+from sphtp.errors import RemoteError, WireError, untrusted
 
-AnyMessage = ClientMessage | ServerMessage | MemberMessage
-Readers = Mapping[int, Callable[[Message], AnyMessage]]
-RecordReaders = Mapping[int, Callable[[Message, Known], AnyMessage]]
+Readers = Mapping[int, Callable[[bytes], AnyMessage]]
+RecordReaders = Mapping[int, Callable[[bytes, Known], AnyMessage]]
 
 _CLIENT: Readers = client_messages.READERS
 _SERVER: Readers = server_messages.READERS
@@ -84,256 +55,28 @@ class MessageReader:
 
     @untrusted
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
-        message = decode_message(data)
-        sender = message.sender
+        # The header names the message; only then are its parameters read, by its own decoder.
+        if not HEADER.size <= len(data) <= MAX_MESSAGE:
+            raise WireError(f"a message of {len(data)} bytes")
+        simulation, sender, command = HEADER.unpack_from(data)
         is_server = not sender & 1
         # A client's simulation id is its own; 0 and 1 belong to nobody.
-        if sender <= 1 or (not is_server and (self._for_client or message.simulation != sender)):
+        if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
-        if message.command >= USER_COMMANDS:
+        if command >= USER_COMMANDS:
             if is_server:
-                return server_messages.read_user(message)
-            return client_messages.read_user(message)
+                return server_messages.read_user(data)
+            return client_messages.read_user(data)
         if not is_server:
             readers, record_readers = _CLIENT, None
         elif self._for_client:
             readers, record_readers = _SERVER, _SERVER_RECORDS
         else:
             readers, record_readers = _MEMBER, _MEMBER_RECORDS
-        if (reader := readers.get(message.command)) is not None:
-            return reader(message)
-        if record_readers and (record_reader := record_readers.get(message.command)) is not None:
-            return record_reader(message, self._known)
+        if (reader := readers.get(command)) is not None:
+            return reader(data)
+        if record_readers and (record_reader := record_readers.get(command)) is not None:
+            return record_reader(data, self._known)
         self._counters.add(Count.UNKNOWN_COMMAND)
         return None
-
-
-@dataclass(slots=True)
-class SenderConnections:
-    """The connection of each sender, for ``capacity`` senders at most.
-
-    When there are more, the one that was silent longest is forgotten. After ``wait`` seconds of
-    silence a sender may use another connection.
-    """
-
-    wait: float
-    capacity: int
-    _pipes: ExpiringDict[Holder, int] = field(default_factory=ExpiringDict)
-    _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
-
-    def admits(self, now: float, holder: Holder, pipe: int) -> bool:
-        """Return true if a sender may use this connection; if so, it becomes the sender's."""
-        known = self._pipes.get(holder)
-        if known not in (None, pipe):
-            free_at = self._pipes.due(holder)
-            if free_at is not None and now <= free_at:
-                return False
-        self._keep(now, holder, pipe, known)
-        return True
-
-    def note(self, now: float, holder: Holder, pipe: int) -> None:
-        """Note that a sender that has proved itself uses this connection."""
-        self._keep(now, holder, pipe, self._pipes.get(holder))
-
-    def _keep(self, now: float, holder: Holder, pipe: int, known: int | None) -> None:
-        if known != pipe:
-            if known is not None:
-                self.forget(holder)
-            self._by_pipe.setdefault(pipe, set()).add(holder)
-        self._pipes.put(holder, pipe, now + self.wait)
-        if len(self._pipes) > self.capacity:
-            self.forget(next(iter(self._pipes)))
-
-    def forget(self, holder: Holder) -> None:
-        """Let any connection speak for a sender: nobody holds its id any more."""
-        pipe = self._pipes.pop(holder)
-        if pipe is not None:
-            shared = self._by_pipe[pipe]
-            shared.discard(holder)
-            if not shared:
-                del self._by_pipe[pipe]
-
-    def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended. Return the senders that used it last."""
-        ended = self._by_pipe.pop(pipe, set())
-        for holder in ended:
-            self._pipes.pop(holder)
-        return ended
-
-    def postpone_expiries(self, lag: float) -> None:
-        """Do not count these seconds as silence: this process did not run."""
-        self._pipes.postpone(lag)
-
-    def __len__(self) -> int:
-        return len(self._pipes)
-
-
-Pipe = int | None
-"""The number of a connection; None if the message itself proves its sender."""
-
-
-class SenderCheck:
-    """Accepts a message only from its sender's own connection.
-
-    ``admits`` is called before a message counts, ``note`` afterwards. ``servers`` are the servers
-    that are heard, ``clients`` the registered clients: live mappings by id.
-    """
-
-    __slots__ = ("_clients", "_connections", "_counters", "_servers")
-
-    def __init__(
-        self,
-        connections: SenderConnections,
-        counters: ControlCounters,
-        *,
-        servers: Mapping[int, object],
-        clients: Mapping[int, PeerRecord] = _NOBODY,
-    ) -> None:
-        self._connections = connections
-        self._counters = counters
-        self._servers = servers
-        self._clients = clients
-
-    def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
-        """Return true if a message may be from the sender that it names; count it if not."""
-        if pipe is None or isinstance(message, StatusRequest):
-            return True
-        # Announcements without nonces are told apart by what was announced before.
-        if isinstance(message, Announce) and message.nonce == NO_NONCE:
-            return True
-        holder = _holder(message)
-        if not self._is_known(holder) or self._connections.admits(now, holder, pipe):
-            return True
-        self._counters.add(Count.FOREIGN_PIPE)
-        return False
-
-    def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe) -> None:
-        """Note the connection of a sender that a message made known.
-
-        A sender that proves itself in each message is noted with the connection ``through`` which
-        the last one came.
-        """
-        if pipe is not None:
-            # It was admitted, so its sender has no other connection, or was not known until now.
-            if isinstance(message, Announce | ServerHeartbeat):
-                holder = _holder(message)
-                if self._is_known(holder):
-                    self._connections.note(now, holder, pipe)
-        elif through is not None and isinstance(message, ClientMessage):
-            holder = _holder(message)
-            if not isinstance(message, StatusRequest) and self._is_known(holder):
-                self._connections.note(now, holder, through)
-
-    def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended. Return the senders that used it last.
-
-        They may come back through another connection.
-        """
-        return self._connections.end(pipe)
-
-    def postpone_expiries(self, lag: float) -> None:
-        """Postpone every expiry by ``lag`` seconds."""
-        self._connections.postpone_expiries(lag)
-
-    def _is_known(self, holder: Holder) -> bool:
-        if holder.id & 1:
-            record = self._clients.get(holder.id)
-            return record is not None and record.nonce == holder.nonce
-        return holder.id in self._servers
-
-
-def _holder(message: ClientMessage | ServerMessage | MemberMessage) -> Holder:
-    """Return the sender: a client with its nonce, a server without."""
-    if isinstance(message, ClientMessage):
-        return Holder(message.id, message.nonce)
-    number = message.member.id if isinstance(message, ServerHeartbeat) else message.sender
-    return Holder(number, NO_NONCE)
-
-
-class SigningSession(NamedTuple):
-    """One run of a process that signs: its public key, and a number drawn when it began."""
-
-    key: bytes
-    boot: int
-
-
-CAPACITY: Final = 4 * MAX_MEMBERS
-"""The most sessions that are remembered: those of all members, and of some that are gone."""
-
-_ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
-
-
-class SignatureProofs:
-    """Checks that servers signed their messages, with keys that speak for them, and recently.
-
-    A session is recent if it has repeated this side's nonce. ``servers`` are the servers that are
-    heard, by id.
-    """
-
-    __slots__ = ("_counters", "_keys", "_proven", "_servers")
-
-    def __init__(self, counters: ControlCounters, servers: Mapping[int, object]) -> None:
-        self._counters = counters
-        self._servers = servers
-        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(CAPACITY)
-        self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
-
-    def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
-        """Return true if a message may count; count it if not. ``own`` has this side's nonce."""
-        if (sender := _server(message)) is None:
-            return True
-        # A server that was restarted may have its id again, and has another boot.
-        if sender in self._servers and self._keys.get(sender) not in (None, session.key):
-            self._counters.add(Count.FOREIGN_KEY)
-            return False
-        if own.nonce != NO_NONCE and _repeats(message, own):
-            self._proven.put(session, None)
-        if isinstance(message, _ABOUT_CLIENTS) and session not in self._proven:
-            self._counters.add(Count.UNPROVEN)
-            return False
-        self._keys.put(sender, session.key)
-        return True
-
-
-def _repeats(message: AnyMessage, own: Holder) -> bool:
-    if isinstance(message, IdAck):
-        return own in message.holders
-    if isinstance(message, ServerHeartbeat):
-        return own in (Holder(each.id, each.nonce) for each in message.view.members)
-    return False
-
-
-def _server(message: AnyMessage) -> int | None:
-    """Return the server that a message claims to be from; None if it is a client's message."""
-    if isinstance(message, ServerHeartbeat):
-        return message.member.id
-    return getattr(message, "sender", None)
-
-
-class RatesPerHolder:
-    """One token bucket for each holder of an id.
-
-    The buckets of holders that are gone are removed in bulk. ``records`` are the records of the
-    present holders, by id.
-    """
-
-    __slots__ = ("_buckets", "_rate", "_records")
-
-    def __init__(self, rate: float, records: Mapping[int, PeerRecord]) -> None:
-        self._rate = rate
-        self._records = records
-        self._buckets: dict[Holder, TokenBucket] = {}
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def take(self, now: float, holder: Holder) -> bool:
-        """Take a token of a holder. Return false if it has none left."""
-        bucket = self._buckets.get(holder)
-        if bucket is None:
-            if len(self._buckets) >= 2 * len(self._records):
-                here = {Holder(each.id, each.nonce) for each in self._records.values()}
-                self._buckets = {it: kept for it, kept in self._buckets.items() if it in here}
-            bucket = self._buckets[holder] = TokenBucket(self._rate)
-        return bucket.take(now)

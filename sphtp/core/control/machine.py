@@ -15,18 +15,20 @@ expiry by the delay.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.inbound import (
-    AnyMessage,
-    MessageReader,
+from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.senders import (
     Pipe,
     SenderCheck,
+    SenderConnections,
     SignatureProofs,
     SigningSession,
 )
+from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.entropy import Entropy
 from sphtp.core.fsm import Alarms, Machine, Name, Runner
@@ -60,6 +62,19 @@ class ControlMachine(Generic[State, Signal, Event]):
         self._timers = timers
         self._events: deque[Event] = deque()
         self._now = float("-inf")
+
+    def _open_inbound(
+        self, known: Known, *, servers: Mapping[int, object], max_senders: int, for_client: bool
+    ) -> None:
+        """Open the way in. ``known`` clients and ``servers`` are live mappings by id."""
+        self._reader = MessageReader(self.counters, for_client=for_client, known=known)
+        self._proofs = SignatureProofs(self.counters, servers)
+        self._senders = SenderCheck(
+            SenderConnections(self._timers.expiry / 2, max_senders),
+            self.counters,
+            servers=servers,
+            clients={} if for_client else known,
+        )
 
     def signal(self, now: float, event: Signal, *subject: object) -> None:
         """Step the table with a signal, and with the message that caused it if there is one.

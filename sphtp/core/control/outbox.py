@@ -123,11 +123,13 @@ class Outbox:
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason
 
-    def introduce(self, client: int) -> None:
-        """Tell all clients about a client that entered or changed."""
+    def introduce(self, client: int, *, tell_servers: bool) -> None:
+        """Tell all clients, and if asked to all servers, about one that entered or changed."""
         topics = self._groups.put(self._registry.records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
+        if tell_servers:
+            self._registered[client] = None
 
     def replicate(self, client: int) -> None:
         """Tell all servers about a client that entered or changed."""

@@ -11,6 +11,7 @@ at once, and by snapshots when news were lost.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -31,7 +32,6 @@ from sphtp.core.control.events import (
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.inbound import RatesPerHolder
 from sphtp.core.control.interest import NOTHING, is_group_topic
 from sphtp.core.control.lists import Assembly, fingerprint
 from sphtp.core.control.outbox import Outbox
@@ -81,12 +81,14 @@ class Registrations:
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
-        """Register a client. Return true if the registry accepted it."""
-        availability = self.registry.create(now, record)
-        if availability not in (IdAvailability.FREE, IdAvailability.RESERVED):
+        """Register a client whose id is FREE or RESERVED. Return false if there is no room."""
+        if self.registry.is_full:
             return False
-        self._watch(now, record.id, sponsor)
-        self._announce(record, PeerEntered(Peer.from_record(record)))
+        if sponsor != ITSELF:
+            self._sponsors[record.id] = sponsor
+        self.registry.create(now, record, expires=sponsor == ITSELF)
+        self._events.append(PeerEntered(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
         return True
 
     def hear(self, now: float, client: int) -> None:
@@ -110,7 +112,8 @@ class Registrations:
     def change(self, record: PeerRecord) -> None:
         """Replace the record of a registered client."""
         self.registry.replace(record)
-        self._announce(record, PeerChanged(Peer.from_record(record)))
+        self._events.append(PeerChanged(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=record.id not in self._sponsors)
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Replace the holder of an id by another one."""
@@ -120,7 +123,8 @@ class Registrations:
         self._watch(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
-        self._announce(record, PeerEntered(Peer.from_record(record)))
+        self._events.append(PeerEntered(Peer.from_record(record)))
+        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
 
     def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
         """De-register a client and delete its data (SphTP, step 11)."""
@@ -157,11 +161,33 @@ class Registrations:
             self._sponsors[client] = sponsor
             self.registry.rely(client)
 
-    def _announce(self, record: PeerRecord, event: ServerEvent) -> None:
-        self._events.append(event)
-        self._outbox.introduce(record.id)
-        if record.id not in self._sponsors:
-            self._outbox.replicate(record.id)
+
+class RatesPerHolder:
+    """One token bucket for each holder of an id.
+
+    The buckets of holders that are gone are removed in bulk. ``records`` are the records of the
+    present holders, by id.
+    """
+
+    __slots__ = ("_buckets", "_rate", "_records")
+
+    def __init__(self, rate: float, records: Mapping[int, PeerRecord]) -> None:
+        self._rate = rate
+        self._records = records
+        self._buckets: dict[Holder, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, now: float, holder: Holder) -> bool:
+        """Take a token of a holder. Return false if it has none left."""
+        bucket = self._buckets.get(holder)
+        if bucket is None:
+            if len(self._buckets) >= 2 * len(self._records):
+                here = {Holder(each.id, each.nonce) for each in self._records.values()}
+                self._buckets = {it: kept for it, kept in self._buckets.items() if it in here}
+            bucket = self._buckets[holder] = TokenBucket(self._rate)
+        return bucket.take(now)
 
 
 _ANNOUNCED = {
@@ -288,11 +314,11 @@ class ClientAdmission:
 
     def _enter(self, now: float, message: Announce) -> None:
         holder = Holder(message.id, message.nonce)
-        if self._registry.is_full:
+        if self._ledger.enter(now, _as_announced(message)):
+            self._outbox.ack(holder, message.features)
+        else:
             self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
-        elif self._ledger.enter(now, _as_announced(message)):
-            self._outbox.ack(holder, message.features)
 
     def register_reserved(self, now: float, message: Announce) -> None:
         """Register an id only if it is reserved for this client."""
@@ -328,8 +354,8 @@ class ClientAdmission:
 
     def refresh(self, now: float, message: Heartbeat) -> None:
         """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
-        self._ledger.hear(now, message.id)
         self._ledger.note_normal_heartbeat(message.id)
+        self._ledger.hear(now, message.id)
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
@@ -488,10 +514,11 @@ class Replication:
             self._resolve_conflict(now, server, held, record)
 
     def _take_in(self, now: float, server: int, record: PeerRecord) -> None:
-        if self._ledger.registry.is_full:
-            self._counters.add(Count.OVER_MAX_CLIENTS)
-        elif not self._ledger.enter(now, record, server):
+        availability = self._ledger.registry.availability(now, record.id, record.nonce)
+        if availability is IdAvailability.TAKEN:
             self._counters.add(Count.STALE_NONCE)
+        elif not self._ledger.enter(now, record, server):
+            self._counters.add(Count.OVER_MAX_CLIENTS)
 
     def _resolve_conflict(
         self, now: float, server: int, held: PeerRecord, told: PeerRecord

@@ -49,10 +49,6 @@ class ReservedIds:
         self._reserved.take_expired(now)
         return self._reserved.get(number)
 
-    def remove(self, number: int) -> None:
-        """End the reservation of an id."""
-        self._reserved.pop(number)
-
     def __len__(self) -> int:
         return len(self._reserved)
 
@@ -96,8 +92,11 @@ class Registry(Protocol):
         """Return the availability of an id to this holder. Nothing changes."""
         ...
 
-    def create(self, now: float, record: PeerRecord) -> IdAvailability:
-        """Register an id that is FREE or RESERVED. Return its availability before."""
+    def create(self, now: float, record: PeerRecord, *, expires: bool) -> None:
+        """Register an id that is FREE or RESERVED.
+
+        Start its expiry, unless another server vouches for it.
+        """
         ...
 
     def replace(self, record: PeerRecord) -> None:
@@ -182,14 +181,16 @@ class MemoryRegistry:
             return IdAvailability.FREE
         return IdAvailability.RESERVED if reserved.admits(nonce) else IdAvailability.TAKEN
 
-    def create(self, now: float, record: PeerRecord) -> IdAvailability:
-        """Register an id that is FREE or RESERVED. Return its availability before."""
-        availability = self.availability(now, record.id, record.nonce)
-        if availability in (IdAvailability.FREE, IdAvailability.RESERVED):
-            self.reserved.remove(record.id)
-            self._records[record.id] = record
-            self._prints.put(record)
-        return availability
+    def create(self, now: float, record: PeerRecord, *, expires: bool) -> None:
+        """Register an id that is FREE or RESERVED.
+
+        Start its expiry, unless another server vouches for it. A reservation may stay: a holder
+        comes before it, and its release replaces it.
+        """
+        self._records[record.id] = record
+        self._prints.put(record)
+        if expires:
+            self._liveness.refresh(now, record.id)
 
     def replace(self, record: PeerRecord) -> None:
         """Replace the record of a registered holder."""

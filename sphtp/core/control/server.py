@@ -16,13 +16,6 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.codec import Holder, Parameter, check_user_message
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
-from sphtp.core.control.inbound import (
-    AnyMessage,
-    MessageReader,
-    SenderCheck,
-    SenderConnections,
-    SignatureProofs,
-)
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.outputs import BusAudience, BusMessage, ServerBusCommand
@@ -30,6 +23,7 @@ from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRec
 from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_messages import (
+    AnyMessage,
     MemberMessage,
     Registered,
     Released,
@@ -144,13 +138,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._announces = TokenBucket(limits.announces_per_second)
-        self._reader = MessageReader(self.counters, for_client=False, known=self._registry.records)
-        self._proofs = SignatureProofs(self.counters, self._cluster.heartbeats)
-        self._senders = SenderCheck(
-            SenderConnections(timers.expiry / 2, limits.max_clients + MAX_MEMBERS),
-            self.counters,
+        self._open_inbound(
+            self._registry.records,
             servers=self._cluster.heartbeats,
-            clients=self._registry.records,
+            max_senders=limits.max_clients + MAX_MEMBERS,
+            for_client=False,
         )
 
     @property

@@ -4,7 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Message, Parameter, Part
+from sphtp.core.control.client_messages import ClientMessage
+from sphtp.core.control.codec import (
+    Digest,
+    GoneHolder,
+    Holder,
+    Message,
+    Parameter,
+    Part,
+    decode_message,
+)
 from sphtp.core.control.lists import read_records, write_records
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import (
@@ -158,8 +167,9 @@ ServerMessage = (
 )
 
 
-def read_user(message: Message) -> ServerUser:
+def read_user(data: bytes) -> ServerUser:
     """Read a command of the application; parameters of the protocol are skipped."""
+    message = decode_message(data)
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ServerUser(message.sender, message.simulation, message.command, rest)
 
@@ -178,7 +188,8 @@ def part_of(part: Part | None) -> tuple[Parameter, ...]:
     return () if part is None else (codec.PART.of(part),)
 
 
-def _read_heartbeat(message: Message) -> ServerHeartbeat:
+def _read_heartbeat(data: bytes) -> ServerHeartbeat:
+    message = decode_message(data)
     # Whether versions fit is the server's to say, so its own are read and left alone.
     for ignored in (codec.VERSION, codec.FEATURES):
         ignored.first(message)
@@ -198,38 +209,44 @@ def _read_heartbeat(message: Message) -> ServerHeartbeat:
     return ServerHeartbeat(member, view, codec.ROSTER.first(message))
 
 
-def _read_ack(message: Message) -> IdAck:
+def _read_ack(data: bytes) -> IdAck:
+    message = decode_message(data)
     if message.simulation in (EVERYBODY, WITHOUT_PRESENCE):
         return IdAck(message.sender, codec.ACKED.every(message), message.simulation)
     nonce = codec.NONCE.first(message) or NO_NONCE
     return IdAck(message.sender, (Holder(message.simulation, nonce),))
 
 
-def _read_nack(message: Message) -> IdNack:
+def _read_nack(data: bytes) -> IdNack:
+    message = decode_message(data)
     nonce, reason = codec.NONCE.first(message) or NO_NONCE, codec.REASON.first(message)
     said = Reason.CONFLICT if reason is None else reason
     return IdNack(message.sender, message.simulation, nonce, said)
 
 
-def _read_leave(message: Message) -> ServerLeave:
+def _read_leave(data: bytes) -> ServerLeave:
+    message = decode_message(data)
     return ServerLeave(message.sender, codec.NONCE.first(message) or NO_NONCE)
 
 
-def _read_peers(message: Message, known: Known) -> Peers:
+def _read_peers(data: bytes, known: Known) -> Peers:
+    message = decode_message(data)
     records, part = read_records(message, known), codec.PART.first(message)
     return Peers(message.sender, message.simulation, records, part)
 
 
-def _read_peer_left(message: Message) -> PeersGone:
+def _read_peer_left(data: bytes) -> PeersGone:
+    message = decode_message(data)
     return PeersGone(message.sender, message.simulation, codec.GONE.every(message))
 
 
-def _read_status(message: Message) -> StatusReply:
+def _read_status(data: bytes) -> StatusReply:
+    message = decode_message(data)
     part, text = codec.PART.need(message), codec.TEXT.need(message)
     return StatusReply(message.sender, message.simulation, part, text)
 
 
-READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
+READERS: Mapping[int, Callable[[bytes], ServerMessage]] = {
     Command.HEARTBEAT: _read_heartbeat,
     Command.ACK: _read_ack,
     Command.NACK: _read_nack,
@@ -237,7 +254,7 @@ READERS: Mapping[int, Callable[[Message], ServerMessage]] = {
     Command.PEER_LEFT: _read_peer_left,
     Command.STATUS: _read_status,
 }
-RECORD_READERS: Mapping[int, Callable[[Message, Known], Peers]] = {Command.PEERS: _read_peers}
+RECORD_READERS: Mapping[int, Callable[[bytes, Known], Peers]] = {Command.PEERS: _read_peers}
 """The decoders of messages with records; they take the records that are known already."""
 
 
@@ -296,30 +313,37 @@ class Snapshot:
 
 MemberMessage = Registered | Released | SnapshotRequest | Snapshot
 
+AnyMessage = ClientMessage | ServerMessage | MemberMessage
+"""What the bus may bring."""
 
-def _read_registered(message: Message, known: Known) -> Registered:
+
+def _read_registered(data: bytes, known: Known) -> Registered:
+    message = decode_message(data)
     return Registered(message.sender, read_records(message, known))
 
 
-def _read_released(message: Message) -> Released:
+def _read_released(data: bytes) -> Released:
+    message = decode_message(data)
     return Released(message.sender, codec.GONE.every(message))
 
 
-def _read_snapshot_request(message: Message) -> SnapshotRequest:
+def _read_snapshot_request(data: bytes) -> SnapshotRequest:
+    message = decode_message(data)
     return SnapshotRequest(message.sender, message.simulation)
 
 
-def _read_snapshot(message: Message, known: Known) -> Snapshot:
+def _read_snapshot(data: bytes, known: Known) -> Snapshot:
+    message = decode_message(data)
     part, records = codec.PART.need(message), read_records(message, known)
     return Snapshot(message.sender, message.simulation, part, records)
 
 
-MEMBER_READERS: Mapping[int, Callable[[Message], MemberMessage]] = {
+MEMBER_READERS: Mapping[int, Callable[[bytes], MemberMessage]] = {
     Command.RELEASED: _read_released,
     Command.SNAPSHOT_REQUEST: _read_snapshot_request,
 }
 
-MEMBER_RECORD_READERS: Mapping[int, Callable[[Message, Known], MemberMessage]] = {
+MEMBER_RECORD_READERS: Mapping[int, Callable[[bytes, Known], MemberMessage]] = {
     Command.REGISTERED: _read_registered,
     Command.SNAPSHOT: _read_snapshot,
 }

@@ -261,6 +261,39 @@ class ServerSet:
         return self._liveness.next_due()
 
 
+class ClientServerSet(ServerSet):
+    """The servers that a client hears, with the view that it takes from them."""
+
+    view = ClusterView()
+    """The servers that have to acknowledge an id."""
+    active: frozenset[int] = frozenset()
+    """The servers of the view that register new ids."""
+
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
+        effect = super().handle_heartbeat(now, heartbeat)
+        if effect is not None and not effect.is_repeated:
+            self._update_view()
+        return effect
+
+    def handle_leave(self, number: int, nonce: int) -> bool:
+        is_known = super().handle_leave(number, nonce)
+        if is_known:
+            self._update_view()
+        return is_known
+
+    def drop_expired(self, now: float) -> list[int]:
+        expired = super().drop_expired(now)
+        if expired:
+            self._update_view()
+        return expired
+
+    def _update_view(self) -> None:
+        if self.heartbeats:  # else the last known addresses are the best ones to try
+            self.connect()
+        self.view = current_view(self.heartbeats.values())
+        self.active = self.view.active
+
+
 class Cluster:
     """The other servers, as one server sees them, and its own part in the view."""
 

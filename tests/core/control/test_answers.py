@@ -11,7 +11,7 @@ from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_m
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import IdLost, Suspended, UserMessage
 from sphtp.core.control.records import PeerRecord
-from sphtp.core.control.registry import IdAvailability, MemoryRegistry, Registry
+from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
@@ -279,9 +279,9 @@ def test_another_registry_can_be_used() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._elsewhere, name)
 
-        def create(self, now: float, record: PeerRecord) -> IdAvailability:
+        def create(self, now: float, record: PeerRecord, *, expires: bool) -> None:
             self.created += 1
-            return self._elsewhere.create(now, record)
+            self._elsewhere.create(now, record, expires=expires)
 
     bus = SimulatedCluster()
     registry = Watched(MemoryRegistry(10.0, 5))

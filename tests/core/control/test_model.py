@@ -21,7 +21,8 @@ def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
     """Or none: that is one of the orders."""
     explorer = Explorer(lower, losses=1)
     ends = list(explorer.ends())
-    assert explorer.moments > 10_000
+    # An id that was given up has no acknowledgements, so many orders end in one moment.
+    assert explorer.moments > 5_000
     assert all(both_get_ids(explorer, end) for end in ends)
 
 
@@ -30,7 +31,7 @@ def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
 def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None:
     explorer = Explorer(lower, repeats=1)
     ends = list(explorer.ends())
-    assert explorer.moments > 50_000
+    assert explorer.moments > 25_000
     assert all(both_get_ids(explorer, end) for end in ends)
 
 
@@ -39,14 +40,14 @@ def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None
 def test_no_order_makes_two_owners_with_repeats_and_losses(lower: str) -> None:
     explorer = Explorer(lower, repeats=1, losses=2)
     ends = list(explorer.ends())
-    assert explorer.moments > 300_000
+    assert explorer.moments > 200_000
     assert all(both_get_ids(explorer, end) for end in ends)
 
 
 def test_the_search_finds_two_owners_when_one_answer_is_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    any_answer = property(lambda self: bool(self._acknowledged))
+    any_answer = property(lambda self: bool(self._acknowledged_by))
     monkeypatch.setattr(Directory, "is_unanimous", any_answer)
     with pytest.raises(AssertionError, match="two clients"):
         list(Explorer("X").ends())

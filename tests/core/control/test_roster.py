@@ -78,8 +78,7 @@ def test_older_data_do_not_replace_newer() -> None:
 
 
 def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
-    roster = Roster(10.0, ControlCounters())
-    roster.ignore(Holder(7, 70))
+    roster = Roster(10.0, ControlCounters(), own=[Holder(7, 70)])
     assert roster.enter(0.0, A, PEER) == []
     assert roster.peers == {}
     assert roster.digest(A) == Digest(1, fingerprint(PEER))
@@ -172,9 +171,10 @@ def test_parts_are_put_together_only_when_none_is_missing() -> None:
 
 def test_a_registry_decides_by_nonce() -> None:
     registry = MemoryRegistry(10.0, capacity=2)
-    assert registry.create(0.0, PEER) is IdAvailability.FREE
-    assert registry.create(0.0, PEER) is IdAvailability.HELD
-    assert registry.create(0.0, replace(PEER, nonce=71)) is IdAvailability.TAKEN
+    assert registry.availability(0.0, 7, 70) is IdAvailability.FREE
+    registry.create(0.0, PEER, expires=True)
+    assert registry.availability(0.0, 7, 70) is IdAvailability.HELD
+    assert registry.availability(0.0, 7, 71) is IdAvailability.TAKEN
     assert registry.records == {7: PEER}
     assert registry.release(1.0, 7, Reason.EXPIRED) == PEER
     assert registry.release(1.0, 7, Reason.EXPIRED) is None
@@ -184,7 +184,7 @@ def test_a_registry_decides_by_nonce() -> None:
     registry.reserve(11.0, 7, 72)
     assert registry.availability(11.0, 7, 72) is IdAvailability.RESERVED
     for peer in (PeerRecord(9, 1), PeerRecord(11, 1)):
-        registry.create(11.0, peer)
+        registry.create(11.0, peer, expires=False)
     assert registry.is_full
     assert registry.digest.count == 2
 

@@ -1,0 +1,41 @@
+"""A reader of an announcement, its answer or a heartbeat meets each file once or twice."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "trace_announce.py"
+SPEC = importlib.util.spec_from_file_location("trace_announce", SCRIPT)
+assert SPEC is not None
+assert SPEC.loader is not None
+trace_announce = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(trace_announce)
+
+MOST_ENTRIES = 2
+
+MOST_CALLS = {
+    "announcement in the client": 91,
+    "announcement in the server": 75,
+    "acknowledgement in the client": 40,
+    "heartbeat of the client in the server": 40,
+    "heartbeat of the server in the client": 75,
+}
+
+
+@pytest.fixture(scope="module")
+def ways() -> dict[str, list[str]]:
+    trace_announce.trace()  # what is looked up once in a process is not counted
+    ways: dict[str, list[str]] = trace_announce.trace()
+    return ways
+
+
+@pytest.mark.parametrize("way", MOST_CALLS)
+def test_each_file_is_entered_once_or_twice(ways: dict[str, list[str]], way: str) -> None:
+    entries = trace_announce.entries(ways[way])
+    assert {file: count for file, count in entries.items() if count > MOST_ENTRIES} == {}
+
+
+@pytest.mark.parametrize("way", MOST_CALLS)
+def test_each_way_is_short(ways: dict[str, list[str]], way: str) -> None:
+    assert 0 < len(ways[way]) <= MOST_CALLS[way]
