@@ -110,7 +110,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "control.server": "ServerMachine",
     "stream.receiver": "Receiver: the transport of one subscription",
     "stream.source": "SourceTransport",
-    "stream.subscription": "Subscription",
+    "stream.subscription": "SubscriptionMachine",
 }
 
 BORDER: Final[Mapping[str, Mapping[str, str]]] = {
