@@ -180,8 +180,7 @@ def _convert(name: str, value: Any, default: object, where: str) -> Any:
     if name in _KINDS and value is not None and not is_dataclass(value):
         return _build(_kind_of(name), value, where)
     if name == "lanes":
-        return tuple(_build(Lane, lane, where) if isinstance(lane, Mapping) else lane
-                     for lane in value)  # fmt: skip
+        return tuple([_build(Lane, lane, where) for lane in value])
     if isinstance(default, Enum) and isinstance(value, str):
         kinds = type(default)
         if value.upper() not in kinds.__members__:
