@@ -98,8 +98,8 @@ class _Crowd:
 def _count_decoded(decoded: Counter[int]) -> None:
     whole = lists.decode_record
 
-    def counted(*told: Any) -> Any:
-        record = whole(*told)
+    def counted(*told: Any, **beside: Any) -> Any:
+        record = whole(*told, **beside)
         decoded[record.id] += 1
         return record
 

@@ -37,11 +37,12 @@ class ConnectionSettings:
     tls: Tls | None = None
 
     def open(
-        self, data: Any, instruments: Sequence[Instrument] = ()
+        self, data: Any, instruments: Sequence[Instrument] = (), *, name: str
     ) -> AbstractAsyncContextManager[Client]:
         """Register with the servers for the length of the block; raises as ``open_client``."""
         return sphtp.open_client(
             list(self.servers),
+            name=name,
             data=data,
             config=sphtp.Config(
                 timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),

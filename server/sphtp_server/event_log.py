@@ -75,9 +75,14 @@ def _of_loss(event: ServerLeft) -> LogLevel:
 
 def _client(client: Peer) -> Fields:
     return {
-        "client": Id(client.id),
+        **_who(client),
         "addresses": [f"{host} {port}" for host, port in client.addresses],
     }
+
+
+def _who(client: Peer) -> Fields:
+    name = {"name": client.name} if client.name else {}
+    return {**name, "client": Id(client.id)}
 
 
 def _member(member: Member) -> Fields:
@@ -93,12 +98,12 @@ LINES: Final[dict[type[ServerEvent], _Line]] = {
     PeerSuspected: (
         _always("warning"),
         "client suspected",
-        lambda event: {"client": Id(event.id)},
+        lambda event: _who(event.peer),
     ),
     PeerLeft: (
         _always("info"),
         "client left",
-        lambda event: {"client": Id(event.peer.id), "reason": event.reason.name.lower()},
+        lambda event: {**_who(event.peer), "reason": event.reason.name.lower()},
     ),
     ServerEntered: (_always("info"), "server entered", lambda event: _member(event.member)),
     ServerLeft: (

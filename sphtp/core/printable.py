@@ -17,6 +17,11 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return cut if cut.isprintable() else "".join(map(_seen, cut))
 
 
+def peer_label(name: str, number: int) -> str:
+    """Return a peer's name with its id, or the id alone: ``fluid-1 (0x1a2b3c4d)``."""
+    return f"{printable(name)} ({number:#010x})" if name else f"{number:#010x}"
+
+
 def printable_lines(text: str) -> str:
     """Return a text of this side, of any length, whose lines may quote a peer, as printable."""
     return "\n".join(printable(line, len(line)) for line in text.split("\n"))

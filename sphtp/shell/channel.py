@@ -26,6 +26,7 @@ from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.packing import PLAIN
+from sphtp.core.printable import peer_label
 from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
@@ -131,7 +132,8 @@ class Channel(trio.abc.Channel[T]):
             state = "closing"
         else:
             state = self._connection.state.name.lower()
-        return f"<Channel to {self.peer_id:#010x} at {host}:{port} {state}>"
+        who = peer_label(self._connection.known_as, self.peer_id)
+        return f"<Channel to {who} at {host}:{port} {state}>"
 
     @property
     def peer_id(self) -> int:

@@ -7,7 +7,7 @@ the keys of those peers.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,11 +28,14 @@ from sphtp.core.control.events import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Member, Peer, ServerAddress
+from sphtp.core.control.records import Member, Peer, ServerAddress, check_groups
 from sphtp.core.control.settings import ClientLimits, ControlTimers
+from sphtp.core.control.vocabulary import is_client_id
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
+from sphtp.core.printable import peer_label
 from sphtp.core.secure.identity import Identity
+from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
@@ -72,7 +75,39 @@ class ClientStatistics:
     """The addresses of servers that the bus cannot dial."""
 
 
-Wanted = int | Callable[[Peer], bool]
+Wanted = int | str | Callable[[Peer], bool]
+Reachable = Peer | int | str
+
+LOOKUPS_PER_SECOND: Final = 16
+"""The callers that are looked up per second, and at once, for anybody may claim any id."""
+
+
+class CallersIntroduced(Mapping[int, Peer]):
+    """The peers that servers introduced. A caller that is not among them is looked up.
+
+    A client that watches some groups only is called by others, too. A caller is told to ask again,
+    and until then the servers have answered.
+    """
+
+    def __init__(self, peers: Mapping[int, Peer]) -> None:
+        self._peers = peers
+        self._lookups = TokenBucket(LOOKUPS_PER_SECOND)
+        self.look_up: Callable[[int], None] | None = None
+
+    def __getitem__(self, number: int) -> Peer:
+        peer = self._peers.get(number)
+        if peer is not None:
+            return peer
+        look_up = self.look_up
+        if look_up is not None and is_client_id(number) and self._lookups.take(trio.current_time()):
+            look_up(number)
+        raise KeyError(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._peers)
+
+    def __len__(self) -> int:
+        return len(self._peers)
 
 
 class PeerMatcher:
@@ -82,8 +117,8 @@ class PeerMatcher:
     """
 
     def __init__(self, wanted: Wanted) -> None:
-        if not isinstance(wanted, int) and not callable(wanted):
-            raise TypeError(f"{wanted!r} is neither the id of a peer nor a function of a peer")
+        if not isinstance(wanted, int | str) and not callable(wanted):
+            raise TypeError(f"{wanted!r} is neither id nor name of a peer nor a function of a peer")
         self._wanted = wanted
         self._failures: dict[int, Exception] = {}
 
@@ -91,6 +126,8 @@ class PeerMatcher:
         """Return the wanted peer if there is one. Raises errors of the function itself."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
+        if isinstance(self._wanted, str):
+            return named(peers, self._wanted)
         self._failures.clear()
         for peer in tuple(peers.values()):
             try:
@@ -104,12 +141,27 @@ class PeerMatcher:
 
     def describe(self, others: int, time: str = "") -> str:
         """Return in words that the peer is not there, and why the function may be the reason."""
-        name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
+        name = "the wanted peer"
+        if isinstance(self._wanted, int):
+            name = f"peer {self._wanted:#010x}"
+        elif isinstance(self._wanted, str):
+            name = f"peer {self._wanted!r}"
         text = f"{name} did not appear{time}; {others} others are here"
         if not self._failures:
             return text
         *_, last = self._failures.values()
         return f"{text}; the function raised for {len(self._failures)} of them, last {last!r}"
+
+
+def named(peers: Mapping[int, Peer], name: str) -> Peer | None:
+    """Return the peer of this name; of several the one that entered last."""
+    if not name:
+        return None
+    last = None
+    for peer in peers.values():
+        if peer.name == name:
+            last = peer
+    return last
 
 
 def _is_of_function(error: Exception) -> bool:
@@ -132,7 +184,10 @@ class Client:
         identity: Identity,
         peers: Mapping[int, Peer],
         config: Config,
+        name: str,
     ) -> None:
+        self._name = name
+        self._groups: tuple[str, ...] = ()
         self._identity = identity
         self._connect_timeout = config.channel.connect_timeout
         self._node = node
@@ -143,7 +198,7 @@ class Client:
 
     def __repr__(self) -> str:
         host, port = self.address
-        return f"<Client {self.id:#010x} {self.state.name} at {host}:{port}>"
+        return f"<Client {peer_label(self.name, self.id)} {self.state.name} at {host}:{port}>"
 
     @property
     def id(self) -> int:
@@ -152,6 +207,16 @@ class Client:
         After ``IdLost`` it stays until another one is acknowledged.
         """
         return self._node.peer_id
+
+    @property
+    def name(self) -> str:
+        """The name that its peers see, or empty."""
+        return self._name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that this client is in."""
+        return self._groups
 
     @property
     def identity(self) -> Identity:
@@ -170,8 +235,12 @@ class Client:
 
     @property
     def peers(self) -> Mapping[int, Peer]:
-        """The other clients of the cluster, by id."""
+        """The other clients of the cluster that this one watches, by id."""
         return MappingProxyType(self._peers)
+
+    def peer_named(self, name: str) -> Peer | None:
+        """Return the peer of this name, or None. Of several return the one that entered last."""
+        return named(self._peers, name)
 
     @property
     def servers(self) -> Mapping[int, Member]:
@@ -201,6 +270,26 @@ class Client:
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """Change the groups that this client is in, which its peers get as ``peer.groups``.
+
+        The groups given replace the present ones: ``client.set_groups([*client.groups, "fluid"])``
+        enters one more. Raises ``SettingsError`` for more than 64, or a name that is not 1 to 255
+        bytes of printable text.
+        """
+        self._groups = check_groups(groups)
+        self._machine.set_groups(trio.current_time(), self._groups)
+        self._registration.flush()
+
+    def set_presence(self, groups: Iterable[str] | None) -> None:
+        """Change the groups whose members this client watches; None stands for everybody.
+
+        Those that are in none of them leave ``peers``; see ``open_client``. Raises as
+        ``set_groups``.
+        """
+        self._machine.set_presence(trio.current_time(), groups)
+        self._registration.flush()
+
     def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
@@ -214,7 +303,7 @@ class Client:
         self._registration.flush()
 
     async def wait_for_peer(self, wanted: Wanted) -> Peer:
-        """Wait for a peer with this id, or the first one for which a function returns true.
+        """Wait for a peer with this id or name, or the first for which a function returns true.
 
         ``with trio.fail_after(10):`` around the call bounds the wait. A wait of more than 5 s says
         once in the log ``sphtp.client`` what it waits for, and so does one that is cancelled.
@@ -236,8 +325,8 @@ class Client:
             raise
 
     @block
-    async def open_channel(self, peer: Peer | int) -> AsyncIterator[Channel[Any]]:
-        """Open a channel to a peer, or to one with this id, for the length of the block.
+    async def open_channel(self, peer: Reachable) -> AsyncIterator[Channel[Any]]:
+        """Open a channel to a peer, by itself, its id or its name, for the length of the block.
 
         Leaving the block drains and closes the channel.
 
@@ -271,7 +360,7 @@ class Client:
     @block
     async def subscribe(
         self,
-        peer: Peer | int,
+        peer: Reachable,
         topic: str,
         *,
         late_join: bool | int = False,
@@ -283,7 +372,7 @@ class Client:
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
-            peer, topic: the peer or its id, and one of its ``topics``.
+            peer, topic: the peer, its id or its name, and one of its ``topics``.
             late_join: messages sent before: all that the source retains, or so many of the last.
             after: instead, every message after the one with this number, or its loss.
             session: the ``session`` of the subscription in which this number was read.
@@ -345,21 +434,22 @@ class Client:
         await self._registration.wait(is_here)
         return found[0]
 
-    async def _reach(self, peer: Peer | int) -> tuple[int, tuple[Address, ...]]:
+    async def _reach(self, peer: Reachable) -> tuple[int, tuple[Address, ...]]:
         """Return the id and the addresses of a peer that the servers know, or will soon."""
-        number = peer.id if isinstance(peer, Peer) else peer
-        if not isinstance(number, int):
-            raise TypeError(f"{peer!r} is neither a peer nor its id")
-        search, found = PeerMatcher(number), None
-        self._look_up(number)
+        wanted = peer.id if isinstance(peer, Peer) else peer
+        if not isinstance(wanted, int | str):
+            raise TypeError(f"{peer!r} is neither a peer nor its id or name")
+        search, found = PeerMatcher(wanted), None
+        self._look_up(wanted)
         with trio.move_on_after(self._connect_timeout):
             found = await self._find(search)
         if found is None:
             time = f" within {self._connect_timeout:g} s"
             raise UnreachableError(search.describe(len(self._peers), time))
         if not found.addresses:
-            raise UnreachableError(f"peer {number:#010x} has announced no address")
-        return number, tuple(found.addresses)
+            label = peer_label(found.name, found.id)
+            raise UnreachableError(f"peer {label} has announced no address")
+        return found.id, tuple(found.addresses)
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
@@ -375,6 +465,8 @@ Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 async def open_client(
     servers: Servers,
     *,
+    name: str = "",
+    presence: Iterable[str] | None = None,
     data: Any = None,
     host: str | None = None,
     port: int = 0,
@@ -387,6 +479,10 @@ async def open_client(
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
             list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+        name: the client's name for its peers, up to 64 printable characters; it need not be unique.
+        presence: the groups whose members this client wants to know; by default it knows everybody.
+            It gets no message of others entering or leaving, but by id it can reach them. An empty
+            list stands for nobody. All servers have to be of a version that supports this.
         data: the client's data for its peers, up to 4096 bytes as msgpack.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
@@ -403,7 +499,8 @@ async def open_client(
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
     """
     timers, cluster = config.timers or ControlTimers(), config.cluster
-    security = _secure(config.security, peers := dict[int, Peer]())
+    callers = CallersIntroduced(peers := dict[int, Peer]())
+    security = _secure(config.security, callers)
     server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
     discovery = AddressDiscovery(addresses := _parse(servers, cluster.tls), server_wait)
     async with open_node(
@@ -420,12 +517,22 @@ async def open_client(
             data=b"" if data is None else pack(data),
             ids=ids,
             key=security.identity.public,
+            name=name,
+            presence=presence,
             limits=config.client_limits or ClientLimits(),
         )
+        node.peers = peers
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             async with _registered(registration, server_wait, cluster.tls):
-                yield Client(node, machine, registration, security.identity, peers, config)
+                callers.look_up = partial(_look_up_caller, machine, registration)
+                yield Client(node, machine, registration, security.identity, peers, config, name)
+
+
+def _look_up_caller(machine: ClientMachine, registration: Registration, peer_id: int) -> None:
+    if machine.is_restricted:
+        machine.lookup(trio.current_time(), peer_id)
+        registration.flush()
 
 
 class _ClientSecurity(NamedTuple):
@@ -435,7 +542,7 @@ class _ClientSecurity(NamedTuple):
     of_node: Security
 
 
-def _secure(security: Security | None, peers: dict[int, Peer]) -> _ClientSecurity:
+def _secure(security: Security | None, peers: Mapping[int, Peer]) -> _ClientSecurity:
     if security is None:
         raise SettingsError("security is None; the channels of a client are always sealed")
     identity = security.identity or draw_identity()

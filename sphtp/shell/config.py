@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sphtp.shell.tls import Tls
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecurity:
     """The protection of control messages between servers and clients.
 
@@ -79,7 +79,7 @@ _ALWAYS: Final = ("channel", "cluster")
 """The parts that cannot be None."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config:
     """The behaviour of a node, a client or a server, fixed when that is opened.
 

@@ -6,7 +6,7 @@ moves datagrams between the two, the streams, and the task that runs callbacks. 
 reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.control.records import Peer
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.packing import PLAIN
@@ -138,6 +139,8 @@ class Node(ScopedService):
         self.services = Services(endpoint.serve, self._open)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
+        self.peers: Mapping[int, Peer] = {}
+        """The peers that servers introduced, by id: channels to them have their names."""
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -354,6 +357,8 @@ class Node(ScopedService):
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel[Any]:
+        if (peer := self.peers.get(connection.peer_id)) is not None:
+            connection.known_as = peer.name
         channel = Channel(
             connection,
             self._loop,

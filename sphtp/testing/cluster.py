@@ -226,7 +226,7 @@ class SimulatedCluster:
         candidates: Sequence[Candidate] = (ELSEWHERE,),
         **options: Any,
     ) -> SimulatedClient:
-        """Start a client that dials the servers with these numbers.
+        """Start a client of this name that dials the servers with these numbers.
 
         ``data`` is what peers learn of it, or ``packed`` where it is bytes that need not be
         msgpack. Other ``options`` are those of ``ClientMachine``, such as ``ids``.
@@ -241,6 +241,7 @@ class SimulatedCluster:
             servers=[server_address(n) for n in servers],
             candidates=candidates,
             data=packed,
+            name=name,
             **options,
         )
         node = SimulatedClient(name, machine, self._vouching(None, TO_CLIENTS, is_client=True))

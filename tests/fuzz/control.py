@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Leave, Lookup
-from sphtp.core.control.codec import Holder, Message, Parameter
+from sphtp.core.control.codec import Digest, Holder, Message, Parameter, Watch
+from sphtp.core.control.interest import group_topic
 from sphtp.core.control.records import MAX_MEMBERS, Candidate, PeerRecord
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import IdAck, IdNack, Peers
@@ -20,7 +21,7 @@ from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command, DataId, Reason
 from sphtp.errors import LocalError
 from sphtp.testing.cluster import SimulatedCluster, server_address
-from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, TOPICS
+from tests.core.control.samples import FROM_CLIENT, FROM_MEMBER, FROM_SERVER, GROUPS, TOPICS
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import EDGES, mutate
 
@@ -158,8 +159,12 @@ def server_hopes(choices: Choices) -> Any:
     """An honest client, one of more than there is room for."""
     client, nonce = 2 * choices.below(2 * LIMITS.max_clients) + 3, 1 + choices.below(2)
     if not choices.below(4):
-        topics = TOPICS[: choices.below(3)]
-        return ClientData(client, nonce, 1 + choices.below(3), bytes(choices.below(100)), topics)
+        topics, groups = TOPICS[: choices.below(3)], GROUPS[: choices.below(3)]
+        revision, data = 1 + choices.below(3), bytes(choices.below(100))
+        return ClientData(client, nonce, revision, data, topics, groups)
+    if not choices.below(8):
+        watches = tuple(Watch(group_topic(group), Digest(1, 1)) for group in GROUPS)
+        return Lookup(client, nonce, None, None, (*watches, Watch(client, Digest(1, 1))))
     return choices.pick((Announce, Announce, Heartbeat, Heartbeat, Leave, Lookup))(client, nonce)
 
 

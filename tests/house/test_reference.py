@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from inspect import getdoc, signature
+from inspect import getdoc
 from pathlib import Path
 from types import FunctionType, ModuleType, UnionType
 from typing import Any, NamedTuple
@@ -302,25 +302,3 @@ def figure(text: str) -> float:
     text = text.strip("`")
     known = DERIVED.get(text)
     return known if known is not None else float(text) if "." in text else int(text)
-
-
-MOST_PARAMETERS = 9
-
-
-def test_no_function_takes_more_than_a_reader_remembers() -> None:
-    """What behaves is in ``Config``; records and settings are read by name, one by one."""
-    counted = {name: len(signature(it).parameters) for name, it in functions()}
-    assert {"open_client", "Node.subscribe", "Channel.post"} <= counted.keys()
-    assert {name for name, count in counted.items() if count > MOST_PARAMETERS} == set()
-
-
-def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the public functions at the top, and the methods of public classes, without self."""
-    for name in dir(sphtp):
-        value = getattr(sphtp, name)
-        if isinstance(value, FunctionType):
-            yield name, value
-        elif isinstance(value, type) and value.__module__.startswith("sphtp.shell"):
-            for key, member in vars(value).items():
-                if isinstance(member, FunctionType) and not key.startswith("_"):
-                    yield f"{name}.{key}", member.__get__(object())

@@ -24,8 +24,9 @@ LARGEST_MESSAGE = 65536
 LARGEST_DATA = 4096
 LARGEST_URL = 256
 MOST_CANDIDATES = 8
-MOST_TOPICS = 64
-LARGEST_TOPICS = 2048
+LONGEST_NAME = 64
+MOST_NAMES = 64
+LARGEST_NAMES = 2048
 MOST_PARTS = 1024
 PUB, SUB = 32, 33
 SECRET = bytes(range(32))  # of the examples
@@ -95,18 +96,35 @@ def _any_bytes(cursor: Cursor) -> str:
     return cursor.rest().hex()
 
 
-def _topics(cursor: Cursor) -> list[str]:
-    demand(cursor.left <= LARGEST_TOPICS, "2048 bytes of topics at most")
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed("no UTF-8") from error
+    demand(not CONTROL_CHARACTERS.search(text), "no control characters")
+    return text
+
+
+def _watched(cursor: Cursor) -> int:
+    topic = cursor.u32()
+    demand(topic > 0, "nobody watches 0")
+    return topic
+
+
+def _name(cursor: Cursor) -> str:
+    name = _text(cursor.rest())
+    demand(len(name) <= LONGEST_NAME, "64 characters at most")
+    return name
+
+
+def _names(cursor: Cursor) -> list[str]:
+    demand(cursor.left <= LARGEST_NAMES, "2048 bytes of names at most")
     names = []
     while cursor.left:
-        try:
-            names.append(cursor.take(cursor.u8()).decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise Malformed("no UTF-8") from error
-    demand(len(names) <= MOST_TOPICS, "64 topics at most")
+        names.append(_text(cursor.take(cursor.u8())))
+    demand(len(names) <= MOST_NAMES, "64 names at most")
     demand(all(names), "a name has a byte at least")
     demand(len(set(names)) == len(names), "each name once")
-    demand(not CONTROL_CHARACTERS.search("".join(names)), "no control characters")
     return names
 
 
@@ -205,8 +223,13 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x13: ("KEY", record(key=_key)),
     0x14: ("PEER_KEY", record(client=_client_id, nonce=Cursor.u64, key=_key)),
     0x15: ("VOUCHER", record(boot=Cursor.u64, count=Cursor.u64, code=_code)),
-    0x16: ("TOPICS", record(topics=_topics)),
-    0x17: ("PEER_TOPICS", record(client=_client_id, nonce=Cursor.u64, topics=_topics)),
+    0x16: ("TOPICS", record(topics=_names)),
+    0x17: ("PEER_TOPICS", record(client=_client_id, nonce=Cursor.u64, topics=_names)),
+    0x19: ("NAME", record(name=_name)),
+    0x1A: ("PEER_NAME", record(client=_client_id, nonce=Cursor.u64, name=_name)),
+    0x1B: ("GROUPS", record(groups=_names)),
+    0x1D: ("WATCH", record(topic=_watched, count=Cursor.u32, mix=Cursor.u64)),
+    0x1C: ("PEER_GROUPS", record(client=_client_id, nonce=Cursor.u64, groups=_names)),
     0x18: (
         "SIGNATURE",
         record(
@@ -221,7 +244,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
 }
 
 # How many a message may carry.
-MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64}
+MOST = {"CANDIDATE": MOST_CANDIDATES, "MEMBER": 64, "WATCH": 321}
 
 
 def _split(cursor: Cursor) -> tuple[int, bytes]:
@@ -251,25 +274,26 @@ def read_parameter(data: bytes) -> Fields:
 # Messages.
 
 # By command and who says it, as in the table of the page: `?` may be absent, `*` may repeat.
+RECORDS = "PEER* PEER_KEY* PEER_TOPICS* PEER_NAME* PEER_GROUPS*"
 COMMANDS: dict[tuple[int, str], str] = {
     (0x01, "client"): "NONCE? REVISION?",
     (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER?",
-    (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE* KEY?",
+    (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE* KEY? NAME?",
     (0x03, "server"): "NONCE?",
     (0x03, "server, to all"): "ACKED*",
     (0x04, "server"): "NONCE? REASON?",
     (0x05, "client"): "NONCE?",
     (0x05, "server"): "NONCE?",
-    (0x06, "client"): "NONCE? REVISION BLOB TOPICS?",
-    (0x10, "client"): "NONCE? PEER_ID? TARGET?",
-    (0x11, "server"): "PART? PEER* PEER_KEY* PEER_TOPICS*",
+    (0x06, "client"): "NONCE? REVISION BLOB TOPICS? GROUPS?",
+    (0x10, "client"): "NONCE? PEER_ID? TARGET? WATCH*",
+    (0x11, "server"): f"PART? {RECORDS}",
     (0x12, "server"): "GONE*",
     (0x18, "client"): "NONCE?",
     (0x19, "server"): "PART TEXT",
-    (0x20, "server"): "PEER* PEER_KEY* PEER_TOPICS*",
+    (0x20, "server"): RECORDS,
     (0x21, "server"): "GONE*",
     (0x22, "server"): "",
-    (0x23, "server"): "PART PEER* PEER_KEY* PEER_TOPICS*",
+    (0x23, "server"): f"PART {RECORDS}",
 }
 
 BETWEEN_SERVERS = (0x20, 0x21, 0x22, 0x23)
@@ -289,7 +313,7 @@ def _takes(command: int, speaker: str, simulation: int, receiver: Receiver) -> s
     if command >= FIRST_USER_COMMAND:
         return USER_COMMANDS[speaker]
     demand(command not in BETWEEN_SERVERS or receiver == "server", "servers say it to servers")
-    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation == 0 else None
+    to_all = COMMANDS.get((command, f"{speaker}, to all")) if simulation in (0, 1) else None
     takes = COMMANDS.get((command, speaker)) if to_all is None else to_all
     if takes is None:
         raise Malformed(f"a {speaker} does not say {command:#x}")
@@ -329,7 +353,7 @@ def what_counts(data: bytes, receiver: Receiver) -> Fields:
     several = {word.rstrip("*") for word in words if word.endswith("*")}
     once = {word.rstrip("?") for word in words} - several
     told = {_holder(p) for p in fields["parameters"] if p["id"] == 0x0C}
-    lacking = {"PEER_KEY": set(told), "PEER_TOPICS": set(told)}
+    lacking = {name.rstrip("*"): set(told) for name in RECORDS.split()[1:]}
     counting = []
     for parameter in fields["parameters"]:
         name = PARAMETERS[parameter["id"]][0] if parameter["id"] in PARAMETERS else ""

@@ -13,6 +13,13 @@ from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, Member
 from tests.interop.page import Vector
 from tests.interop.translation import parameter_of, value_of
 
+BESIDE = {
+    "key": DataId.PEER_KEY,
+    "topics": DataId.PEER_TOPICS,
+    "name": DataId.PEER_NAME,
+    "groups": DataId.PEER_GROUPS,
+}
+
 
 class Said:
     """The named fields of a message: whom it names, and its parameters by id."""
@@ -35,16 +42,15 @@ class Said:
         return nonce
 
     def peers(self) -> tuple[PeerRecord, ...]:
-        keys = {told[:2]: told.key for told in self.all(DataId.PEER_KEY)}
-        topics = {told[:2]: told.topics for told in self.all(DataId.PEER_TOPICS)}
-        return tuple(
-            replace(
-                record,
-                key=keys.get((record.id, record.nonce), b""),
-                topics=topics.get((record.id, record.nonce), ()),
-            )
-            for record in self.all(DataId.PEER)
-        )
+        return tuple(replace(record, **self._beside(record)) for record in self.all(DataId.PEER))
+
+    def _beside(self, record: PeerRecord) -> dict[str, Any]:
+        return {
+            name: told.value
+            for name, number in BESIDE.items()
+            for told in self.all(number)
+            if told[:2] == (record.id, record.nonce)
+        }
 
     def beside_nonce(self) -> tuple[Any, ...]:
         return tuple(parameter_of(n) for n in self._named if n["id"] != DataId.NONCE)
@@ -66,6 +72,7 @@ def _announce(said: Said) -> client.Announce:
         said.one(DataId.VERSION, 1),
         said.one(DataId.FEATURES, 0),
         said.one(DataId.KEY, b""),
+        said.one(DataId.NAME, ""),
     )
 
 
@@ -80,8 +87,8 @@ def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
 
 
 def _ack(said: Said) -> server.IdAck:
-    if said.to == 0:
-        return server.IdAck(said.sender, said.all(DataId.ACKED))
+    if said.to in (0, 1):
+        return server.IdAck(said.sender, said.all(DataId.ACKED), said.to)
     return server.IdAck(said.sender, (Holder(said.to, said.nonce),))
 
 
@@ -101,9 +108,10 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
             s.one(DataId.REVISION),
             s.one(DataId.BLOB),
             s.one(DataId.TOPICS, ()),
+            s.one(DataId.GROUPS, ()),
         ),
         Command.LOOKUP: lambda s: client.Lookup(
-            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET)
+            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET), s.all(DataId.WATCH)
         ),
         Command.STATUS_REQUEST: lambda s: client.StatusRequest(s.sender, s.nonce),
         None: lambda s: client.ClientUser(s.sender, s.nonce, s.command, s.beside_nonce()),

@@ -1,6 +1,7 @@
 """The named fields of the published vectors, as values of our own types and back."""
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sphtp.core.channel import frames as frame_types
@@ -11,12 +12,12 @@ from sphtp.core.control.codec import (
     Field,
     GoneHolder,
     Holder,
-    HolderKey,
-    HolderTopics,
     Message,
+    OfHolder,
     PackedField,
     Parameter,
     Part,
+    Watch,
 )
 from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
@@ -103,6 +104,19 @@ def _number(field: Field[int], key: str) -> Kind:
 def _data(field: Field[bytes]) -> Kind:
     return Kind(
         field, lambda named: bytes.fromhex(named["data"]), lambda value: {"data": value.hex()}
+    )
+
+
+def _names(field: Field[tuple[str, ...]], key: str) -> Kind:
+    return Kind(field, lambda named: tuple(named[key]), lambda names: {key: list(names)})
+
+
+def _beside(own: Kind, field: Field[Any]) -> tuple[Kind, Kind]:
+    """Return the field of a client's own message, and the one beside its record."""
+    return own, Kind(
+        field,
+        lambda n: OfHolder(n["client"], n["nonce"], own.build(n)),
+        lambda told: {"client": told.id, "nonce": told.nonce, **own.name(told.value)},
     )
 
 
@@ -214,17 +228,21 @@ _KINDS = (
         lambda gone: {"client": gone.id, "nonce": gone.nonce, "reason": int(gone.reason)},
     ),
     _number(wire.TARGET, "server"),
-    Kind(wire.KEY, lambda n: bytes.fromhex(n["key"]), lambda key: {"key": key.hex()}),
-    Kind(
+    *_beside(
+        Kind(wire.KEY, lambda n: bytes.fromhex(n["key"]), lambda key: {"key": key.hex()}),
         wire.PEER_KEY,
-        lambda n: HolderKey(n["client"], n["nonce"], bytes.fromhex(n["key"])),
-        lambda told: {"client": told.id, "nonce": told.nonce, "key": told.key.hex()},
     ),
-    Kind(wire.TOPICS, lambda n: tuple(n["topics"]), lambda topics: {"topics": list(topics)}),
+    *_beside(_names(wire.TOPICS, "topics"), wire.PEER_TOPICS),
+    *_beside(Kind(wire.NAME, itemgetter("name"), lambda name: {"name": name}), wire.PEER_NAME),
+    *_beside(_names(wire.GROUPS, "groups"), wire.PEER_GROUPS),
     Kind(
-        wire.PEER_TOPICS,
-        lambda n: HolderTopics(n["client"], n["nonce"], tuple(n["topics"])),
-        lambda told: {"client": told.id, "nonce": told.nonce, "topics": list(told.topics)},
+        wire.WATCH,
+        lambda n: Watch(n["topic"], Digest(n["count"], n["mix"])),
+        lambda watch: {
+            "topic": watch.topic,
+            "count": watch.digest.count,
+            "mix": watch.digest.mix,
+        },
     ),
     Kind(
         VOUCHER,

@@ -190,7 +190,7 @@ async def test_a_silent_client_is_suspected_and_then_gone() -> None:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
-        assert (await happening(events, PeerSuspected)).id == ID
+        assert (await happening(events, PeerSuspected)).peer.id == ID
         assert (await happening(events, PeerLeft)).reason is Reason.EXPIRED
 
 

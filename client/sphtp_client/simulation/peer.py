@@ -162,7 +162,7 @@ async def _take_part(
     # Before anybody waits for our heartbeats, for this can take a while.
     table = initial_spheres(job.scenario)
     slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
-    async with connection.open(job.data, instruments) as client:
+    async with connection.open(job.data, instruments, name=f"slab-{job.slab}") as client:
         servers = tuple(sorted(client.servers))
         reporter.report(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
         async with (

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sphtp.core.printable import printable
+from sphtp.core.printable import peer_label, printable
 from sphtp_client.cluster.display import LINE_EVERY
 from sphtp_client.program import write_line
 from sphtp_client.simulation.frames import Momentum
@@ -203,7 +203,8 @@ class LiveWatchDisplay:
 
 
 def _joined(event: SlabJoined) -> str:
-    return f"slab {event.slab} of {event.slabs}: joined the stream of id {event.id:#010x}"
+    who = peer_label(event.name, event.id)
+    return f"slab {event.slab} of {event.slabs}: joined the stream of {who}"
 
 
 def _lost(event: FramesLost) -> str:

@@ -14,6 +14,7 @@ class SlabJoined(EventRecord):
     slabs: int
     steps: int
     id: int
+    name: str = ""
     scenario: str
 
 

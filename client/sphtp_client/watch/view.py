@@ -154,7 +154,7 @@ class SimulationView:
         slab_views = self.slabs.values()
         return bool(slab_views) and all(slab_view.ended is not None for slab_view in slab_views)
 
-    def join(self, published: PublishedSlab, peer_id: int) -> SlabJoined:
+    def join(self, published: PublishedSlab, peer_id: int, name: str = "") -> SlabJoined:
         """Note that a slab's stream was joined, for the first time or again."""
         slab_view = self.slabs[published.slab]
         slab_view.past = slab_view.step
@@ -163,6 +163,7 @@ class SimulationView:
             slabs=published.slabs,
             steps=published.steps,
             id=peer_id,
+            name=name,
             scenario=published.scenario,
         )
 

@@ -115,7 +115,9 @@ class SlabFollower:
         async with self._client.subscribe(
             peer_id, topic, late_join=True, settings=StreamSettings(recover=False)
         ) as stream:
-            self._show_event(self._view.join(published, peer_id))
+            peer = self._client.peers.get(peer_id)
+            name = "" if peer is None else peer.name
+            self._show_event(self._view.join(published, peer_id, name))
             async for item in stream:
                 for event in self._events_of(published.slab, item):
                     self._show_event(event)
@@ -158,7 +160,7 @@ class Watcher:
         Raises ``UnreachableError`` when none appears, or with ``once`` not all of it, and as
         ``open_client``.
         """
-        async with self._connection.open(BYSTANDER) as client:
+        async with self._connection.open(BYSTANDER, name="watch") as client:
             view = SimulationView(await self._find(client))
             try:
                 await self._watch(client, view)

@@ -95,6 +95,8 @@ class Connection:
         self.state = state
         self.began_at = now
         self.peer_id = handshake.wanted
+        self.known_as = ""
+        """The name that servers tell of the peer."""
         self.address: Address | None = None
         self.peer_key = b""
         self.closed: Closed | None = None
@@ -139,8 +141,10 @@ class Connection:
 
     @property
     def peer_name(self) -> str:
-        """The peer's name for error messages."""
-        return endings.name_peer(self.peer_id, (self.address, *self.handshake.candidates))
+        """The peer's name, id and address for error messages."""
+        return endings.name_peer(
+            self.known_as, self.peer_id, (self.address, *self.handshake.candidates)
+        )
 
     # Inputs
 

@@ -9,7 +9,7 @@ from sphtp.core.channel.lifecycle import Closed, CloseReason, Event, Timer
 from sphtp.core.channel.receipts import Outcome
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
-from sphtp.core.printable import printable
+from sphtp.core.printable import peer_label, printable
 from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
@@ -74,12 +74,12 @@ def timed_out(
     return event, Closed(reason, words, by_peer=False)
 
 
-def name_peer(peer_id: int, addresses: Sequence[Address | None]) -> str:
-    """Return the peer's name for error messages, with its first known address."""
+def name_peer(name: str, peer_id: int, addresses: Sequence[Address | None]) -> str:
+    """Return the peer for error messages, with its first known address."""
     host, port = next((address for address in addresses if address), ("nowhere", 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    name = f"peer {peer_id:#010x}" if peer_id else "the peer"
-    return f"{name} at {place}"
+    who = f"peer {peer_label(name, peer_id)}" if peer_id else "the peer"
+    return f"{who} at {place}"
 
 
 def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:

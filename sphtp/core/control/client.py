@@ -17,6 +17,7 @@ from sphtp.core.control.codec import Holder, Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.events import ClientEvent, UserMessage
+from sphtp.core.control.interest import Interest
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
 from sphtp.core.control.records import (
@@ -38,7 +39,14 @@ from sphtp.core.control.server_messages import (
     ServerUser,
 )
 from sphtp.core.control.settings import ClientLimits, ControlTimers
-from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason, draw_client_id, draw_nonce
+from sphtp.core.control.vocabulary import (
+    FEATURES,
+    NO_NONCE,
+    RESTRICTED,
+    Reason,
+    draw_client_id,
+    draw_nonce,
+)
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -60,7 +68,7 @@ class ClientIdentity:
         self._entropy = entropy
         self._secrets = secrets
         self._ids = ids
-        self._queue: deque[Subscribe | Unsubscribe] = deque((Subscribe(topic(EVERYBODY)),))
+        self._queue: deque[Subscribe | Unsubscribe] = deque()
 
     def draw(self, taken: Container[int]) -> None:
         """Take another id and nonce. Subscribe to the new id before leaving the old one."""
@@ -103,7 +111,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     """A client, which finds an id that every server acknowledges, keeps it, and knows its peers.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
-    which its peers learn. The client announces the ids in ``ids`` before it draws any.
+    and ``name`` its name, which its peers learn. ``presence`` are the groups whose members it wants
+    to know, or None for everybody. The client announces the ids in ``ids`` before it draws any.
 
     Raises ``SettingsError`` and ``MessageTooLargeError``.
     """
@@ -118,6 +127,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         candidates: Sequence[Candidate],
         data: bytes = b"",
         key: bytes = b"",
+        name: str = "",
+        presence: Iterable[str] | None = None,
         ids: Iterator[int] | None = None,
         limits: ClientLimits = _DEFAULT_LIMITS,
     ) -> None:
@@ -125,13 +136,15 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.last_refusal: Reason | None = None
         """The reason of the last NACK; None if there was none."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
-        self._sender = ClientSender(candidates, data, key)
+        self._interest = Interest(presence)
+        self._sender = ClientSender(candidates, data, key, name)
         self._directory = Directory(
             timers,
             servers,
             self.counters,
             self._events,
             limits.max_peers,
+            self._interest,
             own=self._identity.holders,
             acknowledged_by=self._identity.acknowledged_by,
         )
@@ -157,6 +170,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def peers(self) -> Mapping[int, PeerRecord]:
         """The other clients by id."""
         return self._directory.roster.peers
+
+    @property
+    def is_restricted(self) -> bool:
+        """True if it watches some groups only."""
+        return self._interest.is_restricted
 
     @property
     def servers(self) -> Mapping[int, Member]:
@@ -206,6 +224,22 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._sender.set_topics(topics)
         self.signal(now, _E.REVISED)
 
+    def set_groups(self, now: float, groups: Iterable[str]) -> None:
+        """Replace the groups that this client is in. Raises ``SettingsError``."""
+        self._wake(now)
+        self._sender.set_groups(groups)
+        self.signal(now, _E.REVISED)
+
+    def set_presence(self, now: float, groups: Iterable[str] | None) -> None:
+        """Want to know the members of these groups only; None stands for everybody.
+
+        Raises ``SettingsError``.
+        """
+        self._wake(now)
+        self._directory.set_interest(groups)
+        if self.state is _S.ESTABLISHED:
+            self._lookup(now)
+
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application to all servers. Raises ``StateError``."""
         self._wake(now)
@@ -223,7 +257,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def poll_bus(self) -> BusCommand | None:
         """Return the next change of subscriptions or connections, or None."""
-        return self._identity.poll_bus() or self._directory.poll_bus()
+        return self._interest.poll_bus() or self._identity.poll_bus() or self._directory.poll_bus()
 
     # What messages mean
 
@@ -252,7 +286,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
                 self.counters.add(Count.FOREIGN)
 
     def _is_addressed(self, to: int) -> bool:
-        return to in (EVERYBODY, self._identity.holder.id)
+        return to == self._identity.holder.id or to in self._interest.topics
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.handle_heartbeat(now, message)
@@ -261,7 +295,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         wants_list = self.state is _S.ESTABLISHED and self._directory.wants_list(now, message)
         self.signal(now, finding)
         if wants_list:
-            self._sender.lookup(self._identity.holder, server=message.member.id)
+            self._ask(message.member.id)
         self._reader.skips_lists = not self._directory.needs_lists
 
     def _on_ack(self, now: float, message: IdAck) -> None:
@@ -296,19 +330,34 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
-        self._sender.announce(self._identity.holder)
+        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        self._sender.announce(self._identity.holder, features)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
         self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
 
-    def _lookup(self, _: float) -> None:
+    def _lookup(self, now: float) -> None:
         holder = self._identity.holder
-        self._sender.lookup(holder)
-        for peer in self._directory.search_again():
+        looked_up = self._directory.search_again()
+        if self._interest.is_restricted:
+            for server, heartbeat in self._directory.heartbeats.items():
+                if self._directory.wants_list(now, heartbeat):
+                    self._ask(server)
+        else:
+            self._sender.lookup(holder)
+        for peer in looked_up:
             self._sender.lookup(holder, peer=peer)
         self._reader.skips_lists = False
 
+    def _ask(self, server: int) -> None:
+        if self._interest.is_restricted:
+            watches = self._directory.roster.watches(server)
+            self._sender.watch(self._identity.holder, server, watches)
+        else:
+            self._sender.lookup(self._identity.holder, server=server)
+
     def _announce(self, now: float) -> None:
-        self._sender.announce(self._identity.holder)
+        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        self._sender.announce(self._identity.holder, features)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Holder, Parameter, check_user_message, decode_message
+from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message, decode_message
 from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
+    MAX_WATCHES,
     Candidate,
+    check_groups,
     check_topics,
     next_revision,
 )
 from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
+from sphtp.core.topics import check_name
 from sphtp.errors import MessageTooLargeError, SettingsError, WireError
 
 
@@ -43,10 +46,12 @@ class Announce:
     version: int = VERSION
     features: int = FEATURES
     key: bytes = b""
+    name: str = ""
 
     def encode(self) -> bytes:
         """Return the bytes."""
         key = (codec.KEY.of(self.key),) if self.key else ()
+        name = (codec.NAME.of(self.name),) if self.name else ()
         return codec.encode_of_client(
             Command.ANNOUNCE,
             self.id,
@@ -55,6 +60,7 @@ class Announce:
             codec.FEATURES.of(self.features),
             *map(codec.CANDIDATE.of, self.candidates),
             *key,
+            *name,
         )
 
 
@@ -72,7 +78,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class ClientData:
-    """DATA: the initial simulation data (SphTP, step 10) and the topics of a client.
+    """DATA: the initial simulation data (SphTP, step 10), topics and groups of a client.
 
     A later one replaces an earlier one.
     """
@@ -82,10 +88,12 @@ class ClientData:
     revision: int
     data: bytes
     topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
+        groups = (codec.GROUPS.of(self.groups),) if self.groups else ()
         return codec.encode_of_client(
             Command.DATA,
             self.id,
@@ -93,23 +101,29 @@ class ClientData:
             codec.REVISION.of(self.revision),
             codec.BLOB.of(self.data),
             *topics,
+            *groups,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """LOOKUP: a client asks for one peer or for all, and asks one server or every one."""
+    """LOOKUP: a client asks for one peer, for what it watches, or for all.
+
+    It asks one server or every one.
+    """
 
     id: int
     nonce: int
     peer: int | None = None
     target: int | None = None
+    watches: tuple[Watch, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes."""
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
-        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target)
+        watches = map(codec.WATCH.of, self.watches)
+        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +186,7 @@ def _read_announce(data: bytes) -> Announce:
         VERSION if version is None else version,
         features or 0,
         codec.KEY.first(message) or b"",
+        codec.NAME.first(message) or "",
     )
 
 
@@ -183,16 +198,18 @@ def _read_leave(data: bytes) -> Leave:
 def _read_data(data: bytes) -> ClientData:
     message = decode_message(data)
     revision, blob = codec.REVISION.need(message), codec.BLOB.need(message)
-    topics = codec.TOPICS.first(message) or ()
-    return ClientData(
-        message.sender, codec.NONCE.first(message) or NO_NONCE, revision, blob, topics
-    )
+    topics, groups = codec.TOPICS.first(message) or (), codec.GROUPS.first(message) or ()
+    nonce = codec.NONCE.first(message) or NO_NONCE
+    return ClientData(message.sender, nonce, revision, blob, topics, groups)
 
 
 def _read_lookup(data: bytes) -> Lookup:
     message = decode_message(data)
     peer, target = codec.PEER_ID.first(message), codec.TARGET.first(message)
-    return Lookup(message.sender, codec.NONCE.first(message) or NO_NONCE, peer, target)
+    nonce, watches = codec.NONCE.first(message) or NO_NONCE, codec.WATCH.every(message)
+    if len(watches) > MAX_WATCHES:
+        raise WireError(f"{len(watches)} watches are over {MAX_WATCHES}")
+    return Lookup(message.sender, nonce, peer, target, watches)
 
 
 def _read_status_request(data: bytes) -> StatusRequest:
@@ -213,21 +230,27 @@ READERS: Mapping[int, Callable[[bytes], ClientMessage]] = {
 class ClientSender:
     """Builds a client's messages. Every message carries the id and the nonce of its holder."""
 
-    def __init__(self, candidates: Sequence[Candidate], data: bytes, key: bytes = b"") -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], data: bytes, key: bytes = b"", name: str = ""
+    ) -> None:
         if len(candidates) > MAX_CANDIDATES:
             raise SettingsError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
         if len(key) not in (0, KEY_SIZE):
             raise SettingsError(f"a public key of {len(key)} bytes; allowed is {KEY_SIZE}")
         self._key = key
+        self._name = check_name(name)
         self._candidates = tuple(candidates)
         self._data = _checked(data)
         self._topics: tuple[str, ...] = ()
+        self._groups: tuple[str, ...] = ()
         self._revision = 1 if data else 0
         self._queue: deque[bytes] = deque()
 
-    def announce(self, holder: Holder) -> None:
+    def announce(self, holder: Holder, features: int) -> None:
         """Ask the servers for the id (SphTP, step 5)."""
-        announce = Announce(*holder, self._candidates, key=self._key)
+        announce = Announce(
+            *holder, self._candidates, features=features, key=self._key, name=self._name
+        )
         self._queue.append(announce.encode())
 
     def heartbeat(self, holder: Holder) -> None:
@@ -235,14 +258,18 @@ class ClientSender:
         self._queue.append(Heartbeat(*holder, self._revision).encode())
 
     def send_data(self, holder: Holder) -> None:
-        """Send the initial simulation data (SphTP, step 10) and the topics, if there are any."""
+        """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""
         if self._revision:
-            data = ClientData(*holder, self._revision, self._data, self._topics)
+            data = ClientData(*holder, self._revision, self._data, self._topics, self._groups)
             self._queue.append(data.encode())
 
     def lookup(self, holder: Holder, *, peer: int | None = None, server: int | None = None) -> None:
         """Ask for one peer, or for all of them; ask one server, or every one."""
         self._queue.append(Lookup(*holder, peer, server).encode())
+
+    def watch(self, holder: Holder, server: int, watches: tuple[Watch, ...]) -> None:
+        """Ask one server for what differs of those that are watched."""
+        self._queue.append(Lookup(*holder, None, server, watches).encode())
 
     def leave(self, holder: Holder) -> None:
         """Give the id up."""
@@ -262,6 +289,11 @@ class ClientSender:
     def set_topics(self, topics: Iterable[str]) -> None:
         """Replace the topics. Raises ``SettingsError``."""
         self._topics = check_topics(topics)
+        self._revision = next_revision(self._revision)
+
+    def set_groups(self, groups: Iterable[str]) -> None:
+        """Replace the groups. Raises ``SettingsError``."""
+        self._groups = check_groups(groups)
         self._revision = next_revision(self._revision)
 
     def poll(self) -> bytes | None:

@@ -17,15 +17,18 @@ from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
+    MAX_NAME_SIZE,
     MAX_URL,
     Candidate,
     Member,
     PeerRecord,
     ServerAddress,
-    decode_topics,
-    encode_topics,
+    decode_name,
+    decode_names,
+    encode_names,
 )
 from sphtp.core.control.vocabulary import (
+    EVERYBODY,
     NO_NONCE,
     USER_COMMANDS,
     USER_PARAMETERS,
@@ -35,6 +38,7 @@ from sphtp.core.control.vocabulary import (
     is_client_id,
     is_server_id,
 )
+from sphtp.core.topics import LONGEST_NAME
 from sphtp.core.wire import decode_text
 from sphtp.errors import MessageTooLargeError, SettingsError, StateError, WireError, untrusted
 
@@ -43,6 +47,8 @@ MAX_MESSAGE = 65536
 
 MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
 """Bytes of a parameter's data, and the highest number of a parameter or a command."""
+
+T = TypeVar("T")
 
 HEADER = struct.Struct("<IIH")
 """Simulation, sender and command, with which every message begins."""
@@ -136,8 +142,6 @@ def decode_message(data: bytes) -> Message:
     return Message(simulation, sender, command, tuple(parameters))
 
 
-T = TypeVar("T")
-
 MAX_VIEW = 1 << 63
 """The highest view number. Servers have room left to count on."""
 
@@ -166,20 +170,12 @@ class Holder(NamedTuple):
     nonce: int
 
 
-class HolderKey(NamedTuple):
-    """The public key of one holder of one id."""
+class OfHolder(NamedTuple, Generic[T]):
+    """What one holder of one id has: a key, a name, topics or groups."""
 
     id: int
     nonce: int
-    key: bytes
-
-
-class HolderTopics(NamedTuple):
-    """The topics of one holder of one id."""
-
-    id: int
-    nonce: int
-    topics: tuple[str, ...]
+    value: T
 
 
 class GoneHolder(NamedTuple):
@@ -204,6 +200,13 @@ class Digest:
 
     count: int
     mix: int
+
+
+class Watch(NamedTuple):
+    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
+
+    topic: int
+    digest: Digest
 
 
 class Field(Generic[T]):
@@ -417,12 +420,6 @@ class _HolderParameter(PackedField[Holder]):
         return Holder._make(values)
 
 
-class _HolderKeyParameter(PackedField[HolderKey]):
-    def _checked(self, values: Any) -> HolderKey:
-        _client_id(values[0])
-        return HolderKey._make(values)
-
-
 class _GoneParameter(PackedField[GoneHolder]):
     def _checked(self, values: Any) -> GoneHolder:
         number, nonce, reason = values
@@ -437,6 +434,17 @@ class _DigestParameter(PackedField[Digest]):
         return Digest(*values)
 
 
+class _WatchParameter(PackedField[Watch]):
+    def encode(self, value: Watch) -> bytes:
+        return super().encode((value.topic, value.digest.count, value.digest.mix))
+
+    def _checked(self, values: Any) -> Watch:
+        number, count, mix = values
+        if number == EVERYBODY:
+            raise WireError("nobody watches everybody")
+        return Watch(number, Digest(count, mix))
+
+
 class _PartParameter(PackedField[Part]):
     def encode(self, value: Part) -> bytes:
         return super().encode((value.index, value.count))
@@ -448,27 +456,51 @@ class _PartParameter(PackedField[Part]):
         return part
 
 
-class _TopicsParameter(Field[tuple[str, ...]]):
+class _NamesParameter(Field[tuple[str, ...]]):
     def encode(self, value: tuple[str, ...]) -> bytes:
-        return encode_topics(value)
+        return encode_names(value)
 
     def decode(self, data: bytes) -> tuple[str, ...]:
-        return decode_topics(data)
+        return decode_names(data)
 
 
-class _HolderTopicsParameter(Field[HolderTopics]):
-    def encode(self, value: HolderTopics) -> bytes:
-        return _HOLDER.pack(value.id, value.nonce) + encode_topics(value.topics)
+class _NameParameter(Field[str]):
+    def encode(self, value: str) -> bytes:
+        return value.encode()
 
-    def decode(self, data: bytes) -> HolderTopics:
+    def decode(self, data: bytes) -> str:
+        if len(data) > MAX_NAME_SIZE or len(name := decode_name(data)) > LONGEST_NAME:
+            raise _wrong_size(self.id, data)
+        return name
+
+
+class BesideField(Field[OfHolder[T]]):
+    """A field beside a record: the holder, id u32 and nonce u64, and then what it has."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, number: DataId, inner: Field[T]) -> None:
+        super().__init__(number)
+        self._inner = inner
+
+    def encode(self, value: OfHolder[T]) -> bytes:
+        """Return the bytes."""
+        try:
+            front = _HOLDER.pack(value.id, value.nonce)
+        except struct.error as error:
+            raise WireError(f"{value} does not fit {self.id.name}: {error}") from error
+        return front + self._inner.encode(value.value)
+
+    def decode(self, data: bytes) -> OfHolder[T]:
+        """Return the holder with what it has."""
         if len(data) < HOLDER_SIZE:
             raise _wrong_size(self.id, data)
         number, nonce = _HOLDER.unpack_from(data)
-        return HolderTopics(_client_id(number), nonce, decode_topics(data[HOLDER_SIZE:]))
+        return OfHolder(_client_id(number), nonce, self._inner.decode(data[HOLDER_SIZE:]))
 
 
-def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -> PeerRecord:
-    """Return the record in the data of a ``PEER``, together with its key and topics.
+def decode_record(data: bytes, **beside: Any) -> PeerRecord:
+    """Return the record in the data of a ``PEER``, together with what stands beside it.
 
     Raises ``WireError``.
     """
@@ -489,7 +521,7 @@ def decode_record(data: bytes, key: bytes = b"", topics: tuple[str, ...] = ()) -
         start = end
     if size - start > MAX_DATA:
         raise WireError(f"{size - start} bytes of data are over {MAX_DATA}")
-    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, key, topics)
+    return PeerRecord(number, nonce, tuple(candidates), data[start:], revision, **beside)
 
 
 def _client_id(number: int) -> int:
@@ -584,9 +616,14 @@ PEER_ID = _ClientIdParameter(DataId.PEER_ID, "<I")
 GONE = _GoneParameter(DataId.GONE, "<IQH")
 TARGET = _ServerIdParameter(DataId.TARGET, "<I")
 KEY = _BytesParameter(DataId.KEY, KEY_SIZE, KEY_SIZE)
-PEER_KEY = _HolderKeyParameter(DataId.PEER_KEY, f"<IQ{KEY_SIZE}s")
-TOPICS = _TopicsParameter(DataId.TOPICS)
-PEER_TOPICS = _HolderTopicsParameter(DataId.PEER_TOPICS)
+PEER_KEY = BesideField(DataId.PEER_KEY, KEY)
+TOPICS = _NamesParameter(DataId.TOPICS)
+PEER_TOPICS = BesideField(DataId.PEER_TOPICS, TOPICS)
+NAME = _NameParameter(DataId.NAME)
+PEER_NAME = BesideField(DataId.PEER_NAME, NAME)
+GROUPS = _NamesParameter(DataId.GROUPS)
+PEER_GROUPS = BesideField(DataId.PEER_GROUPS, GROUPS)
+WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from sphtp.core.control.client_table import ClientSignal
-from sphtp.core.control.codec import Digest, GoneHolder, Holder
+from sphtp.core.control.codec import Digest, GoneHolder, Holder, Watch
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.events import (
     ClientEvent,
@@ -14,6 +14,7 @@ from sphtp.core.control.events import (
     PeerLeft,
     PeerUnknown,
 )
+from sphtp.core.control.interest import Interest, is_group_topic, topics_of
 from sphtp.core.control.lists import Assembly, Fingerprints
 from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import (
@@ -29,7 +30,7 @@ from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.server_messages import IdAck, Peers, PeersGone, ServerHeartbeat, ServerLeave
 from sphtp.core.control.server_set import ClientServerSet, ExponentialBackoff
 from sphtp.core.control.settings import ControlTimers
-from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
+from sphtp.core.control.vocabulary import NO_NONCE, Reason, is_client_id
 from sphtp.core.timers import earliest
 
 _CAPACITY = 1024
@@ -93,6 +94,9 @@ class PendingLookups:
         return unknown
 
 
+_WATCHES_PER_EXPIRY = 4
+"""So that three of four may be lost before a server stops publishing what is watched."""
+
 Events = list[ClientEvent]
 
 
@@ -107,9 +111,11 @@ class Roster:
         expiry: float,
         counters: ControlCounters,
         capacity: int = CAPACITY,
+        interest: Interest | None = None,
         *,
         own: Collection[Holder] = (),
     ) -> None:
+        self._interest = interest or Interest()
         self._capacity = capacity
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
@@ -134,12 +140,21 @@ class Roster:
         """Return the digest of the records that ``server`` vouches for."""
         return self._prints(server).digest
 
+    def watches(self, server: int) -> tuple[Watch, ...]:
+        """Return what is watched, with the digests of what ``server`` vouches for."""
+        return tuple(Watch(*each) for each in self._interest.watches(self._prints(server)))
+
     def enter(self, now: float, server: int, record: PeerRecord) -> Events:
         """Note that ``server`` vouches for a peer, with this record."""
         known = self._records.get(record.id)
         if known is record:
             self._prints(server).put(record)
             return []
+        is_same = known is not None and known.nonce == record.nonce
+        if not self._interest.covers(record.after(known) if known and is_same else record):
+            if known is None or (is_same and is_newer(known.revision, record.revision)):
+                return []
+            return self._remove(known, Reason.LEFT)
         reserved = self._gone.find(now, record.id)
         if reserved is not None and reserved.nonce == record.nonce:
             return []
@@ -173,11 +188,29 @@ class Roster:
             return self._remove(known, gone.reason)
         return self._disown(server, known, gone.reason)
 
-    def keep_only(self, server: int, peers: Iterable[int]) -> Events:
-        """Note that ``server`` vouches for these peers only; it has sent their records."""
+    def keep_only(self, server: int, peers: Iterable[int], group: int | None = None) -> Events:
+        """Note that ``server`` vouches for these peers only; it has sent their records.
+
+        If they are the members of a group, it may vouch for others beside them.
+        """
         events: Events = []
         for number in self._prints(server).ids.difference(peers):
-            events += self._disown(server, self._records[number], Reason.EXPIRED)
+            record = self._records[number]
+            if group is None or group in topics_of(record):
+                events += self._disown(server, record, Reason.EXPIRED)
+        return events
+
+    def disown(self, server: int, peer: int) -> Events:
+        """Note that ``server`` does not know a peer."""
+        is_vouched = peer in self._prints(server)
+        return self._disown(server, self._records[peer], Reason.EXPIRED) if is_vouched else []
+
+    def narrow(self) -> Events:
+        """Drop the peers that are of no interest any more."""
+        events: Events = []
+        for record in tuple(self._records.values()):
+            if not self._interest.covers(record):
+                events += self._remove(record, Reason.LEFT)
         return events
 
     def drop_server(self, server: int) -> Events:
@@ -201,6 +234,8 @@ class Roster:
         del self._records[record.id]
         for prints in self._vouched.values():
             prints.drop(record.id)
+        if reason is not Reason.CONFLICT:
+            self._interest.forget(record.id)
         shown = self._peers.pop(record.id, None)
         return [] if shown is None else [PeerLeft(Peer.from_record(record), reason)]
 
@@ -226,18 +261,21 @@ class Directory:
         counters: ControlCounters,
         events: deque[ClientEvent],
         max_peers: int,
+        interest: Interest,
         *,
         own: Collection[Holder],
         acknowledged_by: set[int],
     ) -> None:
-        self.roster = Roster(timers.expiry, counters, max_peers, own=own)
+        self.interest = interest
+        self.roster = Roster(timers.expiry, counters, max_peers, interest, own=own)
         self._timers = timers
         self._counters = counters
         self._events = events
         self._servers = ClientServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
         """The last heartbeat of each living server by its id: a live view."""
-        self._lists: dict[int, Assembly[int]] = {}
+        self._lists: dict[tuple[int, int], Assembly[int]] = {}
+        self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged_by = acknowledged_by
         self._pending_lookups = PendingLookups()
@@ -308,8 +346,13 @@ class Directory:
             self._forget([effect.left.id])
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
-        """Return True if a server's list of peers differs from ours, so that we must ask for it."""
+        """Return True if a server's list of peers differs from ours, so that we must ask for it.
+
+        A client that watches groups asks regularly, and the server finds out what differs.
+        """
         server, told = heartbeat.member.id, heartbeat.roster
+        if self.interest.is_restricted:
+            return self._is_watch_due(now, server)
         if told is None or server not in self.heartbeats:
             return False
         if told == self.roster.digest(server):
@@ -323,6 +366,20 @@ class Directory:
             self._backoff[server] = wait
         return wait.allows(now)
 
+    def _is_watch_due(self, now: float, server: int) -> bool:
+        rest = self._timers.expiry / _WATCHES_PER_EXPIRY
+        if server not in self.heartbeats or now < self._watched_at.get(server, -rest) + rest:
+            return False
+        self._watched_at[server] = now
+        return True
+
+    def set_interest(self, groups: Iterable[str] | None) -> None:
+        """Want the members of other groups. Raises ``SettingsError``."""
+        self.interest.set(groups)
+        self._watched_at.clear()
+        self._lists.clear()
+        self._events.extend(self.roster.narrow())
+
     def handle_leave(self, message: ServerLeave) -> None:
         """Drop a server that stops."""
         if self._servers.handle_leave(message.sender, message.nonce):
@@ -330,12 +387,15 @@ class Directory:
 
     def search(self, peer: int) -> None:
         """Note that all living servers are asked for a peer."""
+        if self.interest.look_up(peer):
+            self._events.extend(self.roster.narrow())
         self._pending_lookups.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
         """Repeat the open lookups, and ask for lists. Return the peers to look up."""
         self.needs_lists = True
         peers = self._pending_lookups.peers
+        self._watched_at.clear()
         for peer in peers:
             self.search(peer)
         return peers
@@ -346,10 +406,11 @@ class Directory:
             self._counters.add(Count.FOREIGN)
             return
         if message.part is not None:
-            assembly = self._lists.setdefault(message.sender, Assembly())
+            assembly = self._lists.setdefault((message.sender, message.to), Assembly())
             whole = assembly.add(message.part, [record.id for record in message.records])
             if whole is not None:
-                self._events.extend(self.roster.keep_only(message.sender, whole))
+                group = message.to if is_group_topic(message.to) else None
+                self._events.extend(self.roster.keep_only(message.sender, whole, group))
         # A record counts at once, though the rest of its list may never come.
         for record in message.records:
             self._pending_lookups.found(record.id)
@@ -362,9 +423,12 @@ class Directory:
             return
         for gone in message.gone:
             self._events.extend(self.roster.leave(now, message.sender, gone))
-            is_answer = gone.reason is Reason.UNKNOWN and message.to != EVERYBODY
-            if is_answer and self._pending_lookups.deny(gone.id, message.sender):
-                self._events.append(PeerUnknown(gone.id))
+            if gone.reason is Reason.UNKNOWN and is_client_id(message.to):
+                if self.interest.is_restricted:
+                    self._events.extend(self.roster.disown(message.sender, gone.id))
+                if self._pending_lookups.deny(gone.id, message.sender):
+                    self.interest.forget(gone.id)
+                    self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
         """Drop silent servers and, a while after a resumption, peers without a server."""
@@ -399,8 +463,10 @@ class Directory:
     def _forget(self, servers: Sequence[int]) -> None:
         for server in servers:
             self._acknowledged_by.discard(server)
-            self._lists.pop(server, None)
             self._backoff.pop(server, None)
+            self._watched_at.pop(server, None)
+        for key in [key for key in self._lists if key[0] in servers]:
+            del self._lists[key]
         self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
         if not self.heartbeats:
             self._ghosts_until = None

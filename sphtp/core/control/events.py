@@ -34,7 +34,7 @@ class IdLost:
 class PeerEntered:
     """The entry of a client: a server introduced it to a peer, or registered it.
 
-    Its data and topics follow in a `PeerChanged`.
+    Its data, topics and groups follow in a `PeerChanged`.
     """
 
     peer: Peer
@@ -42,7 +42,7 @@ class PeerEntered:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
-    """A change of a client's data, topics or addresses."""
+    """A change of a client's data, topics, groups or addresses."""
 
     peer: Peer
 
@@ -105,7 +105,7 @@ class UserMessage:
 class PeerSuspected:
     """The suspicion of a client: it was silent for half the expiry, or its connection ended."""
 
-    id: int
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)

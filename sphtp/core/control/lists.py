@@ -1,6 +1,6 @@
-"""Records of clients in a message, with the keys and topics of those that have some.
+"""Records of clients in a message, with what stands beside them: keys, names, topics, groups.
 
-A reader that knows nothing of keys and topics reads the records all the same.
+A reader that knows nothing of these reads the records all the same.
 
 The same record arrives many times: alone, in lists, and from every server. So a record keeps its
 encoded bytes. If the bytes are those of the record that is known by their id, that record is used
@@ -9,17 +9,20 @@ and nothing is decoded. A server encodes each record once, too.
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
 
 from sphtp.core.control.codec import (
     HOLDER_SIZE,
     PEER,
+    PEER_GROUPS,
     PEER_KEY,
+    PEER_NAME,
     PEER_TOPICS,
+    BesideField,
     Digest,
-    HolderKey,
-    HolderTopics,
     Message,
+    OfHolder,
     Parameter,
     Part,
     decode_record,
@@ -27,28 +30,37 @@ from sphtp.core.control.codec import (
 from sphtp.core.control.records import (
     MAX_CANDIDATES,
     MAX_DATA,
-    MAX_TOPICS_SIZE,
+    MAX_NAME_SIZE,
+    MAX_NAMES_SIZE,
     PeerRecord,
     RecordEncoding,
-    size_of_topics,
 )
 from sphtp.core.control.vocabulary import DataId
 
 _PEER: Final = int(DataId.PEER)
-_KEY: Final = int(DataId.PEER_KEY)
-_TOPICS: Final = int(DataId.PEER_TOPICS)
+_BESIDE: Final[Mapping[int, tuple[str, BesideField[Any]]]] = {
+    int(field.id): (name, field)
+    for name, field in (
+        ("key", PEER_KEY),
+        ("topics", PEER_TOPICS),
+        ("name", PEER_NAME),
+        ("groups", PEER_GROUPS),
+    )
+}
+"""What stands beside a record, with the attribute of the record that has it."""
+_NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 def encoding_of(record: PeerRecord) -> RecordEncoding:
     """Return the encoding of a record; it is made once."""
     known = record.encoding
     if known is None:
-        key, topics = b"", b""
-        if record.key:
-            key = PEER_KEY.encode(HolderKey(record.id, record.nonce, record.key))
-        if record.topics:
-            topics = PEER_TOPICS.encode(HolderTopics(record.id, record.nonce, record.topics))
-        known = RecordEncoding(PEER.encode(record), key, topics)
+        beside = {
+            number: field.encode(OfHolder(record.id, record.nonce, value))
+            for number, (name, field) in _BESIDE.items()
+            if (value := getattr(record, name))
+        }
+        known = RecordEncoding(PEER.encode(record), beside)
         record.remember(known)
     return known
 
@@ -56,11 +68,12 @@ def encoding_of(record: PeerRecord) -> RecordEncoding:
 def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
     """Return the parameters that carry these records."""
     told = [encoding_of(record) for record in records]
-    return (
-        *[Parameter(DataId.PEER, each.peer) for each in told],
-        *[Parameter(DataId.PEER_KEY, each.key) for each in told if each.key],
-        *[Parameter(DataId.PEER_TOPICS, each.topics) for each in told if each.topics],
-    )
+    parameters = [Parameter(_PEER, each.peer) for each in told]
+    for number in _BESIDE:
+        parameters += [
+            Parameter(number, each.beside[number]) for each in told if number in each.beside
+        ]
+    return tuple(parameters)
 
 
 def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[PeerRecord, ...]:
@@ -69,39 +82,35 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
     A record that equals the ``known`` one with its id is that very object.
     """
     peers: list[bytes] = []
-    keys: dict[bytes, bytes] = {}
-    topics: dict[bytes, bytes] = {}
+    beside: dict[bytes, dict[int, bytes]] = {}
     for number, data in message.parameters:
         if number == _PEER:
             peers.append(data)
-        elif number == _KEY:
+        elif number in _BESIDE:
             # Of two for one holder the first one counts, as everywhere.
-            if keys.setdefault(data[:HOLDER_SIZE], data) is not data:
-                PEER_KEY.decode(data)
-        elif number == _TOPICS and topics.setdefault(data[:HOLDER_SIZE], data) is not data:
-            PEER_TOPICS.decode(data)
+            told = beside.setdefault(data[:HOLDER_SIZE], {})
+            if told.setdefault(number, data) is not data:
+                _BESIDE[number][1].decode(data)
     records: list[PeerRecord] = []
-    read: set[bytes] = set()
     for data in peers:
-        front = data[:HOLDER_SIZE]
-        told = RecordEncoding(data, keys.get(front, b""), topics.get(front, b""))
+        encoding = RecordEncoding(data, beside.get(data[:HOLDER_SIZE], _NOTHING))
         record = known.get(int.from_bytes(data[:4], "little"))
-        if record is None or record.encoding != told:
-            record = _decode(told)
+        if record is None or record.encoding != encoding:
+            record = _decode(encoding)
         records.append(record)
-        read.add(front)
     # What is told of nobody in the message counts for nothing, but it has to be well-formed.
-    for front in keys.keys() - read:
-        PEER_KEY.decode(keys[front])
-    for front in topics.keys() - read:
-        PEER_TOPICS.decode(topics[front])
+    for front in beside.keys() - {data[:HOLDER_SIZE] for data in peers}:
+        for number, data in beside[front].items():
+            _BESIDE[number][1].decode(data)
     return tuple(records)
 
 
 def _decode(told: RecordEncoding) -> PeerRecord:
-    key = PEER_KEY.decode(told.key).key if told.key else b""
-    topics = PEER_TOPICS.decode(told.topics).topics if told.topics else ()
-    record = decode_record(told.peer, key, topics)
+    beside = {
+        _BESIDE[number][0]: _BESIDE[number][1].decode(data).value
+        for number, data in told.beside.items()
+    }
+    record = decode_record(told.peer, **beside)
     record.remember(told)
     return record
 
@@ -139,6 +148,15 @@ class Fingerprints:
     def __contains__(self, number: int) -> bool:
         return number in self._by_id
 
+    def marked(self) -> Iterable[tuple[PeerRecord, int]]:
+        """Return all records, each with its fingerprint."""
+        return self._by_id.values()
+
+    def digest_of(self, number: int) -> Digest:
+        """Return the digest of the record with this id alone."""
+        known = self._by_id.get(number)
+        return Digest(0, 0) if known is None else Digest(1, known[1])
+
     @property
     def ids(self) -> frozenset[int]:
         """The ids of all records."""
@@ -152,24 +170,25 @@ class Fingerprints:
 
 T = TypeVar("T")
 
-MAX_CHUNK = 48 * 1024
+MAX_CHUNK = 60 * 1024
 """The most bytes of parameters in one message of a divided list."""
 
+_PARAMETER_FRONT = 4
 _FIXED_SIZE = 21
 _CANDIDATE_SIZE = 19
 _KEY_SIZE = 48
-
-_TOPICS_FRONT = 16
+_BESIDE_FRONT = 16
 
 MAX_RECORD_SIZE = (
     _FIXED_SIZE
     + _CANDIDATE_SIZE * MAX_CANDIDATES
     + MAX_DATA
     + _KEY_SIZE
-    + _TOPICS_FRONT
-    + MAX_TOPICS_SIZE
+    + _BESIDE_FRONT
+    + MAX_NAME_SIZE
+    + 2 * (_BESIDE_FRONT + MAX_NAMES_SIZE)
 )
-"""The most bytes that one record, its key and its topics take."""
+"""The most bytes that one record takes with its key, its name, its topics and its groups."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
@@ -224,7 +243,8 @@ class Assembly(Generic[T]):
 
 
 def _record_size(record: PeerRecord) -> int:
-    key = _KEY_SIZE if record.key else 0
-    topics = _TOPICS_FRONT + size_of_topics(record.topics) if record.topics else 0
-    candidates = _CANDIDATE_SIZE * len(record.candidates)
-    return _FIXED_SIZE + candidates + len(record.data) + key + topics
+    peer, beside = encoding_of(record)
+    size = _PARAMETER_FRONT + len(peer)
+    for data in beside.values():
+        size += _PARAMETER_FRONT + len(data)
+    return size

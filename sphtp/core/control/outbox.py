@@ -17,12 +17,17 @@ them, so that clients get all messages in order.
 
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
 Python runs. Only a very large number of acknowledgements share messages to everybody.
+
+Records and departures go to everybody, and once more to each group of the client that somebody
+watches: see ``interest``. So do the lists of groups. Other messages for everybody are sent a second
+time, to clients that do not subscribe to presence.
 """
 
 from collections import deque
 
-from sphtp.core.control.codec import GoneHolder, Holder, Part
+from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
 from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.interest import GroupIndex
 from sphtp.core.control.lists import divide, divide_records, number_parts
 from sphtp.core.control.outputs import BusAudience, BusMessage, topic
 from sphtp.core.control.registry import Registry
@@ -37,13 +42,22 @@ from sphtp.core.control.server_messages import (
     SnapshotRequest,
     StatusReply,
 )
-from sphtp.core.control.vocabulary import EVERYBODY, NO_NONCE, Reason
-from sphtp.core.timers import earliest
+from sphtp.core.control.vocabulary import (
+    EVERYBODY,
+    NO_NONCE,
+    RESTRICTED,
+    WITHOUT_PRESENCE,
+    Reason,
+)
+from sphtp.core.timers import ExpiringDict, earliest
 
 _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
 _TO_ALL = topic(EVERYBODY)
+
+_MOST_WATCHED = 1 << 16
+"""The most groups that are published by themselves. The one silent for longest makes room."""
 
 _MOST_ALONE = 64
 """The most acknowledgements of one batch that each have a message of their own."""
@@ -71,21 +85,26 @@ class Outbox:
         registry: Registry,
         counters: ControlCounters,
         max_answers: int,
-        longest_lists_rest: float,
+        expiry: float,
     ) -> None:
         self._max_answers = max_answers
-        self._longest_lists_rest = longest_lists_rest
+        self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
         self.sender = sender
         self._registry = registry
+        self._records = registry.records
         self._counters = counters
         self._ready: deque[BusMessage] = deque()
-        self._acks: dict[Holder, None] = {}
+        self._groups = GroupIndex()
+        self._watched: ExpiringDict[int, None] = ExpiringDict(_MOST_WATCHED)
+        self._group_lists: dict[int, None] = {}
+        self._group_lists_from = 0.0
+        self._acks: dict[Holder, int] = {}
         self._nacks: dict[Holder, Reason] = {}
-        self._entered: dict[int, None] = {}
+        self._entered: dict[int, dict[int, None]] = {}
         self._registered: dict[int, None] = {}
-        self._gone: dict[Holder, Reason] = {}
+        self._gone: dict[int, dict[Holder, Reason]] = {}
         self._released: dict[Holder, Reason] = {}
         self._lookups: dict[tuple[int, int], None] = {}
         self._lists: dict[int, None] = {}
@@ -93,11 +112,11 @@ class Outbox:
         self._statuses: dict[int, None] = {}
         self._status = b""
 
-    def ack(self, holder: Holder) -> None:
-        """Add an ACK for a holder."""
+    def ack(self, holder: Holder, features: int) -> None:
+        """Add an ACK for a holder that has these features."""
         self._nacks.pop(holder, None)
         if self._has_room(len(self._acks)):
-            self._acks[holder] = None
+            self._acks[holder] = WITHOUT_PRESENCE if features & RESTRICTED else EVERYBODY
 
     def nack(self, holder: Holder, reason: Reason) -> None:
         """Add a NACK for a holder."""
@@ -107,7 +126,9 @@ class Outbox:
 
     def introduce(self, client: int, *, tell_servers: bool) -> None:
         """Tell all clients, and if asked to all servers, about one that entered or changed."""
-        self._entered[client] = None
+        topics = self._groups.put(self._records[client])
+        for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
+            self._entered.setdefault(to, {})[client] = None
         if tell_servers:
             self._registered[client] = None
 
@@ -118,7 +139,8 @@ class Outbox:
     def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
         """Tell all clients, and if asked to all servers, that a client is de-registered."""
         holder = Holder(gone.id, gone.nonce)
-        self._gone[holder] = gone.reason
+        for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
+            self._gone.setdefault(to, {})[holder] = gone.reason
         if tell_servers:
             self._released[holder] = gone.reason
 
@@ -126,6 +148,16 @@ class Outbox:
         """Tell one client about one peer."""
         if self._has_room(len(self._lookups)):
             self._lookups[client, peer] = None
+
+    def watch(self, now: float, to: int) -> None:
+        """Publish a group, or what is not presence, for one more expiry: a client watches it."""
+        self._watched.take_expired(now)
+        self._watched.put(to, None, now + self._expiry)
+
+    def answer_group(self, group: int, told: Digest) -> None:
+        """Tell those that watch a group about all members if ``told`` is not their digest."""
+        if told != self._groups.digest(group) and self._has_room(len(self._group_lists)):
+            self._group_lists[group] = None
 
     def answer_all(self, client: int) -> None:
         """Tell one client about all peers, with the next lists."""
@@ -158,7 +190,17 @@ class Outbox:
     def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message as it is, after everything that was collected before."""
         self._flush_batch()
-        self._ready.append(BusMessage(audience, data))
+        self._append(audience, data)
+
+    def send_to_all(self, data: bytes, *, unwatched: bool) -> None:
+        """Send one message to all clients, at once as ``send`` does.
+
+        If ``unwatched``, those that do not subscribe to presence get it even before they have said
+        so: a client has to hear a server before it can say anything.
+        """
+        self.send(BusAudience.CLIENTS, data)
+        if unwatched or WITHOUT_PRESENCE in self._watched:
+            self._append(BusAudience.CLIENTS, topic(WITHOUT_PRESENCE) + data[len(_TO_ALL) :])
 
     def poll(self, now: float) -> BusMessage | None:
         """Return the next message, or None. A batch that is due becomes messages here."""
@@ -170,8 +212,11 @@ class Outbox:
                 self._rested_at = min(self._rested_at, now + _BURST + _LONGEST_REST)
             if self._lists and now >= self._lists_from:
                 self._flush_lists()
-                cost = _RECORD_COST * len(self._registry.records) ** 2
-                self._lists_from = now + min(cost, self._longest_lists_rest)
+                cost = _RECORD_COST * len(self._records) ** 2
+                self._lists_from = now + min(cost, self._expiry / 2)
+            if self._group_lists and now >= self._group_lists_from:
+                cost = self._flush_group_list()
+                self._group_lists_from = now + min(cost, self._expiry / 2)
         return self._ready.popleft() if self._ready else None
 
     def _cost_of_ready(self) -> float:
@@ -180,12 +225,16 @@ class Outbox:
             to_all += outgoing.data.startswith(_TO_ALL)
         to_one = len(self._ready) - to_all
         cost = to_all * _MESSAGE_COST + to_one * _FILTER_COST
-        return cost * len(self._registry.records)
+        return cost * len(self._records)
 
     def next_due(self) -> float | None:
         """Return the time at which the next message is due."""
         batch = self._rested_at - _BURST if self._is_pending else None
-        return earliest(batch, self._lists_from if self._lists else None)
+        return earliest(
+            batch,
+            self._lists_from if self._lists else None,
+            self._group_lists_from if self._group_lists else None,
+        )
 
     @property
     def _is_pending(self) -> bool:
@@ -212,23 +261,36 @@ class Outbox:
 
     def _flush_lists(self) -> None:
         to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
-        for part, share in number_parts(divide_records(self._registry.records.values())):
+        for part, share in number_parts(divide_records(self._records.values())):
             self._append(BusAudience.CLIENTS, Peers(self.sender, to, share, part).encode())
         self._lists.clear()
 
+    def _flush_group_list(self) -> float:
+        """Send the next list of a group; return its cost, as if its members watched it."""
+        group = next(iter(self._group_lists))
+        del self._group_lists[group]
+        members = self._groups.members(group)
+        shares = number_parts(divide_records(members))
+        for part, share in shares:
+            self._append(BusAudience.CLIENTS, Peers(self.sender, group, share, part).encode())
+        filtered = _FILTER_COST * len(shares) * len(self._records)
+        return filtered + _RECORD_COST * len(members) ** 2
+
     def _flush_gone(self) -> None:
-        for share in divide(_gone(self._gone), lambda _: _GONE_SIZE):
-            self._append(BusAudience.CLIENTS, PeersGone(self.sender, EVERYBODY, share).encode())
+        for to, gone in self._gone.items():
+            for share in divide(_gone(gone), lambda _: _GONE_SIZE):
+                self._append(BusAudience.CLIENTS, PeersGone(self.sender, to, share).encode())
         for share in divide(_gone(self._released), lambda _: _GONE_SIZE):
             self._append(BusAudience.SERVERS, Released(self.sender, share).encode())
         self._gone.clear()
         self._released.clear()
 
     def _flush_records(self) -> None:
-        records = self._registry.records
-        entered = [records[client] for client in self._entered if client in records]
-        for share in divide_records(entered):
-            self._append(BusAudience.CLIENTS, Peers(self.sender, EVERYBODY, share).encode())
+        records = self._records
+        for to, clients in self._entered.items():
+            entered = [records[client] for client in clients if client in records]
+            for share in divide_records(entered):
+                self._append(BusAudience.CLIENTS, Peers(self.sender, to, share).encode())
         registered = [records[client] for client in self._registered if client in records]
         for share in divide_records(registered):
             self._append(BusAudience.SERVERS, Registered(self.sender, share).encode())
@@ -237,14 +299,15 @@ class Outbox:
 
     def _flush_answers(self) -> None:
         # A plain SphTP client looks for its id in the header, so it gets a message of its own.
-        together: list[Holder] = []
-        for holder in self._acks:
+        together: dict[int, list[Holder]] = {}
+        for holder, to in self._acks.items():
             if holder.nonce == NO_NONCE or len(self._acks) <= _MOST_ALONE:
                 self._append(BusAudience.CLIENTS, IdAck(self.sender, (holder,)).encode())
             else:
-                together.append(holder)
-        for share in divide(together, lambda _: _ACKED_SIZE):
-            self._append(BusAudience.CLIENTS, IdAck(self.sender, share).encode())
+                together.setdefault(to, []).append(holder)
+        for to, holders in together.items():
+            for share in divide(holders, lambda _: _ACKED_SIZE):
+                self._append(BusAudience.CLIENTS, IdAck(self.sender, share, to).encode())
         for holder, reason in self._nacks.items():
             nack = IdNack(self.sender, holder.id, holder.nonce, reason)
             self._append(BusAudience.CLIENTS, nack.encode())
@@ -253,7 +316,7 @@ class Outbox:
 
     def _flush_lookups(self) -> None:
         for client, peer in self._lookups:
-            record = self._registry.records.get(peer)
+            record = self._records.get(peer)
             if record is None:
                 gone = (GoneHolder(peer, NO_NONCE, Reason.UNKNOWN),)
                 answer = PeersGone(self.sender, client, gone).encode()

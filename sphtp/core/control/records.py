@@ -1,4 +1,4 @@
-"""Records of servers and clients: addresses, data, topics, views."""
+"""Records of servers and clients: names, addresses, data, topics, groups, views."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +12,19 @@ from unicodedata import category
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import MALFORMED, unpack
+from sphtp.core.printable import peer_label
 from sphtp.core.serial import SerialNumber
-from sphtp.core.topics import check_topic
+from sphtp.core.topics import LONGEST_NAME, check_group, check_topic
 from sphtp.core.wire import decode_text
 from sphtp.errors import SettingsError, WireError
 
-MAX_TOPICS: Final = 64
-MAX_TOPICS_SIZE: Final = 2048
-"""The most bytes of all names on the wire, so that a list of clients stays within its bounds."""
+MAX_NAMES: Final = 64
+"""The most topics of a client, and the most groups."""
+MAX_NAMES_SIZE: Final = 2048
+"""The most bytes of all of either on the wire, so that a list of clients stays within its bounds.
+"""
+MAX_NAME_SIZE: Final = 4 * LONGEST_NAME
+"""The most bytes of a client's name: UTF-8 takes four for a character at most."""
 
 _REMEMBERED: Final = 256
 """The most decoded lists that are cached: those of one simulation are alike, and come again."""
@@ -30,56 +35,76 @@ _CONTROL: Final = "Cc"
 
 def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
     """Return the names, each once. Raises ``SettingsError`` when a client cannot have these."""
-    names = tuple(dict.fromkeys(map(check_topic, topics)))
-    if len(names) > MAX_TOPICS:
-        raise SettingsError(f"{len(names)} topics; allowed are {MAX_TOPICS} of one client")
-    if (size := size_of_topics(names)) > MAX_TOPICS_SIZE:
+    return _check_all("topics", map(check_topic, topics))
+
+
+def check_groups(groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, each once. Raises ``SettingsError`` when a client cannot be in these."""
+    if isinstance(groups, str):
         raise SettingsError(
-            f"the names of {len(names)} topics take {size} bytes, one more than each is long; "
-            f"allowed are {MAX_TOPICS_SIZE}"
+            f"groups is {groups!r}; allowed are several names, such as [{groups!r}]"
+        )
+    return _check_all("groups", map(check_group, groups))
+
+
+def _check_all(kind: str, checked: Iterable[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(checked))
+    if len(names) > MAX_NAMES:
+        raise SettingsError(f"{len(names)} {kind}; allowed are {MAX_NAMES} of one client")
+    if (size := size_of_names(names)) > MAX_NAMES_SIZE:
+        raise SettingsError(
+            f"the names of {len(names)} {kind} take {size} bytes, one more than each is long; "
+            f"allowed are {MAX_NAMES_SIZE}"
         )
     return names
 
 
-def size_of_topics(topics: Iterable[str]) -> int:
-    """Return how many bytes these names take."""
-    return sum(1 + len(name.encode()) for name in topics)
+def size_of_names(names: Iterable[str]) -> int:
+    """Return how many bytes the names of topics or groups take."""
+    return sum(1 + len(name.encode()) for name in names)
 
 
-def encode_topics(topics: Iterable[str]) -> bytes:
-    """Return names, each behind its length u8."""
+def encode_names(names: Iterable[str]) -> bytes:
+    """Return the names of topics or groups, each behind its length u8."""
     parts: list[bytes] = []
-    for name in topics:
+    for name in names:
         text = name.encode()
         parts += (bytes((len(text),)), text)
     return b"".join(parts)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def decode_topics(data: bytes) -> tuple[str, ...]:
+def decode_names(data: bytes) -> tuple[str, ...]:
     """Read names to the end. Raises ``WireError`` when no client can have these."""
-    if len(data) > MAX_TOPICS_SIZE:
-        raise WireError(f"{len(data)} bytes of topics are over {MAX_TOPICS_SIZE}")
+    if len(data) > MAX_NAMES_SIZE:
+        raise WireError(f"{len(data)} bytes of names are over {MAX_NAMES_SIZE}")
     names = list[str]()
     start = 0
     while start < len(data):
         end = start + 1 + data[start]
         if end > len(data):
-            raise WireError("a name of a topic is cut off")
-        names.append(_name(data[start + 1 : end]))
+            raise WireError("a name is cut off")
+        if end == start + 1:
+            raise WireError("a name is empty")
+        names.append(decode_name(data[start + 1 : end]))
         start = end
-    if len(names) > MAX_TOPICS or len(set(names)) < len(names):
-        raise WireError(f"{len(names)} topics are over {MAX_TOPICS}, or two are the same")
+    if len(names) > MAX_NAMES or len(set(names)) < len(names):
+        raise WireError(f"{len(names)} names are over {MAX_NAMES}, or two are the same")
     return tuple(names)
 
 
-def _name(data: bytes) -> str:
+def decode_name(data: bytes) -> str:
+    """Read one name. Raises ``WireError`` when it is no text, or has a control character."""
     name = decode_text(data)
-    if not name or any(category(one) == _CONTROL for one in name):
-        raise WireError(f"{name!r} is no name of a topic")
+    if any(category(one) == _CONTROL for one in name):
+        raise WireError(f"{name!r} is no name")
     return name
 
 
+MAX_LOOKED_UP: Final = 256
+"""The most peers that a client watches because it looked them up."""
+MAX_WATCHES: Final = 1 + MAX_NAMES + MAX_LOOKED_UP
+"""The most that a client watches: what is not presence, groups, and peers."""
 MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
@@ -166,11 +191,11 @@ class ServerAddress:
 
 
 class RecordEncoding(NamedTuple):
-    """The encoded parameters of a record; an absent parameter is empty."""
+    """The encoded parameters of a record."""
 
     peer: bytes
-    key: bytes
-    topics: bytes
+    beside: Mapping[int, bytes]
+    """By data id what stands beside ``PEER``: the key, the name, the topics, the groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +210,15 @@ class PeerRecord:
     data: bytes = b""
     """The client's initial simulation data (SphTP, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
-    """The number of changes of ``data`` and ``topics``, see ``next_revision``."""
+    """The number of changes of ``data``, ``topics`` and ``groups``, see ``next_revision``."""
     key: bytes = b""
     """The client's public key, ``KEY_SIZE`` bytes, or empty if it has none."""
     topics: tuple[str, ...] = ()
     """The topics of the client's sources; ``revision`` counts their changes, too."""
+    name: str = ""
+    """The name that the client gave itself, or empty; it is not unique."""
+    groups: tuple[str, ...] = ()
+    """The groups that the client is in; ``revision`` counts their changes, too."""
     encoding: RecordEncoding | None = field(default=None, init=False, compare=False, repr=False)
     """The encoding, once it is known. A changed record is another one, without an encoding."""
 
@@ -200,15 +229,16 @@ class PeerRecord:
     def after(self, known: "PeerRecord") -> "PeerRecord":
         """Return this record, completed from the ``known`` record of the same holder.
 
-        A holder has one key for as long as it holds its id, and the same topics for as long as its
-        revision stays; not every server sends them.
+        A holder has one key and one name for as long as it holds its id, and the same topics and
+        groups for as long as its revision stays; not every server sends them.
         """
-        key, topics = known.key or self.key, self.topics
+        key, name = known.key or self.key, known.name or self.name
+        topics, groups = self.topics, self.groups
         if self.revision == known.revision:
-            topics = known.topics or topics
-        if (key, topics) == (self.key, self.topics):
+            topics, groups = known.topics or topics, known.groups or groups
+        if (key, name, topics, groups) == (self.key, self.name, self.topics, self.groups):
             return self
-        return replace(self, key=key, topics=topics)
+        return replace(self, key=key, name=name, topics=topics, groups=groups)
 
 
 def next_revision(revision: int) -> int:
@@ -269,24 +299,32 @@ def _checked(port: int, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A client of the same cluster, as the servers introduce it."""
+    """A client of the same cluster, as the servers introduce it.
+
+    Two are equal if they are the same holder of an id, whatever has changed of it meanwhile.
+    """
 
     id: int
-    packed: bytes = field(repr=False)
+    packed: bytes = field(repr=False, compare=False)
     """The peer's data as msgpack; empty at first, for data come a moment later."""
-    addresses: tuple[Address, ...]
+    addresses: tuple[Address, ...] = field(compare=False)
     """The addresses at which its channels may be dialled."""
     nonce: int
     """A number that distinguishes this holder of the id from earlier and later ones."""
-    key: bytes = b""
+    key: bytes = field(default=b"", compare=False)
     """The peer's public key, 32 bytes; empty if it has none."""
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] = field(default=(), compare=False)
     """The topics of the peer's sources. Like ``data``, they come a moment after the peer itself."""
+    name: str = field(default="", compare=False)
+    """The name that the peer gave itself, or empty. Several peers may have the same one."""
+    groups: tuple[str, ...] = field(default=(), compare=False)
+    """The groups that the peer is in. Like ``data``, they come a moment after the peer itself."""
     _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         addresses = ", ".join(f"{host}:{port}" for host, port in self.addresses)
-        return f"<Peer {self.id:#010x} at {addresses or 'no address'}, data {brief(self.data)}>"
+        where = addresses or "no address"
+        return f"<Peer {peer_label(self.name, self.id)} at {where}, data {brief(self.data)}>"
 
     @property
     def data(self) -> Any:
@@ -303,7 +341,16 @@ class Peer:
     def from_record(cls, record: PeerRecord) -> Self:
         """Return the peer of a record."""
         addresses = tuple((candidate.host, candidate.port) for candidate in record.candidates)
-        return cls(record.id, record.data, addresses, record.nonce, record.key, record.topics)
+        return cls(
+            record.id,
+            record.data,
+            addresses,
+            record.nonce,
+            record.key,
+            record.topics,
+            record.name,
+            record.groups,
+        )
 
 
 def _decode(data: bytes) -> Any:

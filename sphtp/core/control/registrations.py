@@ -32,14 +32,15 @@ from sphtp.core.control.events import (
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.lists import Assembly
+from sphtp.core.control.interest import NOTHING, is_group_topic
+from sphtp.core.control.lists import Assembly, fingerprint
 from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
-from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason
+from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason, is_client_id
 from sphtp.core.token_bucket import TokenBucket
 
 ITSELF = 0
@@ -97,7 +98,7 @@ class Registrations:
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Note that the connection of a client has ended: it may come back through another one."""
         if self.registry.doubt(now, client, wait):
-            self._events.append(PeerSuspected(client))
+            self._suspect(client)
 
     def note_normal_heartbeat(self, client: int) -> None:
         """Note that a registered client has sent a normal heartbeat."""
@@ -145,9 +146,12 @@ class Registrations:
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register clients that fell silent."""
         for client in self.registry.take_suspects(now):
-            self._events.append(PeerSuspected(client))
+            self._suspect(client)
         for client in self.registry.take_expired_ids(now):
             self.release(now, client, Reason.EXPIRED, tell_servers=True)
+
+    def _suspect(self, client: int) -> None:
+        self._events.append(PeerSuspected(Peer.from_record(self.registry.records[client])))
 
     def _watch(self, now: float, client: int, sponsor: int) -> None:
         if sponsor == ITSELF:
@@ -226,6 +230,7 @@ class ClientAdmission:
         self._records = ledger.registry.records
         self._outbox = outbox
         self._counters = counters
+        self._lookups = TokenBucket(limits.lookups_per_second)
         self._data_rates = RatesPerHolder(limits.data_per_second, self._records)
         self._applicants: dict[Holder, Announce] = {}
         self._unjudged: deque[PeerRecord] = deque()
@@ -310,7 +315,7 @@ class ClientAdmission:
     def _enter(self, now: float, message: Announce) -> None:
         holder = Holder(message.id, message.nonce)
         if self._ledger.enter(now, _as_announced(message)):
-            self._outbox.ack(holder)
+            self._outbox.ack(holder, message.features)
         else:
             self._counters.add(Count.OVER_MAX_CLIENTS)
             self._outbox.nack(holder, Reason.FULL)
@@ -324,10 +329,15 @@ class ClientAdmission:
         """Acknowledge a registered id again; its addresses may be new."""
         self._ledger.hear(now, message.id)
         record = self._records[message.id]
-        told = replace(record, candidates=message.candidates, key=record.key or message.key)
+        told = replace(
+            record,
+            candidates=message.candidates,
+            key=record.key or message.key,
+            name=record.name or message.name,
+        )
         if told != record:
             self._ledger.change(told)
-        self._outbox.ack(Holder(message.id, message.nonce))
+        self._outbox.ack(Holder(message.id, message.nonce), message.features)
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:
         """Send NACK(CONFLICT): another client holds the id."""
@@ -356,7 +366,7 @@ class ClientAdmission:
             self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
 
     def on_data(self, now: float, message: ClientData) -> None:
-        """Store a client's initial simulation data and topics."""
+        """Store a client's initial simulation data, topics and groups."""
         if not self.holds(message):
             return
         self._ledger.hear(now, message.id)
@@ -372,26 +382,59 @@ class ClientAdmission:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
-        """Send a client one peer, or all of them."""
+        """Send a client one peer, what changed of those that it watches, or all of them."""
+        if not self._takes_lookup(now):
+            return
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
             return
         self._ledger.hear(now, message.id)
-        if message.peer is None:
-            self._outbox.answer_all(message.id)
-        else:
+        for topic, digest in message.watches:
+            if is_client_id(topic):
+                # Each answer is as much as a lookup of its own.
+                if digest != self._digest_of(topic) and self._takes_lookup(now):
+                    self._outbox.answer_lookup(message.id, topic)
+            else:
+                self._outbox.watch(now, topic)
+                if is_group_topic(topic):
+                    self._outbox.answer_group(topic, digest)
+        if message.peer is not None:
             self._outbox.answer_lookup(message.id, message.peer)
+        elif not message.watches:
+            self._outbox.answer_all(message.id)
+
+    def _takes_lookup(self, now: float) -> bool:
+        if self._lookups.take(now):
+            return True
+        self._counters.add(Count.OVER_LOOKUPS_PER_SECOND)
+        return False
+
+    def _digest_of(self, client: int) -> Digest:
+        record = self._records.get(client)
+        return NOTHING if record is None else Digest(1, fingerprint(record))
 
 
 def _as_announced(message: Announce) -> PeerRecord:
-    return PeerRecord(message.id, message.nonce, message.candidates, key=message.key)
+    return PeerRecord(
+        message.id, message.nonce, message.candidates, key=message.key, name=message.name
+    )
 
 
 def _as_told(message: ClientData, record: PeerRecord) -> PeerRecord:
     if is_newer(message.revision, record.revision):
-        return replace(record, data=message.data, revision=message.revision, topics=message.topics)
+        return replace(
+            record,
+            data=message.data,
+            revision=message.revision,
+            topics=message.topics,
+            groups=message.groups,
+        )
     if message.revision == record.revision:
-        # Another server was first to tell of this revision, and may know nothing of topics.
-        return replace(record, topics=record.topics or message.topics)
+        # Another server was first to tell of this revision, and may know nothing of the rest.
+        return replace(
+            record,
+            topics=record.topics or message.topics,
+            groups=record.groups or message.groups,
+        )
     return record
 
 

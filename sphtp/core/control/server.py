@@ -42,7 +42,7 @@ from sphtp.core.control.server_table import (
     ServerState,
 )
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.control.vocabulary import EVERYBODY, MemberState
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -82,9 +82,11 @@ def _members(members: Iterable[Member]) -> list[dict[str, Any]]:
 def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
     return {
         "id": record.id,
+        "name": record.name,
         "candidates": [f"{candidate.host} {candidate.port}" for candidate in record.candidates],
         "data_bytes": len(record.data),
         "topics": len(record.topics),
+        "groups": list(record.groups),
         "revision": record.revision,
         "told_by": ledger.sponsor(record.id) or None,
     }
@@ -128,7 +130,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
-            self.id, self._registry, self.counters, limits.max_answers, timers.expiry / 2
+            self.id, self._registry, self.counters, limits.max_answers, timers.expiry
         )
         self._ledger = Registrations(self._registry, self._outbox, self._events)
         self._admission = ClientAdmission(
@@ -136,7 +138,6 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self._announces = TokenBucket(limits.announces_per_second)
-        self._lookups = TokenBucket(limits.lookups_per_second)
         self._open_inbound(
             self._registry.records,
             servers=self._cluster.heartbeats,
@@ -207,8 +208,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """
         self._wake(now)
         check_user_message(command, parameters)
-        message = ServerUser(self.id, simulation, command, tuple(parameters))
-        self._outbox.send(BusAudience.CLIENTS, message.encode())
+        data = ServerUser(self.id, simulation, command, tuple(parameters)).encode()
+        if simulation == EVERYBODY:
+            self._outbox.send_to_all(data, unwatched=False)
+        else:
+            self._outbox.send(BusAudience.CLIENTS, data)
 
     def stop(self, now: float) -> None:
         """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if stopped already."""
@@ -244,10 +248,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             case ClientData():
                 self._admission.on_data(now, message)
             case Lookup():
-                if self._lookups.take(now):
-                    self._admission.on_lookup(now, message)
-                else:
-                    self.counters.add(Count.OVER_LOOKUPS_PER_SECOND)
+                self._admission.on_lookup(now, message)
             case StatusRequest():
                 needed = self._outbox.needs_status
                 status = json.dumps(self.status()).encode() if needed else None
@@ -347,8 +348,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _heartbeat(self, now: float) -> None:
         heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
-        for audience in BusAudience:
-            self._outbox.send(audience, heartbeat)
+        self._outbox.send_to_all(heartbeat, unwatched=True)
+        self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
@@ -358,8 +359,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _send_leave(self, _: float) -> None:
         goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
-        for audience in BusAudience:
-            self._outbox.send(audience, goodbye)
+        self._outbox.send_to_all(goodbye, unwatched=True)
+        self._outbox.send(BusAudience.SERVERS, goodbye)
 
     def _register(self, now: float, message: Announce) -> None:
         self._admission.register(now, message)

@@ -22,6 +22,7 @@ from sphtp.core.control.vocabulary import (
     NO_NONCE,
     USER_PARAMETERS,
     VERSION,
+    WITHOUT_PRESENCE,
     Command,
     MemberState,
     Reason,
@@ -60,16 +61,18 @@ class IdAck:
 
     sender: int
     holders: tuple[Holder, ...]
+    to: int = EVERYBODY
 
     def encode(self) -> bytes:
         """Return the bytes.
 
-        One holder gets the message alone; several share a message to everybody.
+        One holder gets the message alone; several share a message to everybody, or to those that
+        do not subscribe to that.
         """
         if len(self.holders) == 1:
             holder = self.holders[0]
             return encode(holder.id, self.sender, Command.ACK, *_proof(holder.nonce))
-        return encode(EVERYBODY, self.sender, Command.ACK, *map(codec.ACKED.of, self.holders))
+        return encode(self.to, self.sender, Command.ACK, *map(codec.ACKED.of, self.holders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +211,8 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
 
 def _read_ack(data: bytes) -> IdAck:
     message = decode_message(data)
-    if message.simulation == EVERYBODY:
-        return IdAck(message.sender, codec.ACKED.every(message))
+    if message.simulation in (EVERYBODY, WITHOUT_PRESENCE):
+        return IdAck(message.sender, codec.ACKED.every(message), message.simulation)
     nonce = codec.NONCE.first(message) or NO_NONCE
     return IdAck(message.sender, (Holder(message.simulation, nonce),))
 

@@ -9,7 +9,10 @@ VERSION = 1
 """The protocol version that announcements and server heartbeats carry."""
 
 FEATURES = 0
-"""Feature bits of this implementation; none are defined yet, unknown ones are ignored."""
+"""Feature bits of this implementation; unknown ones are ignored."""
+
+RESTRICTED = 1
+"""The feature bit of a client that does not subscribe to ``EVERYBODY``."""
 
 USER_COMMANDS = 0x0100
 """The first command of the application; lower ones belong to the protocol."""
@@ -65,6 +68,11 @@ class DataId(IntEnum):
     TOPICS = 0x16
     PEER_TOPICS = 0x17
     SIGNATURE = 0x18
+    NAME = 0x19
+    PEER_NAME = 0x1A
+    GROUPS = 0x1B
+    PEER_GROUPS = 0x1C
+    WATCH = 0x1D
 
 
 class Reason(IntEnum):
@@ -96,6 +104,9 @@ class MemberState(IntEnum):
 
 EVERYBODY = 0
 """The simulation id of server heartbeats, and of whatever else is for all clients."""
+
+WITHOUT_PRESENCE = 1
+"""The simulation id of the copies for clients that do not subscribe to ``EVERYBODY``."""
 
 NO_NONCE = 0
 """Stands for the missing nonce of plain SphTP; never drawn."""

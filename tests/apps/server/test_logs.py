@@ -27,6 +27,7 @@ from sphtp_server.logs import LogFormat, LogLevel, open_log
 from sphtp_server.settings import ServerSettings
 
 CLIENT = Peer(5, b"", (("127.0.0.1", 700),), 9)
+NAMED = replace(CLIENT, name="fluid-1")
 MEMBER = Member(8, 9, ServerAddress.parse("tcp://a:1"))
 OWN = Member(4, 9, ServerAddress.parse("tcp://b:1"))
 
@@ -58,8 +59,8 @@ def logged(*events: ServerEvent, level: LogLevel = "debug") -> list[dict[str, ob
             },
         ),
         (
-            PeerSuspected(5),
-            {"event": "client suspected", "level": "warning", "client": 5},
+            PeerSuspected(NAMED),
+            {"event": "client suspected", "level": "warning", "name": "fluid-1", "client": 5},
         ),
         (
             PeerLeft(CLIENT, Reason.EXPIRED),
@@ -105,7 +106,7 @@ def test_an_event_is_one_line_with_its_facts(
 
 def test_less_than_the_level_is_not_written() -> None:
     assert logged(PeerEntered(CLIENT), level="warning") == []
-    assert len(logged(PeerSuspected(5), level="warning")) == 1
+    assert len(logged(PeerSuspected(CLIENT), level="warning")) == 1
 
 
 def test_a_server_that_says_goodbye_is_no_reason_to_worry() -> None:

@@ -34,7 +34,7 @@ def whole_scene(view, make_frame):
 
 def shown(display, output, view, published):
     with display:
-        display.show_event(view.join(published, 9))
+        display.show_event(view.join(published, 9, "slab-1"))
         display.show(2.0, view)
         display.show_event(view.lose(0, Loss(7, 7, LossReason.WINDOW)))
         display.show_event(view.end(0, "[b]gone"))
@@ -88,7 +88,7 @@ def test_programs_get_a_line_for_each_thing(view, published):
 def test_a_log_gets_sentences_and_the_table_at_the_end(view, published):
     output = io.StringIO()
     text = shown(PlainWatchDisplay(output), output, view, published)
-    assert "slab 1 of 3: joined the stream of id 0x00000009\n" in text
+    assert "slab 1 of 3: joined the stream of slab-1 (0x00000009)\n" in text
     assert "step 8/30  slabs 2/3  losses 1\n" in text
     assert "slab 0: lost 7 to 7: the source's transmission window moved on\n" in text
     assert "slab 0: [b]gone\n" in text

@@ -6,10 +6,11 @@ from typing import Any
 import msgpack
 import pytest
 
-from sphtp.core.control.client_messages import Announce, Heartbeat, Lookup
-from sphtp.core.control.codec import Holder
+from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Lookup
+from sphtp.core.control.codec import Digest, Holder, Watch
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged
+from sphtp.core.control.interest import group_topic
 from sphtp.core.control.records import Peer, PeerRecord
 from sphtp.core.control.registrations import RatesPerHolder
 from sphtp.core.control.senders import SenderConnections
@@ -52,6 +53,30 @@ def test_a_flood_of_lookups_is_cut() -> None:
     bus.run(0.1)
     assert before < len(said(server, Command.PEERS)) <= before + 3
     assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
+
+
+def test_a_flood_of_watches_is_cut_and_a_group_listed_no_faster_than_its_readers_can_take() -> None:
+    """What must hold: a client that lies about what it has gets no more than one that asks."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True, limits=ServerLimits(lookups_per_second=50))
+    for number in range(3, 203, 2):
+        ask(bus, server, Announce(number, 5))
+        bus.inject(server, ClientData(number, 5, 1, bytes(2000), (), ("fluid",)).encode())
+    bus.run(2.0)
+    lie, before = Digest(9, 9), len(said(server, Command.PEERS))
+    pins = tuple(Watch(number, lie) for number in range(3, 203, 2))
+    for _ in range(20):
+        bus.inject(server, Lookup(3, 5, None, None, pins).encode())
+    bus.run(0.1)
+    assert len(said(server, Command.PEERS)) <= before + 50
+    bus.run(2.0)
+    before = len(said(server, Command.PEERS))
+    group = (Watch(group_topic("fluid"), lie),)
+    for _ in range(100):
+        bus.inject(server, Lookup(3, 5, None, None, group).encode())
+        bus.run(0.01)
+    # A list of these hundred takes four messages, and after each the group rests for 40 ms.
+    assert 4 <= len(said(server, Command.PEERS)) - before <= 4 * 30
 
 
 def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:

@@ -10,6 +10,7 @@ from sphtp.core.control.codec import (
     Holder,
     Parameter,
     Part,
+    Watch,
 )
 from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import MemberState, Reason
@@ -18,7 +19,9 @@ from sphtp.testing.cluster import server_address
 V4, V6 = Candidate("127.0.0.1", 5000), Candidate("::1", 65535)
 KEY = bytes(range(32))
 TOPICS = ("positions", "位置/1")
-RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS)
+GROUPS = ("fluid", "流体")
+NAME = "流体 1"
+RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS, NAME, GROUPS)
 PLAIN = PeerRecord(9, 0)
 MEMBERS = (Member(4, 5, server_address(0)), Member(8, 6, server_address(1), MemberState.JOINING))
 
@@ -28,11 +31,14 @@ FROM_CLIENT: list[Any] = [
     client.Announce(7, 5, (V4, V6)),
     client.Announce(7, 0),
     client.Announce(7, 5, key=KEY),
+    client.Announce(7, 5, key=KEY, name=NAME),
     client.Leave(7, 5),
     client.ClientData(7, 5, 1, b"x" * 4096),
     client.ClientData(7, 5, 2, b"", TOPICS),
+    client.ClientData(7, 5, 2, b"", TOPICS, GROUPS),
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
+    client.Lookup(7, 5, None, 4, (Watch(1, Digest(0, 0)), Watch(6, Digest(2, 1 << 63)))),
     client.StatusRequest(7),
     client.ClientUser(7, 5, 0x0100, (Parameter(0x177, b"?"), Parameter(0x177, b""))),
 ]
@@ -41,6 +47,7 @@ FROM_SERVER: list[Any] = [
     server.IdAck(4, (Holder(7, 5),)),
     server.IdAck(4, (Holder(7, 0),)),
     server.IdAck(4, (Holder(7, 5), Holder(9, 6))),
+    server.IdAck(4, (Holder(7, 5), Holder(9, 6)), 1),
     server.IdNack(4, 7, 5, Reason.CONFLICT),
     server.ServerLeave(4, 5),
     server.Peers(4, 0, (RECORD, PLAIN)),

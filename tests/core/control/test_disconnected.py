@@ -38,7 +38,7 @@ def test_a_killed_client_is_suspected_at_once_and_told_as_gone_within_two_second
     bus.kill(client)
     killed = bus.now
     bus.run(0.1)
-    assert all(gone in [event.id for event in server.of(PeerSuspected)] for server in servers)
+    assert all(gone in [event.peer.id for event in server.of(PeerSuspected)] for server in servers)
     bus.run_until(lambda: gone not in other.machine.peers, SOON)
     assert bus.now - killed > 1.0, "it had time to come back"
     assert other.of(PeerLeft)[0].reason is Reason.EXPIRED
@@ -98,7 +98,7 @@ def test_a_plain_client_that_says_nothing_but_its_heartbeat_may_come_back() -> N
     say(Command.HEARTBEAT, 1001)
     server.machine.handle_disconnected(bus.now, 1001)
     bus.pump(server)
-    assert [event.id for event in server.of(PeerSuspected)] == [4711]
+    assert [event.peer.id for event in server.of(PeerSuspected)] == [4711]
     bus.run(1.2)
     say(Command.HEARTBEAT, 1002)
     bus.run(5)

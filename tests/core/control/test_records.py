@@ -13,14 +13,14 @@ from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
-    MAX_TOPICS,
-    MAX_TOPICS_SIZE,
+    MAX_NAMES,
+    MAX_NAMES_SIZE,
     Candidate,
     PeerRecord,
     ServerAddress,
     is_newer,
     next_revision,
-    size_of_topics,
+    size_of_names,
 )
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import Peers
@@ -32,6 +32,7 @@ from sphtp.core.control.vocabulary import (
     is_client_id,
     is_server_id,
 )
+from sphtp.core.topics import LONGEST_NAME
 from sphtp.errors import SettingsError
 
 
@@ -169,9 +170,10 @@ def test_bad_limits_are_named(number: int) -> None:
 
 def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
     addresses = tuple(Candidate("::1", port) for port in range(1, MAX_CANDIDATES + 1))
-    names = tuple(f"{number:031}" for number in range(MAX_TOPICS))
-    assert size_of_topics(names) == MAX_TOPICS_SIZE
-    largest = PeerRecord(7, 70, addresses, bytes(MAX_DATA), 1, bytes(KEY_SIZE), names)
+    names = tuple(f"{number:031}" for number in range(MAX_NAMES))
+    assert size_of_names(names) == MAX_NAMES_SIZE
+    name = "🌐" * LONGEST_NAME
+    largest = PeerRecord(7, 70, addresses, bytes(MAX_DATA), 1, bytes(KEY_SIZE), names, name, names)
     parameters = write_records([largest])
     assert sum(4 + len(parameter.data) for parameter in parameters) == MAX_RECORD_SIZE
     shares = divide_records([largest] * MAX_CLIENTS)

@@ -53,7 +53,7 @@ def test_a_joining_server_learns_everything_from_a_member() -> None:
     second = bus.server(1, join=[0])
     bus.run_until(lambda: second.is_in(ServerState.ACTIVE), 5)
     assert second.machine.clients == first.machine.clients
-    assert len(heard(second, Command.SNAPSHOT)) > 4
+    assert len(heard(second, Command.SNAPSHOT)) > 3
     assert second.of(StateChanged) == [StateChanged(ServerState.ACTIVE)]
 
 

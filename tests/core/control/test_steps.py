@@ -26,7 +26,7 @@ def test_1_servers_draw_even_ids_and_send_heartbeats_about_every_second() -> Non
         bus.run(0.01)
         times += [bus.now] * (len(server.sent) > before)
     assert server.machine.id % 2 == 0
-    assert all(m.simulation == 0 for m in said(server, Command.HEARTBEAT))
+    assert {m.simulation for m in said(server, Command.HEARTBEAT)} == {0, 1}
     assert all(m.sender == server.machine.id for m in said(server))
     gaps = [later - earlier for earlier, later in pairwise(times[1:])]
     assert 0.88 < min(gaps) < 0.99 < 1.01 < max(gaps) < 1.12

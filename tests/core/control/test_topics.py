@@ -21,11 +21,11 @@ from sphtp.core.control.codec import (
 from sphtp.core.control.counters import Count
 from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import (
-    MAX_TOPICS,
-    MAX_TOPICS_SIZE,
+    MAX_NAMES,
+    MAX_NAMES_SIZE,
     PeerRecord,
     check_topics,
-    size_of_topics,
+    size_of_names,
 )
 from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.server_messages import IdNack, Peers, Registered
@@ -37,7 +37,7 @@ from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import Node, active_server, ask, established, said
 
 ONE, MANY = ("positions",), ("positions", "位置/1")
-FULL = tuple(f"{number:031}" for number in range(MAX_TOPICS))
+FULL = tuple(f"{number:031}" for number in range(MAX_NAMES))
 
 
 def two_servers(bus: SimulatedCluster) -> tuple[Node, Node]:
@@ -264,7 +264,7 @@ def test_an_older_reader_sees_record_and_data_as_before() -> None:
 @pytest.mark.parametrize(
     ("topics", "complaint"),
     [
-        ([f"{number}" for number in range(MAX_TOPICS + 1)], "65 topics; allowed are 64"),
+        ([f"{number}" for number in range(MAX_NAMES + 1)], "65 topics; allowed are 64"),
         ([*FULL[:-1], FULL[-1] + "x"], "take 2049 bytes.* allowed are 2048"),
         ([""], "topic is ''"),
         (["x" * (LONGEST_TOPIC + 1)], "1 to 255 bytes"),
@@ -287,7 +287,7 @@ def test_a_topic_of_two_sources_is_told_once() -> None:
 
 
 def test_as_many_topics_as_are_allowed_are_taken() -> None:
-    assert size_of_topics(FULL) == MAX_TOPICS_SIZE
+    assert size_of_names(FULL) == MAX_NAMES_SIZE
     assert check_topics(FULL) == FULL
     assert read(TOPICS.of(FULL).data) == FULL
 
@@ -311,23 +311,23 @@ def packed(*names: bytes) -> bytes:
         packed(b"a\x00"),
         packed(b"\x7f"),
         packed("\x9f".encode()),
-        packed(*(b"%d" % number for number in range(MAX_TOPICS + 1))),
+        packed(*(b"%d" % number for number in range(MAX_NAMES + 1))),
         packed(*(bytes([65 + number]) * LONGEST_TOPIC for number in range(8)), b"x"),
     ],
     ids=range(10),
 )
-def test_malformed_topics_change_nothing(data: bytes) -> None:
+def test_malformed_topics_and_groups_change_nothing(data: bytes) -> None:
     with pytest.raises(WireError):
         read(data)
     bus = SimulatedCluster()
     server = active_server(bus)
     registered(bus, server, *ONE)
-    topics = Parameter(DataId.TOPICS, data)
-    parameters = (NONCE.of(5), REVISION.of(2), BLOB.of(b"new"), topics)
-    bus.inject(server, Message(7, 7, Command.DATA, parameters).encode())
+    for kind in (DataId.TOPICS, DataId.GROUPS):
+        parameters = (NONCE.of(5), REVISION.of(2), BLOB.of(b"new"), Parameter(kind, data))
+        bus.inject(server, Message(7, 7, Command.DATA, parameters).encode())
     held = server.machine.clients[7]
-    assert (held.revision, held.topics) == (1, ONE)
-    assert server.machine.counters[Count.MALFORMED] == 1
+    assert (held.revision, held.topics, held.groups) == (1, ONE, ())
+    assert server.machine.counters[Count.MALFORMED] == 2
 
 
 names = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40)

@@ -1,0 +1,161 @@
+"""Presence of some groups only: what a client watches, and how servers publish it.
+
+A subscriber of SphTP is sent everything and filters by the first four bytes of a message, before
+any Python runs. Presence is published under 0, so that whoever subscribes to 0 wakes for each peer
+that enters, of 10,000 as of 10. So a client that restricts its interest does not subscribe to 0,
+but to topics that keep silent about strangers:
+
+- its own id, as always;
+- 1, which has the copies of what everybody needs: heartbeats, departures of servers, commands of
+  the application;
+- one topic for each group that it watches, which has the records of the group's members.
+
+Group topics are even. Clients have odd ids, and servers publish nothing for a server where clients
+listen, so that no even topic but 0 is in use. A topic is a hash of the group's name: two groups
+with one topic, of 2^31, are one group to whoever watches either.
+
+A server publishes under a group's topic only as long as somebody watches it, which costs the others
+one filtered message. Watching is soft state, as in IGMP: every quarter of an expiry the client
+sends each server a ``Watch`` for each group and for each peer that it has looked up, with the
+digest of what it has from this server. A server answers where its own digest differs. So a group
+is known within one round trip, lost news come with the next ``Watch``, and no heartbeat carries the
+digests of all groups to all clients.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from sphtp.core.control.codec import Digest
+from sphtp.core.control.lists import Fingerprints
+from sphtp.core.control.outputs import Subscribe, Unsubscribe, topic
+from sphtp.core.control.records import MAX_LOOKED_UP, PeerRecord, check_groups
+from sphtp.core.control.vocabulary import EVERYBODY, WITHOUT_PRESENCE, is_server_id
+
+NOTHING: Final = Digest(0, 0)
+"""The digest of no records."""
+
+_REMEMBERED: Final = 4096
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def group_topic(group: str) -> int:
+    """Return the simulation id under which the members of a group are published."""
+    return int.from_bytes(sha256(group.encode()).digest()[:4], "little") & ~1 or 2
+
+
+def is_group_topic(simulation: int) -> bool:
+    """Return true if this can be the topic of a group."""
+    return is_server_id(simulation)
+
+
+def topics_of(record: PeerRecord) -> frozenset[int]:
+    """Return the topics of the groups that a client is in."""
+    return frozenset(map(group_topic, record.groups))
+
+
+class Interest:
+    """The peers that a client wants to know: all, or members of groups and those it looks up."""
+
+    def __init__(self, groups: Iterable[str] | None = None) -> None:
+        self.topics: frozenset[int] = frozenset()
+        """The simulation ids of messages for this client, besides its own id."""
+        self.is_restricted = False
+        """True if not all peers are wanted."""
+        self._groups: frozenset[int] | None = None
+        self._looked_up: dict[int, None] = {}
+        self._queue: deque[Subscribe | Unsubscribe] = deque()
+        self.set(groups)
+
+    def set(self, groups: Iterable[str] | None) -> None:
+        """Want the members of these groups only; None stands for everybody.
+
+        Subscribe to new topics before leaving old ones. Raises ``SettingsError``.
+        """
+        topics = frozenset((EVERYBODY,))
+        self._groups = None
+        if groups is not None:
+            self._groups = frozenset(map(group_topic, check_groups(groups)))
+            topics = self._groups | {WITHOUT_PRESENCE}
+        self._queue += [Subscribe(topic(each)) for each in sorted(topics - self.topics)]
+        self._queue += [Unsubscribe(topic(each)) for each in sorted(self.topics - topics)]
+        self.topics = topics
+        self.is_restricted = groups is not None
+
+    def look_up(self, peer: int) -> bool:
+        """Want a peer whatever its groups. Return true if the oldest one had to make room."""
+        self._looked_up.pop(peer, None)
+        self._looked_up[peer] = None
+        if len(self._looked_up) <= MAX_LOOKED_UP:
+            return False
+        del self._looked_up[next(iter(self._looked_up))]
+        return self.is_restricted
+
+    def forget(self, peer: int) -> None:
+        """End the interest in a peer that was looked up and is gone."""
+        self._looked_up.pop(peer, None)
+
+    def covers(self, record: PeerRecord) -> bool:
+        """Return true if this peer is wanted."""
+        if self._groups is None or record.id in self._looked_up:
+            return True
+        return not self._groups.isdisjoint(map(group_topic, record.groups))
+
+    def watches(self, held: Fingerprints) -> tuple[tuple[int, Digest], ...]:
+        """Return what is watched, each with the digest of what a server has introduced of it."""
+        digests = dict.fromkeys((WITHOUT_PRESENCE, *sorted(self._groups or ())), NOTHING)
+        for record, mark in held.marked():
+            for each in topics_of(record) & digests.keys():
+                count, mix = digests[each].count, digests[each].mix
+                digests[each] = Digest(count + 1, mix ^ mark)
+        for peer in self._looked_up:
+            digests[peer] = held.digest_of(peer)
+        return tuple(digests.items())
+
+    def poll_bus(self) -> Subscribe | Unsubscribe | None:
+        """Return the next change of subscriptions, or None."""
+        return self._queue.popleft() if self._queue else None
+
+
+class GroupIndex:
+    """The registered members of each group, by topic."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, Fingerprints] = {}
+        self._topics: dict[int, frozenset[int]] = {}
+
+    def put(self, record: PeerRecord) -> frozenset[int]:
+        """Add or replace a client. Return the topics of its groups, the former ones included."""
+        before, now = self._topics.pop(record.id, frozenset()), topics_of(record)
+        for each in before - now:
+            self._leave(each, record.id)
+        for each in now:
+            self._members.setdefault(each, Fingerprints()).put(record)
+        if now:
+            self._topics[record.id] = now
+        return before | now
+
+    def drop(self, client: int) -> frozenset[int]:
+        """Remove a client. Return the topics of the groups that it was in."""
+        topics = self._topics.pop(client, frozenset())
+        for each in topics:
+            self._leave(each, client)
+        return topics
+
+    def digest(self, group: int) -> Digest:
+        """Return the digest of the members of a group."""
+        members = self._members.get(group)
+        return NOTHING if members is None else members.digest
+
+    def members(self, group: int) -> list[PeerRecord]:
+        """Return the members of a group."""
+        members = self._members.get(group)
+        return [] if members is None else [record for record, _ in members.marked()]
+
+    def _leave(self, group: int, client: int) -> None:
+        members = self._members[group]
+        members.drop(client)
+        if not members.ids:
+            del self._members[group]
