@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sphtp.core.control.settings import ServerLimits as ServerLimits
     from sphtp.core.control.vocabulary import MemberState as MemberState
     from sphtp.core.control.vocabulary import Reason as Reason
+    from sphtp.core.requests.table import RequestStatistics as RequestStatistics
     from sphtp.core.secure.identity import Identity as Identity
     from sphtp.core.secure.identity import format_key as format_key
     from sphtp.core.secure.identity import parse_key as parse_key
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
     from sphtp.core.stream.events import LossReason as LossReason
     from sphtp.core.stream.events import StreamEnd as StreamEnd
     from sphtp.core.stream.settings import StreamSettings as StreamSettings
+    from sphtp.errors import HandlerCrashedError as HandlerCrashedError
     from sphtp.errors import LocalError as LocalError
     from sphtp.errors import MessageTooLargeError as MessageTooLargeError
     from sphtp.errors import RefusedError as RefusedError
     from sphtp.errors import RemoteError as RemoteError
+    from sphtp.errors import RequestError as RequestError
     from sphtp.errors import SettingsError as SettingsError
     from sphtp.errors import SphtpError as SphtpError
     from sphtp.errors import StateError as StateError
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from sphtp.shell.node import open_node as open_node
     from sphtp.shell.receipt import Progress as Progress
     from sphtp.shell.receipt import Receipt as Receipt
+    from sphtp.shell.requests import Request as Request
     from sphtp.shell.server import Server as Server
     from sphtp.shell.server import ServerOptions as ServerOptions
     from sphtp.shell.server import ServerStatistics as ServerStatistics
@@ -107,9 +111,10 @@ else:
         "sphtp.core.stream.events": "EndReason Loss LossReason StreamEnd",
         "sphtp.core.stream.settings": "StreamSettings",
         "sphtp.errors": (
-            "LocalError MessageTooLargeError RefusedError RemoteError SettingsError "
-            "SphtpError StateError UnreachableError WireError"
+            "HandlerCrashedError LocalError MessageTooLargeError RefusedError RemoteError "
+            "RequestError SettingsError SphtpError StateError UnreachableError WireError"
         ),
+        "sphtp.core.requests.table": "RequestStatistics",
         "sphtp.shell.bus": "BusAddressInUseError BusError",
         "sphtp.shell.channel": "Channel",
         "sphtp.shell.client": "Client ClientStatistics open_client",
@@ -117,6 +122,7 @@ else:
         "sphtp.shell.keys": "allow_only load_identity load_public_keys load_secret load_server_key",
         "sphtp.shell.node": "Node NodeStatistics open_channel open_node",
         "sphtp.shell.receipt": "Progress Receipt",
+        "sphtp.shell.requests": "Request",
         "sphtp.shell.server": "Server ServerOptions ServerStatistics open_server",
         "sphtp.shell.status": "fetch_status",
         "sphtp.shell.hosted_source": "StreamReceiver",

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -33,17 +33,19 @@ from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
+from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
-from sphtp.errors import SettingsError, UnreachableError
+from sphtp.errors import RequestError, SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
 from sphtp.shell.feed import Listener
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Node, NodeStatistics, open_node
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
+from sphtp.shell.requests import MOST_HANDLED, Handler, Requests
 from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls, require_tls
 
@@ -67,6 +69,8 @@ class ClientStatistics:
     """The events that listeners missed because they were too far behind."""
     undialable: int
     """The addresses of servers that the bus cannot dial."""
+    requests: RequestStatistics
+    """The requests that it sent and received."""
 
 
 Wanted = int | Callable[[Peer], bool]
@@ -122,7 +126,11 @@ def _is_of_function(error: Exception) -> bool:
     return isinstance(error, NameError) or (isinstance(error, TypeError) and not was_called)
 
 
-class Client:
+FIND_PEER: Final = 5.0
+"""Seconds until the servers have to know a peer to which a request goes."""
+
+
+class Client(ScopedService):
     """A registered client. Made by ``open_client``."""
 
     def __init__(
@@ -139,6 +147,7 @@ class Client:
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
+        self._requests = Requests(node.services, lambda: node.peer_id, self._find_addresses)
 
     def __repr__(self) -> str:
         host, port = self.address
@@ -185,6 +194,7 @@ class Client:
             node=self._node.statistics(),
             events_dropped=self._registration.feed.dropped,
             undialable=counters[Count.UNDIALABLE],
+            requests=self._requests.statistics(),
         )
 
     def events(self) -> Listener[ClientEvent]:
@@ -318,6 +328,72 @@ class Client:
         ) as stream:
             yield stream
 
+    async def request(
+        self,
+        peer: Peer | int,
+        name: str,
+        value: Any = None,
+        *,
+        errors: Collection[type[RequestError]] = (),
+    ) -> Any:
+        """Send a request to a peer and return the reply of its handler.
+
+        The deadline of the scope around the call travels with the request, and the handler ends
+        with it. If the call is cancelled, the handler is cancelled. A request waits while 1,024 to
+        the same peer have no answer. The value and the reply are messages as those of a channel.
+
+        Args:
+            peer: the peer, or its id.
+            name: the name under which the peer serves it.
+            value: what its handler gets.
+            errors: subclasses of ``RequestError``. If the handler raises one with the name of one
+                of these, this one is raised.
+
+        Raises:
+            RequestError: the handler raised it.
+            HandlerCrashedError: the handler raised another error, which the peer has in its log.
+            RefusedError: ``reason`` is ``"unknown"`` if the peer serves no such name, ``"busy"`` if
+                it handles too many, ``"malformed"`` if the value is of no type of it: the request
+                was not handled. It is ``"cancelled"`` or ``"ended"`` if the handler was cancelled
+                at the peer, by its deadline or otherwise. It is as for ``open_channel`` if the peer
+                refuses this client.
+            UnreachableError: the peer did not answer when a channel to it was to be opened.
+            trio.BrokenResourceError: the peer vanished. It may have handled the request.
+            MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
+        """
+        peer_id = peer.id if isinstance(peer, Peer) else peer
+        return await self._requests.request(peer_id, name, value, errors)
+
+    async def serve(
+        self,
+        name: str,
+        handler: Handler,
+        *,
+        limit: int = MOST_HANDLED,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer requests of peers for a name until cancelled, as ``trio.serve_listeners`` does.
+
+        Each request is a task in which ``handler`` is awaited with a ``Request``; what it returns
+        is the reply. A ``RequestError`` that it raises is raised at the caller. Any other error is
+        written to the log ``sphtp.requests``; the caller gets a ``HandlerCrashedError`` without
+        details, and this function goes on. When it is cancelled, so are its handlers, and their
+        callers get an error.
+
+        Args:
+            name: 1 to 255 bytes of printable text.
+            handler: an async function of a ``Request``.
+            limit: the most requests of all peers at once; more are refused as ``"busy"``.
+            task_status: for ``await nursery.start(client.serve, name, handler)``, which returns
+                when requests are answered.
+
+        Raises:
+            StateError: the name is served already.
+            SettingsError: the name or ``limit`` is out of range.
+            trio.ClosedResourceError: this client was closed.
+        """
+        await self._requests.serve(name, handler, limit, task_status)
+
     async def accept(self) -> Channel:
         """Wait for the next channel that a peer opens."""
         return await self._node.accept()
@@ -325,6 +401,14 @@ class Client:
     def incoming(self) -> AsyncIterator[Channel]:
         """Iterate over the channels that peers open."""
         return self._node.incoming()
+
+    async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
+        return await self._addresses_of(peer_id, FIND_PEER)
+
+    @asynccontextmanager
+    async def _lifetime(self) -> AsyncIterator[None]:
+        async with running(self._requests.run):
+            yield
 
     async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
         if not isinstance(peer_id, int):
@@ -409,8 +493,11 @@ async def open_client(
         machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
         with open_bus(secret, tls, server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
-            async with _registered(registration, server_wait, tls):
-                yield Client(node, machine, registration, identity, peers)
+            async with (
+                _registered(registration, server_wait, tls),
+                Client(node, machine, registration, identity, peers) as client,
+            ):
+                yield client
 
 
 def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
