@@ -210,7 +210,7 @@ class Client(ScopedService):
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
-    def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
+    def send_command(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
         Raises:

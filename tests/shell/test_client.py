@@ -222,17 +222,17 @@ async def test_a_function_that_no_data_makes_fail_fails_at_once(function, error)
             await alone.wait_for_peer(function)
 
 
-async def test_publishing_raises_what_its_page_says():
+async def test_sending_a_command_raises_what_its_page_says():
     async with cluster(1) as servers, client(servers[0].address) as alone:
-        for publish in (alone.publish, partial(servers[0].publish, 0)):
+        for send in (alone.send_command, partial(servers[0].send_command, 0)):
             for command, parameter in ((0xFF, 0x100), (0x10000, 0x100), (0x100, 0x10000)):
                 with pytest.raises(sphtp.StateError):
-                    publish(command, [sphtp.Parameter(parameter, b"")])
+                    send(command, [sphtp.Parameter(parameter, b"")])
             for sizes in ((65_536,), (40_000, 40_000)):
                 parameters = [sphtp.Parameter(0x100, bytes(size)) for size in sizes]
                 with pytest.raises(sphtp.MessageTooLargeError):
-                    publish(0x100, parameters)
-            publish(0x100, [sphtp.Parameter(0x100, bytes(65_536 - 22 - 4))])
+                    send(0x100, parameters)
+            send(0x100, [sphtp.Parameter(0x100, bytes(65_536 - 22 - 4))])
 
 
 async def test_topics_that_change_reach_the_peers():
@@ -449,7 +449,7 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
                 with socket(AF_INET, SOCK_DGRAM) as udp:
                     udp.sendto(b"no datagram of ours", alone.address)
                 for _ in range(1200):
-                    servers[0].publish(0, 0x100)
+                    servers[0].send_command(0, 0x100)
                     await wait_for(events, sphtp.events.UserMessage)
                 figures = alone.statistics()
                 assert figures.counters["malformed"] == 1
