@@ -258,12 +258,12 @@ class Client(ScopedService):
             yield channel
 
     @block
-    async def open_source(
+    async def publish(
         self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
 
-        Peers find it by ``peer.topics`` and ``subscribe``.
+        Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -273,7 +273,7 @@ class Client(ScopedService):
                 self._tell_topics([topic for topic in self._topics if topic not in topics])
 
     @block
-    async def subscribe(
+    async def subscribe_to(
         self,
         peer_id: int,
         topic: str,

@@ -242,7 +242,7 @@ async def test_topics_that_change_reach_the_peers():
         client(servers[1].address) as right,
     ):
         assert (await right.wait_for_peer(left.id)).topics == ()
-        async with left.open_source("positions", "速度"):
+        async with left.publish("positions", "速度"):
             peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
             assert (peer.id, peer.topics, peer.data) == (left.id, ("positions", "速度"), "spheres")
         assert not (await right.wait_for_peer(lambda peer: not peer.topics)).topics
@@ -253,11 +253,11 @@ async def test_peers_find_a_source_by_its_topic_and_get_what_it_sends():
         cluster(2) as servers,
         client(servers[0].address) as left,
         client(servers[1].address) as right,
-        left.open_source("positions") as source,
+        left.publish("positions") as source,
     ):
         await source.send("before")
         peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
-        async with right.subscribe(peer.id, "positions", late_join=True) as stream:
+        async with right.subscribe_to(peer.id, "positions", late_join=True) as stream:
             await source.send_many(range(3))
             await source.aclose()
             assert [item async for item in stream] == ["before", 0, 1, 2]
@@ -266,7 +266,7 @@ async def test_peers_find_a_source_by_its_topic_and_get_what_it_sends():
 async def test_topics_that_no_client_can_have_are_refused():
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(sphtp.SettingsError, match="topic is ''"):
-            async with alone.open_source(""):
+            async with alone.publish(""):
                 pass
 
 
@@ -394,7 +394,7 @@ async def test_what_names_no_peer_is_a_clear_error(wanted):
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(TypeError, match="neither the id of a peer nor a function"):
             await alone.wait_for_peer(wanted)
-        for opening in (alone.open_channel(wanted), alone.subscribe(wanted, "topic")):
+        for opening in (alone.open_channel(wanted), alone.subscribe_to(wanted, "topic")):
             with pytest.raises(TypeError, match="no id of a peer, which is an int"):
                 async with opening:
                     raise AssertionError("nobody has such an id")

@@ -111,7 +111,9 @@ class SlabFollower:
     async def _read(self, published: PublishedSlab, peer_id: int) -> None:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.
         topic = topic_of(published.slab)
-        async with self._client.subscribe(peer_id, topic, late_join=True, recover=False) as stream:
+        async with self._client.subscribe_to(
+            peer_id, topic, late_join=True, recover=False
+        ) as stream:
             self._show_event(self._view.join(published, peer_id))
             async for item in stream:
                 for event in self._events_of(published.slab, item):
