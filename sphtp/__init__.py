@@ -88,6 +88,10 @@ if TYPE_CHECKING:
     from sphtp.shell.subscription import StreamMessage as StreamMessage
     from sphtp.shell.subscription import Terms as Terms
     from sphtp.shell.tls import Tls as Tls
+    from sphtp.shell.topics import TopicLoss as TopicLoss
+    from sphtp.shell.topics import TopicMessage as TopicMessage
+    from sphtp.shell.topics import TopicSource as TopicSource
+    from sphtp.shell.topics import TopicSubscription as TopicSubscription
     from sphtp.shell.udp import UdpAddressError as UdpAddressError
 else:
     from importlib import import_module
@@ -130,6 +134,7 @@ else:
         "sphtp.shell.source": "Source",
         "sphtp.shell.subscription": "Stream StreamMessage Terms",
         "sphtp.shell.tls": "Tls",
+        "sphtp.shell.topics": "TopicLoss TopicMessage TopicSource TopicSubscription",
         "sphtp.shell.udp": "UdpAddressError",
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -35,6 +35,7 @@ from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
 from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
+from sphtp.core.topics import TopicPattern
 from sphtp.errors import RequestError, SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.multicast import Group
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Stream
+    from sphtp.shell.subscription import Stream, Terms
+    from sphtp.shell.topics import TopicSubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,54 @@ class Client(ScopedService):
                 self._tell_topics([topic for topic in self._topics if topic not in topics])
 
     @block
+    async def subscribe(
+        self,
+        pattern: str,
+        *,
+        latest: bool = False,
+        late_join: bool | int = False,
+        ordered: bool = True,
+        recover: bool = True,
+        settings: "StreamSettings | None" = None,
+        interface: str | None = None,
+    ) -> "AsyncIterator[TopicSubscription]":
+        """Subscribe to topics of all peers, present and to come, for the length of the block.
+
+        Args:
+            pattern: a topic, of which a level may be ``*``, any level, or ``**``, any number of
+                levels: ``"positions/*"``.
+            latest: True if only the newest message of each source and topic is wanted, and older
+                ones are dropped where they were not read in time; losses are not reported.
+            late_join, ordered, recover, settings, interface: as ``subscribe_to``, of each source.
+
+        Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.
+        """
+        # As in ``NodeStreams``: loaded with the first subscription.
+        from sphtp.core.stream.settings import StreamSettings
+        from sphtp.shell.subscription import Terms
+        from sphtp.shell.topics import TopicSubscription
+
+        terms = Terms(
+            late_join=late_join,
+            numbered=True,
+            ordered=ordered,
+            recover=recover,
+            settings=settings or StreamSettings(),
+            interface=interface or self.address[0],
+        )
+        subscription = TopicSubscription(
+            TopicPattern(pattern),
+            self._peers,
+            self.events,
+            lambda: self._registration.feed.dropped,
+            self._join,
+            terms,
+            is_latest=latest,
+        )
+        async with running(subscription.run), subscription:
+            yield subscription
+
+    @block
     async def subscribe_to(
         self,
         peer_id: int,
@@ -322,10 +372,8 @@ class Client(ScopedService):
             settings=settings or StreamSettings(),
             interface=interface or self.address[0],
         )
-        (host, port), *more = await self._addresses_of(peer_id, timeout)
-        async with self._node.subscribe(
-            host, port, *more, topic=topic, wanted=peer_id, terms=terms
-        ) as stream:
+        await self._addresses_of(peer_id, timeout)
+        async with self._join(peer_id, topic, terms) as stream:
             yield stream
 
     async def request(
@@ -404,6 +452,15 @@ class Client(ScopedService):
 
     async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
         return await self._addresses_of(peer_id, FIND_PEER)
+
+    @asynccontextmanager
+    async def _join(self, peer_id: int, topic: str, terms: "Terms") -> "AsyncIterator[Stream]":
+        """Join a peer's source for the length of the block."""
+        (host, port), *more = await self._find_addresses(peer_id)
+        async with self._node.subscribe(
+            host, port, *more, topic=topic, wanted=peer_id, terms=terms
+        ) as stream:
+            yield stream
 
     @asynccontextmanager
     async def _lifetime(self) -> AsyncIterator[None]:
