@@ -410,6 +410,8 @@ class Client(ScopedService):
             MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
         """
         peer_id = peer.id if isinstance(peer, Peer) else peer
+        if not isinstance(peer_id, int):
+            raise TypeError(f"{peer!r} is neither a peer nor its id, which is an int")
         return await self._requests.request(peer_id, name, value, errors)
 
     async def serve(
