@@ -213,6 +213,11 @@ class RequestTable:
         return self.is_open and len(self._asked) < MOST_REQUESTS
 
     @property
+    def has_outgoing(self) -> bool:
+        """True if ``poll_transmit`` has a message to return."""
+        return bool(self._outgoing)
+
+    @property
     def is_over(self) -> bool:
         """True if nothing more comes or leaves."""
         if self.state is ChannelUse.ENDED:
