@@ -113,7 +113,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "requests.table": "RequestTable: requests of both sides, and the table of their channel",
     "stream.receiver": "Receiver: the transport of one subscription",
     "stream.source": "SourceTransport",
-    "stream.subscription": "Subscription",
+    "stream.subscription": "SubscriptionMachine",
 }
 
 BORDER: Final[Mapping[str, Mapping[str, str]]] = {

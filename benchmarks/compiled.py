@@ -95,11 +95,11 @@ async def _larges(left: sphtp.Channel, right: sphtp.Channel) -> int:
 
 async def _measured(use: Use, settings: ChannelSettings, *, is_sealed: bool) -> float:
     """Microseconds of processor time for each message, after as many that do not count."""
-    security = sphtp.Security() if is_sealed else None
+    security = sphtp.security.Security() if is_sealed else None
     with trio.fail_after(DEADLINE):
         async with (
-            sphtp.open_node(HOST, settings=settings, security=security) as near,
-            sphtp.open_node(HOST, settings=settings, security=security) as far,
+            sphtp.open_node(HOST, config=sphtp.Config(channel=settings, security=security)) as near,
+            sphtp.open_node(HOST, config=sphtp.Config(channel=settings, security=security)) as far,
             near.open_channel(*far.address) as left,
             await far.accept() as right,
         ):

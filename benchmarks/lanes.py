@@ -22,7 +22,7 @@ from sphtp_benchmarks.meters import percentile
 
 HOST: Final = "127.0.0.1"
 BULK, URGENT = range(2)
-LANES: Final = (sphtp.Lane(), sphtp.Lane(priority=1))
+LANES: Final = (sphtp.config.Lane(), sphtp.config.Lane(priority=1))
 TRANSFER: Final = 64_000_000
 SIZE: Final = 64
 INTERVAL: Final = 0.002
@@ -37,7 +37,9 @@ ALL: Final = b"all of it"
 @click.option("--echo", is_flag=True, hidden=True)
 def main(rounds: int, part: int, max_window: int, congestion: str, *, echo: bool) -> None:
     """Time round trips of small messages alone, and beside 64 MB in messages of PART bytes."""
-    settings = sphtp.ChannelSettings(lanes=LANES, max_window=max_window, congestion=congestion)
+    settings = sphtp.config.ChannelSettings(
+        lanes=LANES, max_window=max_window, congestion=congestion
+    )
     if echo:
         trio.run(answer, settings)
         return
@@ -51,9 +53,9 @@ def main(rounds: int, part: int, max_window: int, congestion: str, *, echo: bool
             process.kill()
 
 
-async def answer(settings: sphtp.ChannelSettings) -> None:
+async def answer(settings: sphtp.config.ChannelSettings) -> None:
     """Send small messages back, and say when a transfer is complete."""
-    async with sphtp.open_node(HOST, settings=settings) as node:
+    async with sphtp.open_node(HOST, config=sphtp.Config(channel=settings)) as node:
         print(json.dumps({"port": node.address[1]}), flush=True)
         channel = await node.accept()
         received = 0
@@ -68,9 +70,9 @@ async def answer(settings: sphtp.ChannelSettings) -> None:
                     await channel.send(ALL, lane=URGENT)
 
 
-async def ask(port: int, settings: sphtp.ChannelSettings, rounds: int, part: int) -> None:
+async def ask(port: int, settings: sphtp.config.ChannelSettings, rounds: int, part: int) -> None:
     """Measure."""
-    async with sphtp.open_channel(HOST, port, settings=settings) as channel:
+    async with sphtp.open_channel(HOST, port, config=sphtp.Config(channel=settings)) as channel:
         clock = Clock(channel)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clock.listen)

@@ -43,12 +43,11 @@ async def _line() -> bool:
 
 async def _serve(join: tuple[str, ...]) -> None:
     """Be a server: tell where, and at each line of input what has been used so far."""
-    options = sphtp.ServerOptions(
-        bind=sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
+    async with sphtp.open_server(
+        sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
         join=tuple(map(sphtp.ServerAddress.parse, join)),
         new_cluster=not join,
-    )
-    async with sphtp.open_server(options) as server:
+    ) as server:
         await server.wait_active()
         _say({"address": str(server.address)})
         while await _line():
@@ -67,10 +66,14 @@ class _Crowd:
         # The same record, decoded again, has the same bytes: one count for each record.
         _count_decoded(self.decoded)
 
-    async def attend(self, servers: list[str], timeout: float) -> None:
+    async def attend(self, servers: list[str], patience: float) -> None:
         """Be one client until it is cancelled; note when it is established."""
         try:
-            async with sphtp.open_client(servers, timeout=timeout, host="127.0.0.1") as client:
+            async with sphtp.open_client(
+                servers,
+                host="127.0.0.1",
+                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=patience)),
+            ) as client:
                 self.clients.append(client)
                 self.opened.append(monotonic())
                 self._changed.unpark_all()
@@ -96,14 +99,14 @@ def _count_decoded(decoded: Counter[int]) -> None:
     lists.decode_record = counted
 
 
-async def _attend(servers: list[str], clients: int, timeout: float) -> None:
+async def _attend(servers: list[str], clients: int, patience: float) -> None:
     """Be some clients, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
     async with trio.open_nursery() as nursery:
         for _ in range(clients):
-            nursery.start_soon(crowd.attend, servers, timeout)
+            nursery.start_soon(crowd.attend, servers, patience)
         await crowd.wait(clients)
         _say({"opened": crowd.opened, "failures": crowd.failures})
         while await _line():

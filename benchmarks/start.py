@@ -21,7 +21,7 @@ CASES: Final[Mapping[str, str]] = {
     "nothing": "",
     "trio": "import trio",
     "sphtp": "import sphtp",
-    "a node": "from sphtp import Security, open_channel, open_node",
+    "a node": "from sphtp import open_channel, open_node; from sphtp.security import Security",
     "a client": "from sphtp import open_client",
     "a server": "from sphtp import open_server",
     "every name": "from sphtp import *",

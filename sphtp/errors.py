@@ -40,6 +40,18 @@ class MessageTooLargeError(LocalError):
     """A message over the limits of its channel; the message names size and limit."""
 
 
+class BusError(LocalError):
+    """An address cannot be listened on or dialled; the message names it."""
+
+
+class BusAddressInUseError(BusError):
+    """Another program listens on that address already; the message names it."""
+
+
+class UdpAddressError(SettingsError):
+    """This machine cannot bind an address; the message names it."""
+
+
 class RefusedError(SphtpError):
     """Servers, or a peer, refused; ``reason`` is the reason that they sent."""
 

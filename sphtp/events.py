@@ -1,9 +1,11 @@
-"""Events: the classes that ``events()`` of clients and servers yields, and a channel's."""
+"""Events that ``events()`` of clients and servers yields, and what they tell of: states, views."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason
 from sphtp.core.channel.lifecycle import ConnectionEvent as ConnectionEvent
 from sphtp.core.channel.lifecycle import Opened as Opened
+from sphtp.core.control.client_table import ClientState as ClientState
+from sphtp.core.control.codec import Parameter as Parameter
 from sphtp.core.control.events import ClientEvent as ClientEvent
 from sphtp.core.control.events import Established as Established
 from sphtp.core.control.events import IdLost as IdLost
@@ -22,3 +24,8 @@ from sphtp.core.control.events import StateChanged as StateChanged
 from sphtp.core.control.events import Suspended as Suspended
 from sphtp.core.control.events import UserMessage as UserMessage
 from sphtp.core.control.events import ViewChanged as ViewChanged
+from sphtp.core.control.records import ClusterView as ClusterView
+from sphtp.core.control.records import Member as Member
+from sphtp.core.control.server_table import ServerState as ServerState
+from sphtp.core.control.vocabulary import MemberState as MemberState
+from sphtp.core.control.vocabulary import Reason as Reason

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sphtp import Instrument
+from sphtp.observe import Instrument
 
 EVENTS = tuple(name for name in vars(Instrument) if not name.startswith("_"))
 

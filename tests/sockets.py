@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import Impairment
+from sphtp.config import Impairment
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.shell import node as node_module
 from sphtp.shell.impairment import open_socket
@@ -64,8 +64,10 @@ class HeldSocket(UdpSocket):
 class Sockets(dict[Address, HeldSocket]):
     """The sockets of nodes on a good network, by the address of their node."""
 
-    def open(self, host: str, port: int, impairment: Impairment, seed: int | None) -> UdpSocket:
-        if impairment != Impairment():
+    def open(
+        self, host: str, port: int, impairment: Impairment | None, seed: int | None
+    ) -> UdpSocket:
+        if impairment not in (None, Impairment()):
             return open_socket(host, port, impairment, seed)
         socket = HeldSocket(host, port)
         self[socket.address] = socket

@@ -2,26 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import sphtp
-from sphtp import (
-    ChannelSettings,
-    Client,
-    ControlTimers,
-    Identity,
-    Impairment,
-    Instrument,
-    Tls,
-    load_identity,
-    load_public_keys,
-    load_secret,
-    parse_key,
-)
+from sphtp import Client, Identity
+from sphtp.config import ChannelSettings, ControlTimers, Impairment
 from sphtp.errors import SettingsError
-from sphtp.watch import QlogWriter
+from sphtp.observe import Instrument, QlogWriter
+from sphtp.security import Tls, load_identity, load_public_keys, load_secret, parse_key
 from sphtp_client.options import channel_settings
 
 
@@ -53,17 +43,17 @@ class ConnectionSettings:
         return sphtp.open_client(
             list(self.servers),
             data=data,
-            timeout=self.wait,
-            wait=self.wait,
-            timers=self.timers,
-            channel_settings=self.channel,
-            impairment=self.impairment,
-            seed=self.seed,
-            instruments=instruments,
-            identity=self.identity,
-            secret=self.secret,
-            server_keys=self.server_keys,
-            tls=self.tls,
+            config=sphtp.Config(
+                timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
+                channel=self.channel,
+                impairment=self.impairment,
+                seed=self.seed,
+                instruments=instruments,
+                security=sphtp.security.Security(identity=self.identity),
+                cluster=sphtp.security.ClusterSecurity(
+                    secret=self.secret, server_keys=self.server_keys, tls=self.tls
+                ),
+            ),
         )
 
 

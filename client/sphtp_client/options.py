@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from sphtp import ChannelSettings
+from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
 
 Command = TypeVar("Command", bound=Callable[..., Any])

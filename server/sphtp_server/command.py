@@ -7,8 +7,7 @@ from typing import Any
 import click
 import trio
 
-from sphtp import BusAddressInUseError, BusError
-from sphtp.errors import SettingsError
+from sphtp.errors import BusAddressInUseError, BusError, SettingsError
 from sphtp_server.daemon import serve
 from sphtp_server.logs import open_log
 from sphtp_server.settings import SOURCES, ServerSettings

@@ -8,8 +8,9 @@ from typing import Final
 
 import trio
 
-from sphtp import Server, ServerState, open_server
+from sphtp import Server
 from sphtp.core.control.counters import Count
+from sphtp.events import ServerState
 from sphtp.shell.signals import ending
 from sphtp_server.descriptors import raise_limit
 from sphtp_server.event_log import EventLog
@@ -52,9 +53,10 @@ async def serve(settings: ServerSettings, log: Log) -> None:
     """
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(*ending()) as signals:
-        options = settings.options()
-        raise_limit(log, options.limits.connections)
-        async with open_server(options) as server, trio.open_nursery() as nursery:
+        limits = settings.config().server_limits
+        assert limits is not None
+        raise_limit(log, limits.connections)
+        async with settings.open() as server, trio.open_nursery() as nursery:
             _log_start(server, settings, log)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, settings.log_interval, log)

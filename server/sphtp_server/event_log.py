@@ -6,13 +6,17 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from sphtp import ClusterView, Member, MemberState, Peer, Reason
+from sphtp import Peer
 from sphtp.events import (
+    ClusterView,
     JoinFailing,
+    Member,
+    MemberState,
     PeerChanged,
     PeerEntered,
     PeerLeft,
     PeerSuspected,
+    Reason,
     ServerEntered,
     ServerEvent,
     ServerLeft,

@@ -2,24 +2,14 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sphtp import (
-    ControlTimers,
-    Peer,
-    ServerAddress,
-    ServerKey,
-    ServerLimits,
-    ServerOptions,
-    Tls,
-    allow_only,
-    load_public_keys,
-    load_secret,
-    load_server_key,
-)
+from sphtp import Config, Peer, Server, ServerAddress, open_server
+from sphtp.config import ControlTimers, ServerLimits
 from sphtp.core.control.settings import (
     MAX_ANSWERS,
     MAX_CLIENTS,
@@ -32,6 +22,15 @@ from sphtp.core.control.settings import (
 )
 from sphtp.core.secure.identity import parse_key
 from sphtp.errors import SettingsError
+from sphtp.security import (
+    ClusterSecurity,
+    ServerKey,
+    Tls,
+    allow_only,
+    load_public_keys,
+    load_secret,
+    load_server_key,
+)
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.server import everybody
 from sphtp_server.logs import LogFormat, LogLevel
@@ -265,15 +264,22 @@ class ServerSettings(BaseModel):
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 
-    def options(self) -> ServerOptions:
-        """Return the library's options. Raises ``SettingsError`` for files."""
-        return ServerOptions(
-            bind=self.bind(),
-            advertise=ServerAddress.parse(self.advertise) if self.advertise else None,
-            join=tuple(ServerAddress.parse(address) for address in self.join),
+    def open(self) -> AbstractAsyncContextManager[Server]:
+        """Run the server for the length of the block. Raises as ``open_server``."""
+        return open_server(
+            self.bind(),
+            advertise=self.advertise,
+            join=self.join,
             new_cluster=self.new,
+            admit=self.admit(),
+            config=self.config(),
+        )
+
+    def config(self) -> Config:
+        """Return the config of the library. Raises ``SettingsError`` for files."""
+        return Config(
             timers=self.timers(),
-            limits=ServerLimits(
+            server_limits=ServerLimits(
                 self.max_clients,
                 self.announces_per_second,
                 self.lookups_per_second,
@@ -283,12 +289,13 @@ class ServerSettings(BaseModel):
                 self.max_handshakes,
                 self.handshake_timeout,
             ),
-            admit=self.admit(),
-            secret=None if self.secret_file is None else load_secret(self.secret_file),
-            signing_key=self.signing_key(),
-            server_keys=self.server_keys(),
-            tls=self.tls(),
-            insecure=self.insecure,
+            cluster=ClusterSecurity(
+                secret=None if self.secret_file is None else load_secret(self.secret_file),
+                signing_key=self.signing_key(),
+                server_keys=self.server_keys(),
+                tls=self.tls(),
+                insecure=self.insecure,
+            ),
             seed=self.seed,
         )
 

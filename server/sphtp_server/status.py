@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sphtp import BusError, ServerAddress, Tls, fetch_status, load_secret, parse_key
+from sphtp import Config, ServerAddress
+from sphtp.config import ControlTimers
 from sphtp.core.printable import printable
-from sphtp.errors import SettingsError, UnreachableError
+from sphtp.errors import BusError, SettingsError, UnreachableError
+from sphtp.observe import fetch_status
+from sphtp.security import ClusterSecurity, Tls, load_secret, parse_key
 
 UNREACHABLE: Final = 4
 INTERRUPTED: Final = 130
@@ -80,7 +84,11 @@ def status(
     try:
         secret = None if secret_file is None else load_secret(secret_file)
         keys = tuple(map(parse_key, server_key))
-        document = trio.run(_fetch, address, timeout, secret, keys, _certificates(**tls))
+        config = Config(
+            cluster=ClusterSecurity(secret=secret, server_keys=keys, tls=_certificates(**tls)),
+            timers=ControlTimers(answer_timeout=timeout),
+        )
+        document = trio.run(partial(fetch_status, address, config=config))
     except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:
@@ -92,18 +100,6 @@ def status(
         click.echo(json.dumps(document, indent=2))
     else:
         show(document, Console())
-
-
-async def _fetch(
-    address: ServerAddress,
-    timeout: float,
-    secret: bytes | None,
-    server_keys: tuple[bytes, ...],
-    tls: Tls | None,
-) -> dict[str, Any]:
-    return await fetch_status(
-        address, timeout=timeout, secret=secret, server_keys=server_keys, tls=tls
-    )
 
 
 def _certificates(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Tls | None:

@@ -12,9 +12,7 @@ must never fork: spawn a fresh interpreter instead.
 from sphtp.shell.bus_dialing import (
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
-    BusAddressInUseError,
     BusArrival,
-    BusError,
     PubSocket,
     SubSocket,
 )
@@ -33,9 +31,7 @@ __all__ = [
     "RECEIVE_SIZE",
     "AcceptCounters",
     "AcceptLimits",
-    "BusAddressInUseError",
     "BusArrival",
-    "BusError",
     "Handshakes",
     "ListeningPubSocket",
     "ListeningSubSocket",

@@ -11,7 +11,7 @@ import trio
 from pynng import ffi
 from pynng import lib as nng
 
-from sphtp.errors import LocalError, MessageTooLargeError, SettingsError
+from sphtp.errors import BusError, MessageTooLargeError, SettingsError
 from sphtp.shell import bus_tls as tls_configs
 from sphtp.shell.tls import Tls
 
@@ -35,14 +35,6 @@ _THREADS: Final = {
 }
 for _parameter, _count in _THREADS.items():
     nng.nng_init_set_parameter(_parameter, _count)
-
-
-class BusError(LocalError):
-    """An address cannot be listened on or dialled; the message names it."""
-
-
-class BusAddressInUseError(BusError):
-    """Another program listens on that address already; the message names it."""
 
 
 class _Ends:

@@ -28,16 +28,14 @@ from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.errors import MessageTooLargeError
+from sphtp.errors import BusAddressInUseError, BusError, MessageTooLargeError
 from sphtp.shell import bus_tls as tls_configs
 from sphtp.shell.bus_dialing import (
     DEFAULT_BUFFER,
     ENDS_KEPT,
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
-    BusAddressInUseError,
     BusArrival,
-    BusError,
     checked_buffer,
 )
 from sphtp.shell.bus_handshakes import (

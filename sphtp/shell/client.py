@@ -6,18 +6,17 @@ id that was acknowledged, it dials the addresses of the peers that servers intro
 the keys of those peers.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import trio
 
-from sphtp.core.channel.instrument import Instrument
-from sphtp.core.channel.security import HandshakeLimits, RosterAuthenticator, Security
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.security import RosterAuthenticator, Security
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
@@ -29,7 +28,7 @@ from sphtp.core.control.events import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Candidate, Member, Peer, ServerAddress
+from sphtp.core.control.records import Member, Peer, ServerAddress
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
@@ -39,24 +38,28 @@ from sphtp.core.topics import TopicPattern
 from sphtp.errors import RequestError, SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
+from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.feed import Listener
-from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import ScopedService, block, running
-from sphtp.shell.node import Node, NodeStatistics, open_node
+from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
-from sphtp.shell.requests import MOST_HANDLED, Handler, Requests
+from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls, require_tls
 
 if TYPE_CHECKING:
-    from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.multicast import Group
+    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Stream, Terms
+    from sphtp.shell.subscription import Subscription
     from sphtp.shell.topics import TopicSubscription
+
+PATIENCE: Final = 5.0
+"""Seconds after which the log says what a program waits for."""
+
+log: Final = logging.getLogger("sphtp.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +108,14 @@ class PeerMatcher:
                 self._failures[peer.id] = error
         return None
 
-    def timeout_error(self, seconds: float, others: int) -> UnreachableError:
-        """Return the error to raise when the time is up."""
+    def describe(self, others: int, time: str = "") -> str:
+        """Return in words that the peer is not there, and why the function may be the reason."""
         name = f"peer {self._wanted:#010x}" if isinstance(self._wanted, int) else "the wanted peer"
-        text = f"{name} did not appear within {seconds:g} s; {others} others are here"
+        text = f"{name} did not appear{time}; {others} others are here"
         if not self._failures:
-            return UnreachableError(text)
+            return text
         *_, last = self._failures.values()
-        error = UnreachableError(
-            f"{text}; the function raised for {len(self._failures)} of them, last {last!r}"
-        )
-        error.__cause__ = last
-        return error
+        return f"{text}; the function raised for {len(self._failures)} of them, last {last!r}"
 
 
 def _is_of_function(error: Exception) -> bool:
@@ -126,10 +125,6 @@ def _is_of_function(error: Exception) -> bool:
     # The first entry of the traceback is our call; a function that could be called has a second.
     was_called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
     return isinstance(error, NameError) or (isinstance(error, TypeError) and not was_called)
-
-
-FIND_PEER: Final = 5.0
-"""Seconds until the servers have to know a peer to which a request goes."""
 
 
 class Client(ScopedService):
@@ -142,8 +137,10 @@ class Client(ScopedService):
         registration: Registration,
         identity: Identity,
         peers: Mapping[int, Peer],
+        config: Config,
     ) -> None:
         self._identity = identity
+        self._connect_timeout = config.channel.connect_timeout
         self._node = node
         self._machine = machine
         self._peers = peers
@@ -224,44 +221,50 @@ class Client(ScopedService):
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()
 
-    async def wait_for_peer(self, wanted: Wanted, *, timeout: float = 30.0) -> Peer:
+    async def wait_for_peer(self, wanted: Wanted) -> Peer:
         """Wait for a peer with this id, or the first one for which a function returns true.
 
-        A peer's data can be anything. If the function fails on a peer's data, that peer does not
-        match, and the function is called again when the data has changed. An error that no data can
-        cause is raised: a name, or an attribute of ``Peer``, that does not exist.
+        ``with trio.fail_after(10):`` around the call bounds the wait. A wait of more than 5 s says
+        once in the log ``sphtp.client`` what it waits for, and so does one that is cancelled.
 
-        Raises ``UnreachableError`` when none has come after ``timeout`` seconds; if the function
-        failed, it says so, and the last error is its cause.
+        A peer's data can be anything. If the function fails on a peer's data, that peer does not
+        match, and the function is called again when the data has changed; the log has the last
+        error. An error that no data can cause is raised: a name, or an attribute of ``Peer``, that
+        does not exist.
         """
         search = PeerMatcher(wanted)
-        if isinstance(wanted, int) and wanted not in self._peers:
-            self._machine.lookup(trio.current_time(), wanted)
-            self._registration.flush()
-        with trio.move_on_after(timeout):
-            await self._registration.wait(lambda: search.find(self._peers) is not None)
-        peer = search.find(self._peers)
-        if peer is None:
-            raise search.timeout_error(timeout, len(self._peers))
-        return peer
+        self._look_up(wanted)
+        try:
+            with trio.move_on_after(PATIENCE):
+                return await self._find(search)
+            log.warning("%s", search.describe(len(self._peers)))
+            return await self._find(search)
+        except trio.Cancelled:
+            log.warning("a wait was cancelled: %s", search.describe(len(self._peers)))
+            raise
 
     @block
-    async def open_channel(self, peer_id: int, *, timeout: float = 5.0) -> AsyncIterator[Channel]:
-        """Open a channel to a peer for the length of the block; leaving it drains and closes.
+    async def open_channel(self, peer: Peer | int) -> AsyncIterator[Channel[Any]]:
+        """Open a channel to a peer, or to one with this id, for the length of the block.
+
+        Leaving the block drains and closes the channel.
 
         Raises:
-            UnreachableError: the servers do not know the peer within ``timeout`` seconds, what it
-                told them is no key, or it does not answer within ``connect_timeout``.
+            UnreachableError: the servers do not know the peer within ``connect_timeout``, what it
+                told them is no key, or it does not answer within as long.
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
-        (host, port), *more = await self._addresses_of(peer_id, timeout)
-        async with self._node.open_channel(host, port, *more, wanted=peer_id) as channel:
+        number, addresses = await self._reach(peer)
+        async with self._node.services.open(None, addresses, number) as channel:
             yield channel
 
     @block
     async def publish(
-        self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
+        self,
+        *topics: str,
+        settings: "StreamSettings | None" = None,
+        group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
 
@@ -281,11 +284,8 @@ class Client(ScopedService):
         *,
         latest: bool = False,
         late_join: bool | int = False,
-        ordered: bool = True,
-        recover: bool = True,
         settings: "StreamSettings | None" = None,
-        interface: str | None = None,
-    ) -> "AsyncIterator[TopicSubscription]":
+    ) -> "AsyncIterator[TopicSubscription[Any]]":
         """Subscribe to topics of all peers, present and to come, for the length of the block.
 
         Args:
@@ -293,30 +293,21 @@ class Client(ScopedService):
                 levels: ``"positions/*"``.
             latest: True if only the newest message of each source and topic is wanted, and older
                 ones are dropped where they were not read in time; losses are not reported.
-            late_join, ordered, recover, settings, interface: as ``subscribe_to``, of each source.
+            late_join, settings: as ``subscribe_to``, of each source.
 
         Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.
         """
         # As in ``NodeStreams``: loaded with the first subscription.
-        from sphtp.core.stream.settings import StreamSettings
         from sphtp.shell.subscription import Terms
         from sphtp.shell.topics import TopicSubscription
 
-        terms = Terms(
-            late_join=late_join,
-            numbered=True,
-            ordered=ordered,
-            recover=recover,
-            settings=settings or StreamSettings(),
-            interface=interface or self.address[0],
-        )
-        subscription = TopicSubscription(
+        subscription = TopicSubscription[Any](
             TopicPattern(pattern),
             self._peers,
             self.events,
             lambda: self._registration.feed.dropped,
-            self._join,
-            terms,
+            partial(self.subscribe_to, numbered=True, settings=settings),
+            Terms(late_join=late_join).late_join,
             is_latest=latest,
         )
         async with running(subscription.run), subscription:
@@ -325,32 +316,24 @@ class Client(ScopedService):
     @block
     async def subscribe_to(
         self,
-        peer_id: int,
+        peer: Peer | int,
         topic: str,
         *,
         late_join: bool | int = False,
         after: int | None = None,
         session: int | None = None,
         numbered: bool = False,
-        ordered: bool = True,
-        recover: bool = True,
         settings: "StreamSettings | None" = None,
-        interface: str | None = None,
-        timeout: float = 5.0,
-    ) -> "AsyncIterator[Stream]":
+    ) -> "AsyncIterator[Subscription[Any]]":
         """Subscribe to a topic of a peer for the length of the block.
 
         Args:
-            peer_id, topic: the peer, and one of its ``topics``.
+            peer, topic: the peer or its id, and one of its ``topics``.
             late_join: messages sent before: all that the source retains, or so many of the last.
             after: instead, every message after the one with this number, or its loss.
-            session: the ``session`` of the stream in which this number was read.
+            session: the ``session`` of the subscription in which this number was read.
             numbered: messages come as ``StreamMessage``, with their numbers.
-            ordered: in the order of their sending; else as they arrive, each at most once.
-            recover: True if messages that the stream does not repair are fetched over TCP.
-            settings: timers and limits of this receiver, by default those of one network.
-            interface: the address at which to join a multicast group, by default this client's.
-            timeout: seconds to wait until the servers know the peer.
+            settings: timers and limits of this receiver, instead of ``Config.streams``.
 
         Raises:
             UnreachableError: as ``open_channel``.
@@ -358,23 +341,19 @@ class Client(ScopedService):
                 source began anew and ``session`` is no more.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
-        # As in ``NodeStreams``: loaded with the first subscription.
-        from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.subscription import Terms
-
-        terms = Terms(
+        number, addresses = await self._reach(peer)
+        streams = self._node.streams
+        dial = partial(self._node.services.open, streams.service, addresses, number)
+        async with streams.subscribe(
+            dial,
+            topic,
             late_join=late_join,
             after=after,
             session=session,
             numbered=numbered,
-            ordered=ordered,
-            recover=recover,
-            settings=settings or StreamSettings(),
-            interface=interface or self.address[0],
-        )
-        await self._addresses_of(peer_id, timeout)
-        async with self._join(peer_id, topic, terms) as stream:
-            yield stream
+            settings=settings,
+        ) as subscription:
+            yield subscription
 
     async def request(
         self,
@@ -417,7 +396,7 @@ class Client(ScopedService):
     async def serve(
         self,
         name: str,
-        handler: Handler,
+        handler: RequestHandler,
         *,
         limit: int = MOST_HANDLED,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -444,38 +423,64 @@ class Client(ScopedService):
         """
         await self._requests.serve(name, handler, limit, task_status)
 
-    async def accept(self) -> Channel:
+    async def accept(self) -> Channel[Any]:
         """Wait for the next channel that a peer opens."""
         return await self._node.accept()
 
-    def incoming(self) -> AsyncIterator[Channel]:
-        """Iterate over the channels that peers open."""
-        return self._node.incoming()
+    async def serve_channels(
+        self,
+        handler: Handler,
+        *,
+        handler_nursery: trio.Nursery | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> NoReturn:
+        """Accept channels for ever, and run ``handler(channel)`` for each in a task of its own.
+
+        See ``Node.serve_channels``.
+        """
+        await self._node.serve_channels(
+            handler, handler_nursery=handler_nursery, task_status=task_status
+        )
 
     async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
-        return await self._addresses_of(peer_id, FIND_PEER)
-
-    @asynccontextmanager
-    async def _join(self, peer_id: int, topic: str, terms: "Terms") -> "AsyncIterator[Stream]":
-        """Join a peer's source for the length of the block."""
-        (host, port), *more = await self._find_addresses(peer_id)
-        async with self._node.subscribe(
-            host, port, *more, topic=topic, wanted=peer_id, terms=terms
-        ) as stream:
-            yield stream
+        return (await self._reach(peer_id))[1]
 
     @asynccontextmanager
     async def _lifetime(self) -> AsyncIterator[None]:
         async with running(self._requests.run):
             yield
 
-    async def _addresses_of(self, peer_id: int, timeout: float) -> tuple[Address, ...]:
-        if not isinstance(peer_id, int):
-            raise TypeError(f"{peer_id!r} is no id of a peer, which is an int")
-        peer = await self.wait_for_peer(peer_id, timeout=timeout)
-        if not peer.addresses:
-            raise UnreachableError(f"peer {peer_id:#010x} has announced no address")
-        return tuple(peer.addresses)
+    def _look_up(self, wanted: Wanted) -> None:
+        if isinstance(wanted, int) and wanted not in self._peers:
+            self._machine.lookup(trio.current_time(), wanted)
+            self._registration.flush()
+
+    async def _find(self, search: PeerMatcher) -> Peer:
+        found: list[Peer] = []
+
+        def is_here() -> bool:
+            peer = search.find(self._peers)
+            found.extend([peer] if peer is not None else [])
+            return peer is not None
+
+        await self._registration.wait(is_here)
+        return found[0]
+
+    async def _reach(self, peer: Peer | int) -> tuple[int, tuple[Address, ...]]:
+        """Return the id and the addresses of a peer that the servers know, or will soon."""
+        number = peer.id if isinstance(peer, Peer) else peer
+        if not isinstance(number, int):
+            raise TypeError(f"{peer!r} is neither a peer nor its id")
+        search, found = PeerMatcher(number), None
+        self._look_up(number)
+        with trio.move_on_after(self._connect_timeout):
+            found = await self._find(search)
+        if found is None:
+            time = f" within {self._connect_timeout:g} s"
+            raise UnreachableError(search.describe(len(self._peers), time))
+        if not found.addresses:
+            raise UnreachableError(f"peer {number:#010x} has announced no address")
+        return number, tuple(found.addresses)
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
@@ -495,76 +500,71 @@ async def open_client(
     host: str | None = None,
     port: int = 0,
     advertise: Sequence[Address] = (),
-    timeout: float = 30.0,
-    wait: float = 0.0,
-    timers: ControlTimers | None = None,
-    channel_settings: ChannelSettings | None = None,
-    instruments: Sequence[Instrument] = (),
-    messages: "MessageCodec | None" = None,
-    impairment: Impairment = UNIMPAIRED,
-    seed: int | None = None,
     ids: Iterator[int] | None = None,
-    identity: Identity | None = None,
-    secret: bytes | None = None,
-    server_keys: Collection[bytes] = (),
-    tls: Tls | None = None,
-    handshake_limits: HandshakeLimits | None = None,
-    limits: ClientLimits | None = None,
+    config: Config = DEFAULTS,
 ) -> AsyncIterator[Client]:
     """Register with a cluster for the length of the block, which begins when all servers agreed.
 
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
             list of several, as text, as ``ServerAddress`` or as pairs of host and port.
-        data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
+        data: the client's data for its peers, up to 4096 bytes as msgpack.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
-        timeout: seconds within which running servers have to acknowledge the id.
-        wait: seconds to wait for a server to start; by default one has to be running.
-        timers, ids: the servers' periods; ids to try.
-        channel_settings, handshake_limits: of its node.
-        messages, instruments, impairment, seed: of its node, too.
-        identity, secret, tls: this client's identity (by default a new one), and the secret and
-            the certificates that servers ask for.
-        server_keys: public keys of servers, or of clusters that certify them; no others are
-            accepted.
+        ids: ids to try, for tests; drawn at random by default.
+        config: the behaviour of this client: its identity in ``security``, the secret of its
+            servers in ``cluster``, how long to wait for them in ``timers``.
 
     Raises:
         UnreachableError: no server is heard, and why: within a second where nobody listens and
-            there is no ``wait``, or where a server has another secret or certificate. What may
-            still come right is a warning in the log ``sphtp.client``, until time is up.
+            there is no ``timers.start_timeout``, or where a server has another secret or
+            certificate; else after ``timers.answer_timeout``. What may still come right is a
+            warning in the log ``sphtp.client``, until time is up.
         RefusedError: the servers do not admit this client; ``reason`` is their word.
         SettingsError, UdpAddressError: an argument makes no sense, or its address no socket.
     """
-    server_wait, peers = ServerWait(timeout, wait), dict[int, Peer]()
-    discovery = AddressDiscovery(addresses := _parse(servers, tls), server_wait)
+    timers, cluster = config.timers or ControlTimers(), config.cluster
+    security = _secure(config.security, peers := dict[int, Peer]())
+    server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
+    discovery = AddressDiscovery(addresses := _parse(servers, cluster.tls), server_wait)
     async with open_node(
         host or await discovery.where_to_bind(),
         port,
-        settings=channel_settings,
-        messages=messages,
-        security=_secure(identity := identity or draw_identity(), peers, handshake_limits),
-        instruments=instruments,
-        impairment=impairment,
-        seed=seed,
+        config=replace(config, security=security.of_node),
     ) as node:
-        where = await discovery.candidates_of(node.address, advertise)
-        machine = _make_machine(seed, timers, addresses, where, data, ids, identity, limits)
-        with open_bus(secret, tls, server_keys) as bus:
+        machine = ClientMachine(
+            decisions(config.seed),
+            timers,
+            secrets=SECRETS,
+            servers=addresses,
+            candidates=await discovery.candidates_of(node.address, advertise),
+            data=b"" if data is None else pack(data),
+            ids=ids,
+            key=security.identity.public,
+            limits=config.client_limits or ClientLimits(),
+        )
+        with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             async with (
-                _registered(registration, server_wait, tls),
-                Client(node, machine, registration, identity, peers) as client,
+                _registered(registration, server_wait, cluster.tls),
+                Client(node, machine, registration, security.identity, peers, config) as client,
             ):
                 yield client
 
 
-def _secure(identity: Identity, peers: dict[int, Peer], limits: HandshakeLimits | None) -> Security:
-    return Security(
-        identity=identity,
-        roster=RosterAuthenticator(peers),
-        limits=limits or HandshakeLimits(),
-    )
+class _ClientSecurity(NamedTuple):
+    """What makes the node of a client admit those whom the servers introduce, and no others."""
+
+    identity: Identity
+    of_node: Security
+
+
+def _secure(security: Security | None, peers: dict[int, Peer]) -> _ClientSecurity:
+    if security is None:
+        raise SettingsError("security is None; the channels of a client are always sealed")
+    identity = security.identity or draw_identity()
+    roster = RosterAuthenticator(peers)
+    return _ClientSecurity(identity, replace(security, identity=identity, roster=roster))
 
 
 @asynccontextmanager
@@ -591,29 +591,6 @@ def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
             peers.pop(peer.id, None)
         case _:
             pass
-
-
-def _make_machine(
-    seed: int | None,
-    timers: ControlTimers | None,
-    servers: Sequence[ServerAddress],
-    candidates: Sequence[Candidate],
-    data: Any,
-    ids: Iterator[int] | None,
-    identity: Identity,
-    limits: ClientLimits | None,
-) -> ClientMachine:
-    return ClientMachine(
-        decisions(seed),
-        timers or ControlTimers(),
-        secrets=SECRETS,
-        servers=servers,
-        candidates=candidates,
-        data=b"" if data is None else pack(data),
-        ids=ids,
-        key=identity.public,
-        limits=limits or ClientLimits(),
-    )
 
 
 def _parse(servers: Servers, tls: Tls | None) -> list[ServerAddress]:

@@ -24,12 +24,12 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.multicast import Group, open_sender
+from sphtp.shell.multicast import MulticastGroup, open_sender
 from sphtp.shell.udp import UdpSocket, largest_datagram
 
 
 @contextmanager
-def open_fan_out(udp: UdpSocket, group: Group | None) -> Iterator["FanOutSocket"]:
+def open_fan_out(udp: UdpSocket, group: MulticastGroup | None) -> Iterator["FanOutSocket"]:
     """Open the socket of a source. Raises ``UdpAddressError`` if the interface is not here."""
     if group is None:
         yield FanOutSocket(udp)
@@ -41,7 +41,7 @@ def open_fan_out(udp: UdpSocket, group: Group | None) -> Iterator["FanOutSocket"
 class FanOutSocket:
     """A socket for a stream. With a group, it sends everything to the group."""
 
-    def __init__(self, udp: UdpSocket, group: Group | None = None) -> None:
+    def __init__(self, udp: UdpSocket, group: MulticastGroup | None = None) -> None:
         self._udp = udp
         self._group = group
         # Batches, each to one address, in the order of their coming.

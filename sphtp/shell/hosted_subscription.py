@@ -7,7 +7,7 @@ import trio
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.sealing import FeedbackSeal, StreamUnsealer, SubscriptionCounters
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.shell.channel import Channel
 
 
@@ -22,7 +22,7 @@ class HostedSubscription:
         topic: str,
         welcome: Welcome,
         channel: Channel,
-        subscription: Subscription,
+        subscription: SubscriptionMachine,
         touched: Callable[[], None],
         counters: SubscriptionCounters,
     ) -> None:

@@ -49,12 +49,9 @@ class Impairment:
                 raise SettingsError(f"{field.name} is {share}; allowed is 0 to less than 1")
 
 
-UNIMPAIRED: Final = Impairment()
-
-
-def open_socket(host: str, port: int, impairment: Impairment, seed: int | None) -> UdpSocket:
+def open_socket(host: str, port: int, impairment: Impairment | None, seed: int | None) -> UdpSocket:
     """Bind a socket: an ordinary one if nothing is impaired."""
-    if impairment == UNIMPAIRED:
+    if impairment is None or impairment == Impairment():
         return UdpSocket(host, port)
     return ImpairedSocket(host, port, impairment, Random(seed))
 

@@ -156,7 +156,7 @@ def load_public_keys(path: str | Path) -> frozenset[bytes]:
 
 
 def allow_only(keys: Iterable[bytes]) -> Callable[[Peer], bool]:
-    """Return a function for ``ServerOptions(admit=...)`` that admits only these public keys."""
+    """Return a function for ``open_server(admit=...)`` that admits only these public keys."""
     allowed = frozenset(keys)
     return lambda peer: peer.key in allowed
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sphtp.core.datagrams import Address
-from sphtp.errors import SettingsError
-from sphtp.shell.udp import UdpAddressError, UdpSocket
+from sphtp.errors import SettingsError, UdpAddressError
+from sphtp.shell.udp import UdpSocket
 
 _MEMBERSHIP: Final = struct.Struct("4s4s")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MulticastGroup:
     """A multicast group, and on which interface.
 
     ``host`` is an IPv4 address from 224.0.0.0 to 239.255.255.255, ``interface`` an address of this
@@ -45,7 +45,7 @@ class Group:
         return self.host, self.port
 
 
-def open_sender(group: Group) -> UdpSocket:
+def open_sender(group: MulticastGroup) -> UdpSocket:
     """Bind a socket for a source that sends to a group. Raises ``UdpAddressError``."""
     udp = UdpSocket(group.interface, 0)
     interface = socket.inet_aton(group.interface)
@@ -57,7 +57,7 @@ def open_sender(group: Group) -> UdpSocket:
     return udp
 
 
-def open_receiver(beside: UdpSocket, group: Group) -> UdpSocket:
+def open_receiver(beside: UdpSocket, group: MulticastGroup) -> UdpSocket:
     """Bind a socket that gets what is sent to a group, and join it on its interface.
 
     It is of the kind of the node's own. Raises ``UdpAddressError``.

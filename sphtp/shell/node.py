@@ -6,18 +6,17 @@ moves datagrams between the two, the streams, and the task that runs callbacks. 
 reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
-from sphtp.core.channel.instrument import Instrument
-from sphtp.core.channel.security import SEALED, PeerPin, Security
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Entropy, Secrets
@@ -26,8 +25,9 @@ from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
+from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.encoding import Encoding, encoding_for
-from sphtp.shell.impairment import UNIMPAIRED, Impairment, open_socket
+from sphtp.shell.impairment import open_socket
 from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.limits import LimitLog
@@ -35,15 +35,17 @@ from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.services import Service, Services
+from sphtp.shell.services import Services
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
-    from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.multicast import Group
+    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Stream, Terms
+    from sphtp.shell.subscription import Subscription
+
+Handler = Callable[[Channel[Any]], Awaitable[object]]
+"""A task for one channel, which is closed when that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Node(ScopedService):
         secrets: Secrets,
         settings: ChannelSettings,
         encoding: Encoding = PLAIN,
+        stream_settings: "StreamSettings | None" = None,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
@@ -124,16 +127,16 @@ class Node(ScopedService):
         self._channels: dict[Connection, ChannelHooks] = {}
         self._callbacks = CallbackQueue()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
-        self._streams = NodeStreams(
-            udp, entropy, secrets, encoding, limits, is_sealed=endpoint.is_sealed
+        self.streams = NodeStreams(
+            udp, entropy, secrets, encoding, limits, stream_settings, is_sealed=endpoint.is_sealed
         )
         self._loop = Loop(
-            udp, endpoint, self._streams.dispatcher, limits, self._report, settings.busy_poll
+            udp, endpoint, self.streams.dispatcher, limits, self._report, settings.busy_poll
         )
-        self._streams.touched = self._loop.flush_now
+        self.streams.touched = self._loop.flush_now
         self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding)
         """The protocols of the library itself, of which streams are one."""
-        self.services.add(Service(STREAMS, self._streams.admit))
+        self.services.add(self.streams.service)
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -159,11 +162,11 @@ class Node(ScopedService):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics of its sources."""
-        return self._streams.dispatcher.topics
+        return self.streams.dispatcher.topics
 
     def statistics(self) -> NodeStatistics:
         """Return the figures so far."""
-        dispatcher = self._streams.dispatcher
+        dispatcher = self.streams.dispatcher
         return NodeStatistics(
             **asdict(self._udp.counters),
             **asdict(self._endpoint.counters),
@@ -178,16 +181,15 @@ class Node(ScopedService):
         self,
         host: str,
         port: int,
-        *more: Address,
-        wanted: int = 0,
+        *,
+        peer_id: int = 0,
         key: bytes | None = None,
-    ) -> AsyncIterator[Channel]:
+    ) -> AsyncIterator[Channel[Any]]:
         """Open a channel for the length of the block; leaving it drains and closes.
 
         Args:
             host, port: where the peer listens.
-            more: other addresses of it; all are dialled at once, the first to answer is used.
-            wanted: its id in the cluster; whoever has another one refuses.
+            peer_id: its id in the cluster; whoever has another one refuses. 0 takes any.
             key: its public key, 32 bytes; a peer with another one is refused. By default any key
                 is taken, and what is sent is sealed for the peer that has it: see
                 ``Channel.peer_key``.
@@ -200,20 +202,22 @@ class Node(ScopedService):
             SettingsError: ``key`` is no public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
-        dialling = self._open([(host, port), *more], wanted, _pin(key))
-        async with dialling as channel:
+        async with self._open([(host, port)], peer_id, _pin(key)) as channel:
             yield channel
 
     @block
     async def open_source(
-        self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
+        self,
+        *topics: str,
+        settings: "StreamSettings | None" = None,
+        group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more for the length of the block; leaving it lingers.
 
         Args:
             topics: what others subscribe to by these names; messages are of the first one unless
                 they say otherwise.
-            settings: timers and limits, by default those of one network.
+            settings: timers and limits of this source, instead of ``Config.streams``.
             group: sends by multicast; without, each receiver gets its own copies.
 
         Raises:
@@ -221,7 +225,7 @@ class Node(ScopedService):
             UdpAddressError: the group's interface is not of this machine.
         """
         self._check_open()
-        async with self._streams.open_source(topics, settings, group) as source:
+        async with self.streams.open_source(topics, settings, group) as source:
             yield source
 
     @block
@@ -229,25 +233,39 @@ class Node(ScopedService):
         self,
         host: str,
         port: int,
-        *more: Address,
         topic: str,
-        wanted: int = 0,
+        *,
         key: bytes | None = None,
-        terms: "Terms | None" = None,
-    ) -> "AsyncIterator[Stream]":
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AsyncIterator[Subscription[Any]]":
         """Subscribe to a topic of a source at another node for the length of the block.
 
-        ``terms`` say what is wanted of it; the others are those of ``open_channel``.
+        Args:
+            host, port, key: those of ``open_channel``.
+            topic: one of the source's topics.
+            late_join, after, session, numbered, settings: those of ``Client.subscribe``.
 
         Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
         node has no such topic, or all receivers that it may have, and ``"session"`` when its source
-        is not the one whose session ``terms`` name.
+        is not the one of ``session``.
         """
-        dial = partial(self._open, [(host, port), *more], wanted, _pin(key), STREAMS)
-        async with self._streams.subscribe(dial, topic, terms) as stream:
-            yield stream
+        dial = partial(self._open, [(host, port)], 0, _pin(key), STREAMS)
+        async with self.streams.subscribe(
+            dial,
+            topic,
+            late_join=late_join,
+            after=after,
+            session=session,
+            numbered=numbered,
+            settings=settings,
+        ) as subscription:
+            yield subscription
 
-    async def accept(self) -> Channel:
+    async def accept(self) -> Channel[Any]:
         """Wait for the next channel that another node opens.
 
         Raises ``trio.ClosedResourceError`` when this node is closed, before or meanwhile.
@@ -259,14 +277,32 @@ class Node(ScopedService):
             self._check_open()
         return self._adopt(connection)
 
-    async def incoming(self) -> AsyncIterator[Channel]:
-        """Iterate over the channels that other nodes open, until this node is closed."""
-        while True:
-            try:
+    async def serve_channels(
+        self,
+        handler: Handler,
+        *,
+        handler_nursery: trio.Nursery | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> NoReturn:
+        """Accept channels for ever, and run ``handler(channel)`` for each in a task of its own.
+
+        It is to channels what ``trio.serve_listeners`` is to streams. A channel is closed when its
+        handler returns. An error of a handler ends the nursery that it runs in: by default one of
+        this call, and so this call with all other handlers. A handler that serves on when a peer
+        vanishes catches ``trio.BrokenResourceError``. ``task_status.started()`` is called at once.
+
+        Raises ``trio.ClosedResourceError`` when this node is closed, before or meanwhile.
+        """
+
+        async def handle(channel: Channel[Any]) -> None:
+            async with channel:
+                await handler(channel)
+
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
                 channel = await self.accept()
-            except trio.ClosedResourceError:
-                return
-            yield channel
+                (handler_nursery or nursery).start_soon(handle, channel)
 
     @asynccontextmanager
     async def _open(
@@ -275,7 +311,7 @@ class Node(ScopedService):
         wanted: int,
         pin: PeerPin | None,
         schema: Schema | None = None,
-    ) -> AsyncIterator[Channel]:
+    ) -> AsyncIterator[Channel[Any]]:
         candidates = await resolve(addresses, self._udp.family)
         self._check_open()
         connection = self._dial(candidates, wanted, pin, schema)
@@ -316,7 +352,7 @@ class Node(ScopedService):
             del self._channels[connection]
         return is_awaited
 
-    def _adopt(self, connection: Connection) -> Channel:
+    def _adopt(self, connection: Connection) -> Channel[Any]:
         channel = Channel(
             connection,
             self._loop,
@@ -334,7 +370,7 @@ class Node(ScopedService):
             async with (
                 self._loop.running(),
                 running(self._callbacks.run),
-                running(self._streams.run),
+                running(self.streams.run),
             ):
                 yield
         finally:
@@ -349,7 +385,7 @@ class Node(ScopedService):
         self._is_closed = True
         for channel in self._channels.values():
             channel.detach()
-        self._streams.dispatcher.close()
+        self.streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
         self._arrivals.unpark_all()
@@ -374,16 +410,7 @@ def _pin(key: bytes | None) -> PeerPin | None:
 
 @block
 async def open_node(
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    peer_id: int = 0,
-    settings: ChannelSettings | None = None,
-    messages: "MessageCodec | None" = None,
-    security: Security | None = SEALED,
-    impairment: Impairment = UNIMPAIRED,
-    seed: int | None = None,
-    instruments: Sequence[Instrument] = (),
+    host: str = "127.0.0.1", port: int = 0, *, peer_id: int = 0, config: Config = DEFAULTS
 ) -> AsyncIterator[Node]:
     """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
 
@@ -392,63 +419,50 @@ async def open_node(
     Args:
         host, port: where to bind; port 0 takes any that is free.
         peer_id: this node's id in a cluster, 0 when it is in none.
-        settings: limits and timers of its channels.
-        messages: the types that all its channels carry, of ``sphtp.messages``; both sides of a
-            channel need the same. By default anything that msgpack carries.
-        security: who it is and whom it lets in; None sends in the clear, to nodes that do so, too.
-        impairment: what goes wrong with datagrams on receipt, to try out a bad network.
-        seed: makes random choices, those of ``impairment`` among them, repeatable; for tests. No
-            key, token or nonce follows from it.
-        instruments: are told what happens in it and its channels.
+        config: the behaviour of this node; of ``cluster``, ``timers`` and the limits of clients and
+            servers it uses nothing.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
     """
-    settings = settings or ChannelSettings()
-    schema = Schema(messages.describe() if messages else ())
+    schema = Schema(config.messages.describe() if config.messages else ())
     with (
-        open_socket(host, port, impairment, seed) as udp,
-        watching(instruments, udp.address) as watch,
+        open_socket(host, port, config.impairment, config.seed) as udp,
+        watching(config.instruments, udp.address) as watch,
     ):
         endpoint = Endpoint(
             SECRETS,
-            settings,
+            config.channel,
             peer_id,
             schema,
-            security=security,
+            security=config.security,
             port=udp.address[1],
             observer=watch,
         )
-        encoding = encoding_for(messages)
-        async with Node(udp, endpoint, decisions(seed), SECRETS, settings, encoding) as node:
+        async with Node(
+            udp,
+            endpoint,
+            decisions(config.seed),
+            SECRETS,
+            config.channel,
+            encoding_for(config.messages),
+            config.streams,
+        ) as node:
             yield node
 
 
 @block
 async def open_channel(
-    host: str,
-    port: int,
-    *,
-    settings: ChannelSettings | None = None,
-    messages: "MessageCodec | None" = None,
-    key: bytes | None = None,
-    security: Security | None = SEALED,
-    instruments: Sequence[Instrument] = (),
-) -> AsyncIterator[Channel]:
+    host: str, port: int, *, key: bytes | None = None, config: Config = DEFAULTS
+) -> AsyncIterator[Channel[Any]]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``key``, the public key of the node that has to answer, is that of ``Node.open_channel``; the
-    others are those of ``open_node``. Raises as both do.
+    ``key``, the public key of the node that has to answer, is that of ``Node.open_channel``;
+    ``config`` is that of ``open_node``. Raises as both do.
     """
     here = await local_address_towards(host, port)
     async with (
-        open_node(
-            here,
-            settings=settings,
-            messages=messages,
-            security=security,
-            instruments=instruments,
-        ) as node,
+        open_node(here, config=config) as node,
         node.open_channel(host, port, key=key) as channel,
     ):
         yield channel

@@ -6,16 +6,18 @@ open neither, and it is a sixth of the library.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.stream.membership import STREAMS
 from sphtp.core.topics import check_topic
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
 from sphtp.shell.limits import LimitLog
+from sphtp.shell.services import Service
 from sphtp.shell.stream_admission import ReceiverAdmission
 from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.udp import UdpSocket
@@ -23,10 +25,10 @@ from sphtp.shell.udp import UdpSocket
 if TYPE_CHECKING:
     from sphtp.core.stream.membership import Welcome
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.core.stream.subscription import Subscription
-    from sphtp.shell.multicast import Group
+    from sphtp.core.stream.subscription import SubscriptionMachine
+    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Dial, Stream, Terms
+    from sphtp.shell.subscription import Dial, Subscription, Terms
 
 _NOWHERE: Final = ("", 0)
 
@@ -41,9 +43,11 @@ class NodeStreams:
         secrets: Secrets,
         encoding: Encoding,
         limits: LimitLog,
+        settings: "StreamSettings | None" = None,
         *,
         is_sealed: bool,
     ) -> None:
+        self.service = Service(STREAMS, self.admit)
         self.dispatcher = StreamDispatcher(udp, limits)
         self.touched: Callable[[], None] = lambda: None
         self._reception = ReceiverAdmission(self.dispatcher)
@@ -51,6 +55,7 @@ class NodeStreams:
         self._entropy = entropy
         self._secrets = secrets
         self._encoding = encoding
+        self._settings = settings
         self._is_sealed = is_sealed
 
     async def run(self) -> None:
@@ -66,7 +71,10 @@ class NodeStreams:
 
     @asynccontextmanager
     async def open_source(
-        self, topics: Sequence[str], settings: "StreamSettings | None", group: "Group | None"
+        self,
+        topics: Sequence[str],
+        settings: "StreamSettings | None",
+        group: "MulticastGroup | None",
     ) -> "AsyncIterator[Source]":
         """Open a source of these topics for the length of the block; leaving it lingers."""
         from sphtp.core.stream.settings import StreamSettings
@@ -75,7 +83,7 @@ class NodeStreams:
         from sphtp.shell.stream_history import serving_history
 
         self._check(topics)
-        settings = settings or StreamSettings()
+        settings = settings or self._settings or StreamSettings()
         with open_fan_out(self._udp, group) as outlet:
             if most := outlet.loopback_datagram:
                 settings = settings.for_loopback(most)
@@ -102,31 +110,41 @@ class NodeStreams:
         self,
         dial: "Dial",
         topic: str,
-        terms: "Terms | None",
-    ) -> "AsyncIterator[Stream]":
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AsyncIterator[Subscription[Any]]":
         """Join a source over a channel that ``dial`` opens, for the length of the block."""
         from sphtp.core.stream.membership import Join
+        from sphtp.core.stream.settings import StreamSettings
         from sphtp.shell.hosted_subscription import HostedSubscription
-        from sphtp.shell.subscription import Stream, Terms, join, taking_part
+        from sphtp.shell.subscription import Subscription, Terms, join, taking_part
 
         check_topic(topic)
-        terms = terms or Terms()
+        settings = settings or self._settings or StreamSettings()
+        terms = Terms(late_join=late_join, after=after, settings=settings)
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(dial())
             with self.dispatcher.joining(channel.peer_address or _NOWHERE):
                 welcome = await join(channel, Join(topic), is_sealed=self._is_sealed)
-                if terms.session not in (None, welcome.session):
+                if session not in (None, welcome.session):
                     text = f"the source of {topic!r} began anew, with session {welcome.session}"
                     raise RefusedError(text, "session")
                 subscription = self._make(welcome, terms)
                 hosted = HostedSubscription(
                     topic, welcome, channel, subscription, self.touched, self.dispatcher.seals
                 )
-                interface, udp, secrets = terms.interface, self._udp, self._secrets
+                udp, secrets = self._udp, self._secrets
+                interface = settings.interface or udp.address[0]
                 work = taking_part(self.dispatcher, hosted, interface, udp, secrets, dial)
                 await stack.enter_async_context(work)
-            async with Stream(topic, hosted, self._encoding, is_numbered=terms.numbered) as stream:
-                yield stream
+            async with Subscription[Any](
+                topic, hosted, self._encoding, is_numbered=numbered
+            ) as subscribed:
+                yield subscribed
 
     def _check(self, topics: Sequence[str]) -> None:
         if not topics or len(set(topics)) < len(topics):
@@ -134,23 +152,23 @@ class NodeStreams:
         for topic in map(check_topic, topics):
             self.dispatcher.check_free(topic)
 
-    def _make(self, welcome: "Welcome", terms: "Terms") -> "Subscription":
+    def _make(self, welcome: "Welcome", terms: "Terms") -> "SubscriptionMachine":
         from sphtp.core.stream.receiver import Receiver
-        from sphtp.core.stream.subscription import Subscription
+        from sphtp.core.stream.subscription import SubscriptionMachine
 
         now, has_history = trio.current_time(), bool(welcome.history)
         settings = terms.settings.for_group() if welcome.group else terms.settings
-        return Subscription(
+        return SubscriptionMachine(
             settings,
             now,
             Receiver(self._entropy, settings, now, welcome.window),
             welcome.session,
             welcome.topic,
             welcome.next,
-            ordered=terms.ordered,
+            ordered=settings.ordered,
             late_join=terms.wanted,
             after=terms.after,
-            recover=terms.recover,
+            recover=settings.recover,
             has_history=has_history,
             reach=welcome.reach,
             # What the socket holds: a program that computes does not empty it.

@@ -61,6 +61,17 @@ class Receipt:
             await self._settled.wait()
         return self._ticket.outcome
 
+    async def wait_for_progress(self, beyond: int = 0) -> Progress:
+        """Wait until more than ``beyond`` bytes have arrived, or the outcome is known.
+
+        Returns the progress. Called in a loop with the last ``acked``, it tells of all progress,
+        but not of every packet. Cancelling loses nothing.
+        """
+        await trio.lowlevel.checkpoint()
+        while self._ticket.outcome is None and self._ticket.acked <= beyond:
+            await self._channel_callbacks.wait_for_progress(self)
+        return self.progress
+
     def add_callback(self, callback: Callback) -> None:
         """Call ``callback(receipt)`` when the outcome is known, soon if it is known already.
 
@@ -69,17 +80,6 @@ class Receipt:
         """
         if self._ticket.outcome is None:
             self._callbacks.append(callback)
-        else:
-            self._channel_callbacks.run_soon(callback, self)
-
-    def add_progress_callback(self, callback: Callback) -> None:
-        """Call ``callback(receipt)`` when there is progress, and a last time when it is settled.
-
-        One call reports all progress until then, not every packet. Progress callbacks run like
-        those of ``add_callback``, and before them.
-        """
-        if self._ticket.outcome is None:
-            self._channel_callbacks.watch(self, callback)
         else:
             self._channel_callbacks.run_soon(callback, self)
 
@@ -93,7 +93,7 @@ class Receipt:
 
 
 class ReceiptCallbacks:
-    """The callbacks of a channel's receipts, for outcomes and for progress.
+    """The receipts of a channel that somebody waits for.
 
     ``open`` maps each message without an outcome to the announcement of it.
     """
@@ -103,49 +103,27 @@ class ReceiptCallbacks:
     def __init__(self, run_soon: Callable[[Callback, Receipt], None]) -> None:
         self.run_soon = run_soon
         self.open: dict[Ticket, Callable[[], None]] = {}
-        self._watched: dict[Receipt, ProgressCallbacks] = {}
+        self._watched: dict[Receipt, trio.lowlevel.ParkingLot] = {}
 
-    def watch(self, receipt: Receipt, callback: Callback) -> None:
-        """Call a function whenever a receipt has made progress."""
-        self._watched.setdefault(receipt, ProgressCallbacks()).callbacks.append(callback)
+    async def wait_for_progress(self, receipt: Receipt) -> None:
+        """Wait until a receipt may have made progress, or has an outcome."""
+        lot = self._watched.setdefault(receipt, trio.lowlevel.ParkingLot())
+        try:
+            await lot.park()
+        finally:
+            # The next one to wait may have a new lot already.
+            if not lot and self._watched.get(receipt) is lot:
+                del self._watched[receipt]
 
     def report_progress(self) -> None:
-        """Call the functions of receipts that have made progress since the last call."""
-        for receipt, callbacks in self._watched.items():
-            if callbacks.is_behind(receipt):
-                self.run_soon(callbacks.call, receipt)
+        """Wake the tasks that wait for progress."""
+        for lot in self._watched.values():
+            lot.unpark_all()
 
     def end(self, receipt: Receipt) -> None:
-        """Call the progress functions of a receipt one last time."""
-        callbacks = self._watched.pop(receipt, None)
-        if callbacks is not None and not callbacks.is_due:
-            self.run_soon(callbacks.call, receipt)
-
-
-class ProgressCallbacks:
-    """The progress callbacks of a message, and the progress that they were last called for."""
-
-    __slots__ = ("callbacks", "is_due", "told")
-
-    def __init__(self) -> None:
-        self.callbacks: list[Callback] = []
-        self.told = 0
-        # Whether a call is on its way, which will tell of what comes meanwhile as well.
-        self.is_due = False
-
-    def is_behind(self, receipt: Receipt) -> bool:
-        """True if there is progress to report and no call under way; from then on there is one."""
-        if self.is_due or receipt.progress.acked == self.told:
-            return False
-        self.is_due = True
-        return True
-
-    def call(self, receipt: Receipt) -> None:
-        """Call back."""
-        self.is_due = False
-        self.told = receipt.progress.acked
-        for callback in self.callbacks:
-            callback(receipt)
+        """Wake the tasks that wait for a receipt."""
+        if receipt in self._watched:
+            self._watched[receipt].unpark_all()
 
 
 class CallbackQueue:

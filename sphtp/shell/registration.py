@@ -14,8 +14,8 @@ from sphtp.core.control.events import ClientEvent, Refused
 from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
-from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.bus import BusError, PubSocket, SubSocket
+from sphtp.errors import BusError, RefusedError, SettingsError
+from sphtp.shell.bus import PubSocket, SubSocket
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running

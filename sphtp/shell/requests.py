@@ -92,7 +92,7 @@ class Request:
     """The time of Trio's clock at which the handler is cancelled; infinite for none."""
 
 
-Handler = Callable[[Request], Awaitable[Any]]
+RequestHandler = Callable[[Request], Awaitable[Any]]
 Locate = Callable[[int], Awaitable[Sequence[Address]]]
 """Returns the addresses of a peer."""
 
@@ -100,7 +100,7 @@ Locate = Callable[[int], Awaitable[Sequence[Address]]]
 class _ServedName:
     """A name that is served: its handler, and the nursery of those that run."""
 
-    def __init__(self, handler: Handler, nursery: trio.Nursery, limit: int) -> None:
+    def __init__(self, handler: RequestHandler, nursery: trio.Nursery, limit: int) -> None:
         self.handler = handler
         self.nursery = nursery
         self.limit = limit
@@ -376,7 +376,7 @@ class Requests:
     async def serve(
         self,
         name: str,
-        handler: Handler,
+        handler: RequestHandler,
         limit: int,
         task_status: trio.TaskStatus[None],
     ) -> None:

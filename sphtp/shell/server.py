@@ -6,9 +6,9 @@ performs its outputs: messages, connections and events.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,17 +22,16 @@ from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.secure.signing import ServerKey
-from sphtp.errors import SettingsError
+from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus import (
     AcceptLimits,
-    BusError,
     Handshakes,
     ListeningPubSocket,
     ListeningSubSocket,
     PubSocket,
 )
+from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
@@ -65,54 +64,14 @@ def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
     return ask
 
 
-@dataclass(frozen=True)
-class ServerOptions:
-    """The options of a server, fixed at its start."""
-
-    bind: ServerAddress = field(
-        default_factory=lambda: ServerAddress.parse("tcp://127.0.0.1:8764,8765")
-    )
-    """The address to listen at; port 0 takes any that is free."""
-    advertise: ServerAddress | None = None
-    """The address that others use, if it differs from ``bind``."""
-    join: tuple[ServerAddress, ...] = ()
-    """Other servers of the cluster; one that is up is enough, and none needs to be up yet.
-
-    As long as no other server is heard, this one founds no cluster of its own: it waits, and
-    reports that by ``JoinFailing``. With ``new_cluster`` it reports it and does not wait.
-    """
-    new_cluster: bool = False
-    """True if no client holds an id yet, so that there is nothing to wait for."""
-    timers: ControlTimers = field(default_factory=ControlTimers)
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    admit: Callable[[Peer], bool] = everybody
-    """Called for each new client. False refuses it, and so does an error, which is logged with its
-    traceback under ``sphtp.server``. See ``allow_only``.
-    """
-    secret: bytes | None = field(default=None, repr=False)
-    """The cluster's secret, 32 bytes. Messages without its MAC are dropped."""
-    signing_key: ServerKey | None = field(default=None, repr=False)
-    """The key that signs all messages of this server. Every holder of the secret is a member, and
-    without signatures every member can pretend to be a server.
-    """
-    server_keys: Collection[bytes] = ()
-    """Public keys of the servers that this one accepts, or of clusters that certify servers. The
-    default is the key that certifies ``signing_key``.
-    """
-    tls: Tls | None = None
-    """The certificates for addresses ``tls+tcp``."""
-    insecure: bool = False
-    """True to listen on more than loopback with neither ``secret`` nor ``tls``."""
-    seed: int | None = None
-    """Makes the random choices, ids among them, repeatable, for tests; no nonce follows from it."""
-
-
-def require_protection(options: ServerOptions) -> None:
+def require_protection(
+    bind: ServerAddress, advertise: ServerAddress | None, cluster: ClusterSecurity
+) -> None:
     """Raise ``SettingsError`` if an address is open to others and nothing protects it."""
-    _require_tls_throughout(options)
-    if options.insecure or options.secret is not None or options.tls is not None:
+    _require_tls_throughout(advertise, cluster.tls)
+    if cluster.insecure or cluster.secret is not None or cluster.tls is not None:
         return
-    for url in (options.bind.pub, options.bind.sub):
+    for url in (bind.pub, bind.sub):
         if not is_loopback(urlsplit(url).hostname or ""):
             raise SettingsError(
                 f"{url} is open to more than this machine, and nothing protects it: give a secret "
@@ -120,10 +79,9 @@ def require_protection(options: ServerOptions) -> None:
             )
 
 
-def _require_tls_throughout(options: ServerOptions) -> None:
+def _require_tls_throughout(told: ServerAddress | None, tls: Tls | None) -> None:
     # Members refuse to dial in the clear what has to be TLS, so that nobody would come.
-    told = options.advertise
-    if options.tls is not None and told is not None and not (is_tls(told.pub) and is_tls(told.sub)):
+    if tls is not None and told is not None and not (is_tls(told.pub) and is_tls(told.sub)):
         raise SettingsError(f"TLS files are given, and {told} is advertised, which is no {SCHEME}")
 
 
@@ -156,48 +114,76 @@ class ServerStatistics:
     """The addresses of other servers that the bus cannot dial."""
 
 
+DEFAULT_BIND: Final = "tcp://127.0.0.1:8764"
+
+
 @block
-async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Server"]:
+async def open_server(
+    bind: str | ServerAddress = DEFAULT_BIND,
+    *,
+    advertise: str | ServerAddress | None = None,
+    join: Sequence[str | ServerAddress] = (),
+    new_cluster: bool = False,
+    admit: Admit = everybody,
+    config: Config = DEFAULTS,
+) -> AsyncIterator["Server"]:
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
+
+    As long as no other server is heard, a server founds no cluster of its own: it waits, and
+    reports that by ``JoinFailing``. With ``new_cluster`` it reports it and does not wait.
+
+    Args:
+        bind: the address to listen at; port 0 takes any that is free.
+        advertise: the address that others use, if it differs from ``bind``.
+        join: other servers of the cluster; one that is up is enough, and none needs to be up yet.
+        new_cluster: True if no client holds an id yet, so that there is nothing to wait for.
+        admit: called for each new client. False refuses it, and so does an error, which is logged
+            with its traceback under ``sphtp.server``. See ``sphtp.security.allow_only``.
+        config: ``cluster``, ``timers``, ``server_limits`` and ``seed`` of it.
 
     Raises:
         BusAddressInUseError: somebody listens on a port already; the message names it.
         BusError: the machine does not have that address.
         SettingsError: the address is open to others and nothing protects it, a file of ``tls``
-            cannot be used, the secret has another size, nobody would know ``signing_key``, or the
-            server is to join nobody but itself.
+            cannot be used, nobody would know ``signing_key``, or the server is to join nobody but
+            itself.
     """
-    options = options or ServerOptions()
-    require_protection(options)
-    require_tls(options.join, options.tls)
-    trust, among_servers = server_vouching(options.secret, options.signing_key, options.server_keys)
+    cluster, tls = config.cluster, config.cluster.tls
+    limits = config.server_limits or ServerLimits()
+    at = _parse(bind)
+    told = None if advertise is None else _parse(advertise)
+    others = [_parse(other) for other in join]
+    require_protection(at, told, cluster)
+    require_tls(others, tls)
+    trust, among_servers = server_vouching(cluster.secret, cluster.signing_key, cluster.server_keys)
     wakeup = Wakeup()
-    handshakes = Handshakes(_accept_limits(options.limits), secret=options.secret is not None)
+    handshakes = Handshakes(_accept_limits(limits), secret=cluster.secret is not None)
     with (
-        ListeningPubSocket(handshakes, on_connected=wakeup.wake, tls=options.tls) as clients,
-        ListeningSubSocket(handshakes, tls=options.tls) as subscriber,
-        PubSocket(on_connected=wakeup.wake, tls=options.tls) as servers,
+        ListeningPubSocket(handshakes, on_connected=wakeup.wake, tls=tls) as clients,
+        ListeningSubSocket(handshakes, tls=tls) as subscriber,
+        PubSocket(on_connected=wakeup.wake, tls=tls) as servers,
     ):
         subscriber.subscribe(b"")
-        bound = ServerAddress(
-            pub=clients.listen(options.bind.pub), sub=subscriber.listen(options.bind.sub)
-        )
-        advertised = options.advertise or bound
-        _require_others(options.join, bound, advertised)
+        bound = ServerAddress(pub=clients.listen(at.pub), sub=subscriber.listen(at.sub))
+        advertised = told or bound
+        _require_others(others, bound, advertised)
         machine = ServerMachine(
-            decisions(options.seed),
-            options.timers,
+            decisions(config.seed),
+            config.timers or ControlTimers(),
             secrets=SECRETS,
             address=advertised,
-            join=options.join,
-            new_cluster=options.new_cluster,
-            limits=options.limits,
-            asks_admission=options.admit is not everybody,
+            join=others,
+            new_cluster=new_cluster,
+            limits=limits,
+            asks_admission=admit is not everybody,
         )
         bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
-        admit = guarded_admission(options.admit)
-        async with Server(machine, bound, advertised, bus, options.tls, admit) as server:
+        async with Server(machine, bound, advertised, bus, tls, guarded_admission(admit)) as server:
             yield server
+
+
+def _parse(address: str | ServerAddress) -> ServerAddress:
+    return ServerAddress.parse(address) if isinstance(address, str) else address
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:

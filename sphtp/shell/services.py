@@ -7,7 +7,7 @@ keeps the channels of a service from the program: ``Node.accept`` never returns 
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.security import PeerPin
@@ -23,7 +23,7 @@ class Service(NamedTuple):
     """A protocol over channels of its own."""
 
     schema: Schema
-    admit: Callable[[Channel], None]
+    admit: Callable[[Channel[Any]], None]
     """Take a channel that a peer opened. It must not wait; it aborts what it does not want."""
     encoding: Encoding = PLAIN
     lanes: tuple[Lane, ...] = ()
@@ -38,9 +38,9 @@ class Open(Protocol):
         addresses: Sequence[Address],
         wanted: int,
         pin: PeerPin | None,
-        schema: Schema,
-    ) -> AbstractAsyncContextManager[Channel]:
-        """Open a channel of this schema for the length of the block."""
+        schema: Schema | None,
+    ) -> AbstractAsyncContextManager[Channel[Any]]:
+        """Open a channel for the length of the block; without a schema it is the program's."""
 
 
 class Services:
@@ -79,11 +79,16 @@ class Services:
     @asynccontextmanager
     async def open(
         self,
-        service: Service,
+        service: Service | None,
         addresses: Sequence[Address],
         wanted: int = 0,
         pin: PeerPin | None = None,
-    ) -> AsyncIterator[Channel]:
-        """Open a channel of a service for the length of the block. Raises as ``open_channel``."""
-        async with self._open_channel(addresses, wanted, pin, service.schema) as channel:
+    ) -> AsyncIterator[Channel[Any]]:
+        """Open a channel of a service, or None for the program's, for the length of the block.
+
+        All addresses are dialled at once, and the first to answer is used; a peer whose id is not
+        the one wanted refuses. Raises as ``Node.open_channel``.
+        """
+        schema = None if service is None else service.schema
+        async with self._open_channel(addresses, wanted, pin, schema) as channel:
             yield channel

@@ -1,7 +1,7 @@
 """Asks a server for its status."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import trio
@@ -13,13 +13,15 @@ from sphtp.core.control.lists import Assembly
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
+from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
 from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
+from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.randomness import decisions
 from sphtp.shell.server_wait import ServerWait
-from sphtp.shell.tls import Tls, require_tls
+from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
 from sphtp.shell.wakeup import Wakeup
 
@@ -34,25 +36,24 @@ MAX_PARTS: Final = 256
 
 
 async def fetch_status(
-    address: ServerAddress,
-    *,
-    timeout: float = 5.0,
-    secret: bytes | None = None,
-    server_keys: Collection[bytes] = (),
-    tls: Tls | None = None,
+    address: str | ServerAddress, *, config: Config = DEFAULTS
 ) -> dict[str, Any]:
     """Return what a server tells about itself: its view, clients and counters.
 
-    One of ``server_keys`` has to sign the answer, or to vouch for the key that does.
+    Of ``config`` it uses ``cluster`` and ``timers``. One of ``cluster.server_keys`` has to sign the
+    answer, or to vouch for the key that does.
 
     Raises:
         UnreachableError: it did not answer, and why: within a second where nobody listens or the
-            secret is another one, else after ``timeout`` seconds.
+            secret is another one, else after ``timers.answer_timeout``.
         BusError: the bus cannot make sense of the address.
         SettingsError: the secret, the keys or the files do not fit, or not the address.
     """
+    address = ServerAddress.parse(address) if isinstance(address, str) else address
+    cluster, tls = config.cluster, config.cluster.tls
     require_tls([address], tls)
-    server_wait = ServerWait(timeout, missing=f"no answer from {address}")
+    timers = config.timers or ControlTimers()
+    server_wait = ServerWait(timers.answer_timeout, missing=f"no answer from {address}")
     wakeup = Wakeup()
     number = draw_client_id(decisions(None))
     with (
@@ -64,7 +65,7 @@ async def fetch_status(
             subscriber.subscribe(topic(each))
         subscriber.dial(address.pub)
         publisher.dial(address.sub)
-        trust = vouching(secret, server_keys)
+        trust = vouching(cluster.secret, cluster.server_keys)
         answer = _StatusAnswer(trust)
 
         async def look_for_trouble() -> None:

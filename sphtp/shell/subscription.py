@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import trio
 
@@ -27,19 +27,27 @@ from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.hosted_subscription import HostedSubscription
 from sphtp.shell.lifetime import running
-from sphtp.shell.multicast import Group, is_ipv4, open_receiver
+from sphtp.shell.multicast import MulticastGroup, open_receiver
 from sphtp.shell.stream_admission import GONE, receive_message_untrusted, send_message
 from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.stream_history import fetch
 from sphtp.shell.udp import UdpSocket
 
+if TYPE_CHECKING:
+    # A class without its parameter carries anything: PEP 696, which Python has from 3.13 on.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms of a subscription. Raises ``SettingsError`` that names the wrong one."""
+    """Where a subscription begins. Raises ``SettingsError`` that names what is wrong."""
 
-    ordered: bool = True
-    """True if messages come in the order of their sending; else they come as they arrive."""
     late_join: bool | int = False
     """Messages sent before: all that the source retains, or so many of the last ones."""
     after: int | None = None
@@ -48,16 +56,8 @@ class Terms:
     It is for a receiver that comes back to a source that it has read before, and replaces
     ``late_join``.
     """
-    session: int | None = None
-    """The ``session`` of the stream to which ``after`` belongs; None for any."""
-    numbered: bool = False
-    """True if messages come as ``StreamMessage``, with their numbers."""
-    recover: bool = True
-    """True if messages that the stream does not repair are fetched over TCP, if retained."""
     settings: StreamSettings = field(default_factory=StreamSettings)
-    """Timers and limits of this receiver, by default those of one network."""
-    interface: str = "127.0.0.1"
-    """An address of this machine, on the network where a multicast group is to be joined."""
+    """Timers and limits of this receiver."""
 
     def __post_init__(self) -> None:
         if self.after is not None and (self.late_join or self.after < -1):
@@ -65,8 +65,6 @@ class Terms:
             raise SettingsError(f"{wrong}; allowed is one of them, and after -1 or more")
         if self.late_join < 0:
             raise SettingsError(f"late_join is {self.late_join}; allowed is 0 or more, or a bool")
-        if not is_ipv4(self.interface, multicast=False):
-            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
 
     @property
     def wanted(self) -> int:
@@ -80,19 +78,22 @@ AHEAD: Final = 64
 """The messages that are decoded at once for a program that receives one by one."""
 
 
-class StreamMessage(NamedTuple):
+class StreamMessage(NamedTuple, Generic[T]):
     """A message, and the number that the source's ``send`` returned for it."""
 
     number: int
-    value: Any
+    value: T
 
 
-class Stream(trio.abc.ReceiveChannel[Any]):
+class Subscription(trio.abc.ReceiveChannel[T | Loss]):
     """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
 
-    ``async for item in stream`` yields messages and, in their places, ``Loss`` events with range
-    and reason. It ends when the source has closed. It raises ``trio.BrokenResourceError`` if the
-    source vanished or began anew; ``ended`` says which. Made by ``subscribe``.
+    ``async for item in subscription`` yields messages and, in their places, ``Loss`` events with
+    range and reason. It ends when the source has closed. It raises ``trio.BrokenResourceError`` if
+    the source vanished or began anew; ``ended`` says which. Made by ``subscribe``.
+
+    Type checkers take the type of messages from an annotation: ``subscription: Subscription[Step]``
+    yields ``Step | Loss``, and ``Subscription[StreamMessage[Step]]`` is one that is numbered.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         self._encoding = encoding
         # What is decoded; of the batch that is being read, what is not; and the item behind it, if
         # that is known.
-        self._items = deque[Any]()
+        self._items = deque[T | Loss]()
         self._batch: Iterator[bytes] = iter(())
         self._item: Item | None = None
         # The numbers of messages that were taken and not decoded yet, and that of the next one.
@@ -140,7 +141,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         """Return the figures so far."""
         return self._hosted.subscription.statistics()
 
-    async def receive(self) -> Any:
+    async def receive(self) -> T | Loss:
         """Wait for the next message or ``Loss``.
 
         Raises:
@@ -151,7 +152,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         """
         return (await self.receive_many(1))[0]
 
-    async def receive_many(self, limit: int = 4096) -> list[Any]:
+    async def receive_many(self, limit: int = 4096) -> list[T | Loss]:
         """Wait for messages and losses, and take those that are there: at least one.
 
         Raises as ``receive``, and ``LocalError`` where ``limit`` is less than one.
@@ -165,7 +166,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
             self._check_open()
         return items
 
-    def receive_nowait(self) -> Any:
+    def receive_nowait(self) -> T | Loss:
         """Take the next message or ``Loss``. Raises ``trio.WouldBlock`` if there is none now."""
         self._check_open()
         if items := self._take(1):
@@ -179,7 +180,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
         self._hosted.changed.unpark_all()
         await trio.lowlevel.checkpoint()
 
-    def _take(self, limit: int) -> list[Any]:
+    def _take(self, limit: int) -> list[T | Loss]:
         """Take the items that are here and wanted."""
         items = self._items
         if len(items) < limit:
@@ -198,7 +199,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
             if payloads := self._take_payloads(most - len(items)):
                 size += sum(map(len, payloads))
                 items.extend(self._decode(payloads))
-            elif type(self._item) is Loss:
+            elif isinstance(self._item, Loss):
                 items.append(self._item)
                 self._item = None
             else:
@@ -254,7 +255,7 @@ class Stream(trio.abc.ReceiveChannel[Any]):
             self._numbers.clear()
         return values
 
-    def _number(self, payloads: Sequence[bytes], values: Sequence[Any]) -> list[StreamMessage]:
+    def _number(self, payloads: Sequence[bytes], values: Sequence[Any]) -> list[StreamMessage[Any]]:
         numbers, decode = self._numbers or (), self._encoding.decode_many_untrusted
         if len(values) == len(numbers):
             return list(map(StreamMessage, numbers, values))
@@ -286,11 +287,11 @@ RETRY: Final = 0.25
 BATCH: Final = 256
 """The datagrams taken from a group's socket before other tasks have their turn."""
 
-Dial = Callable[[], AbstractAsyncContextManager[Channel]]
+Dial = Callable[[], AbstractAsyncContextManager[Channel[Any]]]
 """Opens a channel to the source's node for the length of a block."""
 
 
-async def join(channel: Channel, wanted: Join, *, is_sealed: bool) -> Welcome:
+async def join(channel: Channel[Any], wanted: Join, *, is_sealed: bool) -> Welcome:
     """Send a JOIN and wait for the WELCOME. Raises ``RefusedError`` or ``UnreachableError``."""
     try:
         with trio.fail_after(PATIENCE):
@@ -346,7 +347,7 @@ async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
     hosted.handle_gone()
 
 
-async def _rejoin(hosted: HostedSubscription, channel: Channel) -> None:
+async def _rejoin(hosted: HostedSubscription, channel: Channel[Any]) -> None:
     is_sealed, known = hosted.welcome.key is not None, hosted.channel.peer_key
     welcome = await join(channel, hosted.join, is_sealed=is_sealed)
     # Nobody else continues a session, whatever it says.
@@ -376,7 +377,7 @@ def _group_socket(
     if not welcome.group:
         return nullcontext()
     try:
-        group = Group(welcome.group, welcome.port, interface)
+        group = MulticastGroup(welcome.group, welcome.port, interface)
     except SettingsError as error:
         raise UnreachableError(f"the source names an invalid multicast group: {error}") from error
     own = open_receiver(udp, group)

@@ -15,8 +15,8 @@ item replaces one that was not read.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import trio
 
@@ -27,7 +27,17 @@ from sphtp.core.topics import TopicPattern
 from sphtp.errors import RefusedError, SphtpError
 from sphtp.shell.feed import Listener
 from sphtp.shell.stream_admission import GONE
-from sphtp.shell.subscription import Stream, StreamMessage, Terms
+from sphtp.shell.subscription import StreamMessage, Subscription
+
+if TYPE_CHECKING:
+    # As in ``subscription``: without its parameter it carries anything.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 AHEAD: Final = 256
 """The most items that wait for the reader; sources are held up beyond that."""
@@ -40,7 +50,7 @@ LONGEST_RETRY: Final = 5.0
 """Seconds until a source that ended, or could not be joined, is tried again; they double."""
 
 
-class TopicMessage(NamedTuple):
+class TopicMessage(NamedTuple, Generic[T]):
     """A message of one of the sources."""
 
     peer: Peer
@@ -50,7 +60,7 @@ class TopicMessage(NamedTuple):
     number: int
     """The number that the source's ``send`` returned for it. A source that began anew counts anew.
     """
-    value: Any
+    value: T
     """The message itself."""
 
 
@@ -63,9 +73,6 @@ class TopicLoss(NamedTuple):
     """The topic."""
     loss: Loss
     """Their numbers, and the reason."""
-
-
-TopicItem = TopicMessage | TopicLoss
 
 
 class TopicSource(NamedTuple):
@@ -89,11 +96,11 @@ class _FollowedSource:
     last: int | None = None
 
 
-Join = Callable[[int, str, Terms], AbstractAsyncContextManager[Stream]]
-"""Joins a topic of the peer with an id for the length of a block."""
+Join = Callable[..., AbstractAsyncContextManager[Subscription[Any]]]
+"""Joins a topic of the peer with an id for the length of a block: ``Client.subscribe_to``."""
 
 
-class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
+class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     """The messages of all sources whose topics a pattern selects, and their losses.
 
     ``async for item in subscription`` yields a ``TopicMessage`` for each message, and a
@@ -108,7 +115,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
         events: Callable[[], Listener[ClientEvent]],
         dropped: Callable[[], int],
         join: Join,
-        terms: Terms,
+        late_join: bool | int,
         *,
         is_latest: bool = False,
     ) -> None:
@@ -117,13 +124,13 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
         self._events = events
         self._dropped = dropped
         self._join = join
-        self._terms = terms
+        self._late_join = late_join
         self._is_latest = is_latest
         self._nursery: trio.Nursery | None = None
         self._followed: dict[TopicSource, _FollowedSource] = {}
         # One of the two is in use. The newest item of each source, in the order of their coming.
-        self._waiting = deque[TopicItem]()
-        self._newest: dict[TopicSource, TopicMessage] = {}
+        self._waiting = deque[TopicMessage[T] | TopicLoss]()
+        self._newest: dict[TopicSource, TopicMessage[T]] = {}
         self._overtaken = 0
         self._arrived = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
@@ -150,7 +157,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
         """The messages that newer ones replaced before they were read, with ``latest``."""
         return self._overtaken
 
-    async def receive(self) -> TopicItem:
+    async def receive(self) -> TopicMessage[T] | TopicLoss:
         """Wait for the next item.
 
         Raises ``trio.ClosedResourceError`` if this subscription was closed, before or meanwhile.
@@ -162,7 +169,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
             except trio.WouldBlock:
                 await self._arrived.park()
 
-    def receive_nowait(self) -> TopicItem:
+    def receive_nowait(self) -> TopicMessage[T] | TopicLoss:
         """Take the next item. Raises ``trio.WouldBlock`` if there is none now."""
         if self._is_closed:
             raise trio.ClosedResourceError("this subscription is closed")
@@ -247,10 +254,10 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
         self, source: TopicSource, peer: Peer, followed: "_FollowedSource"
     ) -> None:
         """Hand on what a stream brings until it ends."""
-        terms, last = self._terms, followed.last
-        if last is not None:
-            terms = replace(terms, late_join=False, session=followed.session, after=last)
-        async with self._join(source.peer_id, source.topic, terms) as stream:
+        begin: dict[str, Any] = {"late_join": self._late_join}
+        if followed.last is not None:
+            begin = {"session": followed.session, "after": followed.last}
+        async with self._join(source.peer_id, source.topic, **begin) as stream:
             followed.failure, followed.is_joined, followed.session = None, True, stream.session
             try:
                 with suppress(*GONE):
@@ -267,7 +274,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicItem]):
         source: TopicSource,
         peer: Peer,
         followed: "_FollowedSource",
-        items: Sequence[StreamMessage | Loss],
+        items: Sequence[StreamMessage[T] | Loss],
     ) -> None:
         if self._is_latest:
             messages = [item for item in items if not isinstance(item, Loss)]

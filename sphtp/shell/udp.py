@@ -21,7 +21,7 @@ from typing import Final, Self
 import trio
 
 from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Address, Datagrams
-from sphtp.errors import SettingsError
+from sphtp.errors import UdpAddressError
 
 LARGEST_DATAGRAM: Final = 65_535
 # A segment size is 16 bits on the way out, and an int on the way in.
@@ -303,10 +303,6 @@ PMTUDISC_PROBE: Final = 3
 
 UDP_SEGMENT: Final = 103
 UDP_GRO: Final = 104
-
-
-class UdpAddressError(SettingsError):
-    """This machine cannot bind an address; the message names it."""
 
 
 def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sphtp.core.stream.retention import FetchServer
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.network import Flight
@@ -49,7 +49,11 @@ class HistoryLine:
     """Connects a subscription to the history of a publisher while the subscription wants it."""
 
     def __init__(
-        self, subscription: Subscription, publisher: Publisher, faults: LineFaults, random: Random
+        self,
+        subscription: SubscriptionMachine,
+        publisher: Publisher,
+        faults: LineFaults,
+        random: Random,
     ) -> None:
         self.calls = 0
         """Connections that were tried."""

@@ -9,7 +9,7 @@ from sphtp.core.stream.delivery import DeliveryState
 from sphtp.core.stream.events import Batch, Item, StreamEnd
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.core.stream.wire import (
     STREAM_HEADER,
     Window,
@@ -24,7 +24,7 @@ from sphtp.testing.publisher import Publisher
 
 
 class SubscriberTerms(NamedTuple):
-    """The terms of a subscriber, and the most bytes that it reads at once: see ``Subscription``."""
+    """The terms of a subscriber, see ``SubscriptionMachine``, and how much it reads at once."""
 
     topic: int = 0
     ordered: bool = True
@@ -61,7 +61,7 @@ class Subscriber:
         """The number of the topic's first message of which nothing had left."""
         self.number = publisher.join(now, address)
         self.transport = Receiver(random, settings, now, window)
-        self.subscription = Subscription(
+        self.subscription = SubscriptionMachine(
             settings,
             now,
             self.transport,

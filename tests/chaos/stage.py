@@ -7,7 +7,9 @@ from typing import Any
 
 import trio
 
-from sphtp import UnreachableError, fetch_status
+from sphtp import Config, UnreachableError
+from sphtp.config import ControlTimers
+from sphtp.observe import fetch_status
 from tests.chaos.actors import EXPIRY, UNREAD, Peer, Server, channel, timers
 from tests.chaos.census import Census, census_of
 from tests.chaos.disk import Disk
@@ -184,7 +186,9 @@ class Stage:
             done = await trio.run_process([*entry, *command], capture_stdout=True, check=False)
             return dict(json.loads(done.stdout)) if done.returncode == 0 else None
         try:
-            return await fetch_status(server.listens_at, timeout=2.0)
+            return await fetch_status(
+                server.listens_at, config=Config(timers=ControlTimers(answer_timeout=2.0))
+            )
         except UnreachableError:
             return None
 

@@ -27,7 +27,7 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import FragmentRecord, Record, RunRecord, encode_fragment, encode_run
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.source import SourceTransport
-from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
+from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionMachine
 from sphtp.core.stream.wire import (
     BodyFlag,
     Ncf,
@@ -64,7 +64,7 @@ class Reading:
         if choices.below(2):
             self._say()
         self.is_ordered = choices.below(4) > 0
-        self.subscription = Subscription(
+        self.subscription = SubscriptionMachine(
             SETTINGS,
             self.now,
             Receiver(Random(2), SETTINGS, self.now, self._source.window),

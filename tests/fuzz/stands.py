@@ -16,7 +16,7 @@ from sphtp.core.stream.events import Batch
 from sphtp.core.stream.membership import Join, StreamKey
 from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.sealing import SealCounters, SubscriptionCounters
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.shell.channel import Channel
 from sphtp.shell.hosted_source import FanOutSocket, HostedSource
 from sphtp.shell.hosted_subscription import HostedSubscription
@@ -74,7 +74,7 @@ def make_attendance(hosting: HostedSource, now: float, *, late_join: int = 0) ->
     """A receiver on another node, which has been let in."""
     welcome = hosting.welcome(now, Join(TOPIC), make_channel(READER))
     receiver = Receiver(Random(2), SETTINGS, now, welcome.window)
-    subscription = Subscription(
+    subscription = SubscriptionMachine(
         SETTINGS,
         now,
         receiver,

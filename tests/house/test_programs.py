@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.shell.server import ServerOptions, open_server
+from sphtp.shell.server import open_server
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
 from tests.interpreters import Ending, run_program
 
@@ -45,8 +45,7 @@ async def test_programs_run_and_print_what_the_page_says(page: Path, tmp_path: P
 
 async def run_section(section: Section, directory: Path) -> None:
     programs = section.blocks("python")
-    options = ServerOptions(bind=ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True)
-    async with open_server(options) as server:
+    async with open_server(ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True) as server:
         await server.wait_active()
         endings = await run_together(programs, str(server.address), directory)
     for program, ending in zip(programs, endings, strict=True):

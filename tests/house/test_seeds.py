@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sphtp import StreamSettings
+from sphtp.config import StreamSettings
 from tests.house.pages import CODE, ROOT, check_names, sections
 
 PAGE = ROOT / "docs" / "explanation" / "seeds.md"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,6 +23,13 @@ TYPES = {"sphtp.core.messages", "numpy", "pydantic", "click"}
     [
         ("import sphtp", {"trio", "cryptography", "msgpack", *BUS, *CONTROL, *STREAMS, *TYPES}),
         ("from sphtp import open_channel, open_node", {*BUS, *CONTROL, *STREAMS, *TYPES}),
+        (
+            (
+                "from sphtp import Config, open_node; from sphtp.config import ChannelSettings; "
+                "from sphtp.security import Security"
+            ),
+            {*BUS, *CONTROL, *STREAMS, *TYPES},
+        ),
         ("from sphtp import open_client", {"sphtp.core.control.server", *STREAMS, *TYPES}),
         ("from sphtp import open_server", {"sphtp.core.channel.endpoint", *STREAMS, *TYPES}),
     ],
@@ -33,18 +41,25 @@ def test_a_program_loads_no_more_than_it_uses(program: str, unused: set[str]) ->
     assert unused & set(run.stdout.split()) == set()
 
 
-def test_type_checkers_and_python_see_the_same_names() -> None:
-    path = Path(sphtp.__file__)
+PUBLIC = [
+    import_module(f"sphtp{name}") for name in ("", ".config", ".security", ".streams", ".observe")
+]
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda it: it.__name__)
+def test_each_name_is_that_of_the_module_that_it_is_imported_from(module: ModuleType) -> None:
+    assert module.__file__
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     written = {
         alias.asname: node.module
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
         if alias.asname
     }
-    assert dir(sphtp) == sorted(written)
-    for name, module in written.items():
-        assert getattr(sphtp, name) is getattr(import_module(module), name)
+    assert dir(module) == sorted(written)
+    for name, home in written.items():
+        assert getattr(module, name) is getattr(import_module(home), name)
 
 
 def test_a_name_that_is_none_is_refused() -> None:

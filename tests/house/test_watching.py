@@ -6,7 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sphtp import Delivery, Instrument, Outcome, watch
+from sphtp import Delivery, Outcome, observe
+from sphtp.observe import Instrument
 from sphtp.testing import Pair
 from tests.cases import each
 from tests.house.pages import ROOT, sections, table_rows
@@ -32,8 +33,8 @@ def test_every_event_has_its_line_with_its_arguments() -> None:
 
 
 RECORDS = [
-    thing
-    for name, thing in vars(watch).items()
+    getattr(observe, name)
+    for name in dir(observe)
     if name.endswith("Info") or name == "WatchedChannel"
 ]
 
@@ -51,7 +52,7 @@ def test_a_line_names_every_field(record: type) -> None:
 
 
 def test_every_reason_has_its_line_and_its_words() -> None:
-    reasons: list[type[Enum]] = [watch.Drop, watch.LostBy, watch.Obstacle]
+    reasons: list[type[Enum]] = [observe.Drop, observe.LostBy, observe.Obstacle]
     real = {f"{kind.__name__}.{reason.name}": reason.value for kind in reasons for reason in kind}
     assert {name: cells[0] for name, cells in rows("Reasons").items()} == real
 
@@ -61,31 +62,31 @@ ARGUMENTS: dict[str, Any] = {
     "now": 1.0,
     "address": ("127.0.0.1", 1),
     "size": 1,
-    "closed": watch.Closed(watch.CloseReason.DONE, "closed", by_peer=False),
-    "packet": watch.PacketInfo(1, 100, (watch.FrameInfo("messages", 0, 1, 1),)),
+    "closed": observe.Closed(observe.CloseReason.DONE, "closed", by_peer=False),
+    "packet": observe.PacketInfo(1, 100, (observe.FrameInfo("messages", 0, 1, 1),)),
     "sequence": 1,
-    "by": watch.LostBy.TIME,
+    "by": observe.LostBy.TIME,
     "unanswered": 1,
-    "trip": watch.RoundTripInfo(0.1, 0.1, 0.1, 0.1),
-    "congestion": watch.CongestionInfo(1, 1, 1.0, "slow_start"),
+    "trip": observe.RoundTripInfo(0.1, 0.1, 0.1, 0.1),
+    "congestion": observe.CongestionInfo(1, 1, 1.0, "slow_start"),
     "lane": 0,
     "lanes": (0,),
     "delivery": Delivery.RELIABLE,
     "messages": 1,
-    "message": watch.SettledInfo(0, 1, Outcome.DELIVERED, 0.1),
+    "message": observe.SettledInfo(0, 1, Outcome.DELIVERED, 0.1),
 }
 REASONS: dict[str, Enum] = {
-    "datagram_dropped": watch.Drop.UNKNOWN,
-    "channel_refused": watch.Refusal.FULL,
-    "send_blocked": watch.Obstacle.CREDIT,
+    "datagram_dropped": observe.Drop.UNKNOWN,
+    "channel_refused": observe.Refusal.FULL,
+    "send_blocked": observe.Obstacle.CREDIT,
 }
 
 
 @each("event", EVENTS)
 def test_the_log_names_events_and_their_data_as_the_page_does(event: str, tmp_path: Path) -> None:
     left, _ = Pair(1).open()
-    arguments = ARGUMENTS | {"channel": watch.WatchedChannel(left), "why": REASONS.get(event)}
-    with watch.QlogWriter(tmp_path / "log") as qlog:
+    arguments = ARGUMENTS | {"channel": observe.WatchedChannel(left), "why": REASONS.get(event)}
+    with observe.QlogWriter(tmp_path / "log") as qlog:
         method = getattr(qlog, event)
         method(*[arguments[name] for name in inspect.signature(method).parameters])
     _, lines = read_qlog(tmp_path / "log")

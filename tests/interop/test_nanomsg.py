@@ -17,10 +17,11 @@ from typing import Final
 import pytest
 import trio
 
+from sphtp import Config
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.shell.client import open_client
-from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.server import Server, open_server
 from tests.deadline import within_20_seconds
 
 # Numbers of <nanomsg/nn.h> and <nanomsg/pubsub.h>.
@@ -183,12 +184,11 @@ pytestmark = within_20_seconds
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    options = ServerOptions(
-        bind=ServerAddress.parse("tcp://127.0.0.1:0"),
-        timers=ControlTimers(heartbeat=0.1, expiry=5, announce_deadline=0.5),
+    async with open_server(
+        ServerAddress.parse("tcp://127.0.0.1:0"),
         new_cluster=True,
-    )
-    async with open_server(options) as running:
+        config=Config(timers=ControlTimers(heartbeat=0.1, expiry=5, announce_deadline=0.5)),
+    ) as running:
         yield running
 
 
@@ -276,7 +276,9 @@ class TestServerInC:
         timers = ControlTimers(heartbeat=0.1, expiry=5, announce_deadline=2)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(native.serve)
-            async with open_client([native.address], data="ours", timers=timers) as ours:
+            async with open_client(
+                [native.address], data="ours", config=Config(timers=timers)
+            ) as ours:
                 assert list(ours.servers) == [native.ID]
                 await self._wait(native, HEARTBEAT)
                 number = struct.pack("<I", ours.id)

@@ -1,19 +1,28 @@
 """Nodes of tests: each takes leave of its channels within a twentieth of a second, not a second."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import trio
 
-from sphtp import ChannelSettings, Node
+from sphtp import Config, Node
+from sphtp.config import ChannelSettings
 from sphtp.messages import MessageCodec, PlainMessages
 from sphtp.shell import node
+from sphtp.shell.config import DEFAULTS
 
 BRIEFLY: Final = ChannelSettings(linger=0.05)
 
-open_node = partial(node.open_node, settings=BRIEFLY)
+
+def open_node(
+    host: str = "127.0.0.1", port: int = 0, *, peer_id: int = 0, config: Config = DEFAULTS
+) -> AbstractAsyncContextManager[Node]:
+    """Open a node whose channels linger briefly, unless ``config`` has settings of its own."""
+    if config.channel == DEFAULTS.channel:
+        config = replace(config, channel=BRIEFLY)
+    return node.open_node(host, port, peer_id=peer_id, config=config)
 
 
 class Elsewhere(NamedTuple):

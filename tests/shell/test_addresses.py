@@ -69,7 +69,10 @@ async def test_names_that_never_come_are_named(autojump_clock: trio.abc.Clock) -
     start = trio.current_time()
     complaint = "within 5 s: no way to late: .*; no way to never: never heard of it"
     with pytest.raises(UnreachableError, match=complaint):
-        async with sphtp.open_client(["tcp://late:8764", "tcp://never:8764"], wait=5):
+        async with sphtp.open_client(
+            ["tcp://late:8764", "tcp://never:8764"],
+            config=sphtp.Config(timers=sphtp.config.ControlTimers(start_timeout=5)),
+        ):
             raise AssertionError("nobody knows them")
     assert start + 5 <= trio.current_time() < start + 6
 

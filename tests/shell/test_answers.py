@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from sphtp import Channel, ChannelSettings, open_node
+from sphtp import Channel, Config, open_node
+from sphtp.config import ChannelSettings
 from sphtp.shell.udp import UdpSocket
 
 NEVER, LONG = 0.0, 0.01
@@ -24,8 +25,8 @@ async def echoed(busy_poll: float, number: int = 1) -> AsyncIterator[list[Channe
     """Channels of one node to another, which sends back what comes."""
     settings = ChannelSettings(busy_poll=busy_poll, linger=0.1)
     async with (
-        open_node(settings=settings) as here,
-        open_node(settings=settings) as there,
+        open_node(config=Config(channel=settings)) as here,
+        open_node(config=Config(channel=settings)) as there,
         trio.open_nursery() as nursery,
         AsyncExitStack() as stack,
     ):

@@ -8,6 +8,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from sphtp import Config
 from sphtp.core.arrays import EXTENSION
 from sphtp.messages import Compression, MessageFactory, PlainMessages
 from tests.deadline import within_20_seconds
@@ -20,11 +21,12 @@ POSITIONS = np.linspace(0.0, 1.0, 50_000).reshape(-1, 2)
 
 
 @asynccontextmanager
-async def connected(**options: Any):
+async def connected(messages: Any = None):
     """Both sides of a channel between two nodes."""
+    config = Config(messages=messages)
     async with (
-        open_node(HOST, **options) as left,
-        open_node(HOST, **options) as right,
+        open_node(HOST, config=config) as left,
+        open_node(HOST, config=config) as right,
         left.open_channel(*right.address) as here,
         await right.accept() as there,
     ):
@@ -90,7 +92,8 @@ async def test_streams_carry_them():
         await source.send(POSITIONS)
         await source.send({"x": POSITIONS})
         assert_same(await stream.receive(), POSITIONS)
-        assert_same((await stream.receive())["x"], POSITIONS)
+        message: Any = await stream.receive()
+        assert_same(message["x"], POSITIONS)
 
 
 async def test_what_is_no_array_is_counted_and_the_next_one_arrives():

@@ -8,10 +8,10 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import (
+from sphtp import Delivery
+from sphtp.config import (
     ChannelSettings,
     ClientLimits,
-    Delivery,
     HandshakeLimits,
     ServerLimits,
     StreamSettings,
@@ -23,13 +23,14 @@ from sphtp.core.channel.statistics import BoundCounters
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import Nak, encode_nak
 from sphtp.errors import RefusedError, RemoteError
+from sphtp.security import Security
 from sphtp.shell.bus import PubSocket
 from sphtp.shell.limits import LimitLog
 from tests.core.stream.sources import Listening
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 
-TIMERS = sphtp.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+TIMERS = sphtp.config.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
 ANY = sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0")
 
 
@@ -50,8 +51,8 @@ async def test_a_reader_that_holds_a_writer_up(
     settings: ChannelSettings, setting: str, lines: list[str]
 ) -> None:
     async with (
-        open_node(settings=settings) as here,
-        open_node(settings=settings) as there,
+        open_node(config=sphtp.Config(channel=settings)) as here,
+        open_node(config=sphtp.Config(channel=settings)) as there,
         here.open_channel(*there.address) as channel,
         await there.accept(),
     ):
@@ -67,8 +68,8 @@ async def test_a_reader_that_holds_a_writer_up(
 async def test_unreliable_messages_that_nobody_reads(lines: list[str]) -> None:
     settings = ChannelSettings(unreliable_buffer=2)
     async with (
-        open_node(settings=settings) as here,
-        open_node(settings=settings) as there,
+        open_node(config=sphtp.Config(channel=settings)) as here,
+        open_node(config=sphtp.Config(channel=settings)) as there,
         here.open_channel(*there.address) as channel,
         await there.accept(),
     ):
@@ -86,7 +87,7 @@ async def test_unreliable_messages_that_nobody_reads(lines: list[str]) -> None:
 )
 @within_20_seconds
 async def test_too_many_channels(settings: ChannelSettings, setting: str, lines: list[str]) -> None:
-    async with open_node(settings=settings) as here, open_node() as there:
+    async with open_node(config=sphtp.Config(channel=settings)) as here, open_node() as there:
         async with there.open_channel(*here.address):
             with pytest.raises(RefusedError):
                 async with there.open_channel(*here.address):
@@ -184,11 +185,14 @@ async def test_more_receivers_than_a_source_takes(lines: list[str]) -> None:
 @asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[AsyncExitStack, Callable[..., Awaitable[sphtp.Client]]]]:
     """A server, and what opens a client of it, both until the end of the block."""
-    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
-    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
+    async with (
+        sphtp.open_server(ANY, new_cluster=True, config=sphtp.Config(timers=TIMERS)) as server,
+        AsyncExitStack() as stack,
+    ):
 
         def client(**more: Any) -> Awaitable[sphtp.Client]:
-            opening = sphtp.open_client([server.address], timers=TIMERS, **more)
+            config = sphtp.Config(timers=TIMERS, **more)
+            opening = sphtp.open_client([server.address], config=config)
             return stack.enter_async_context(opening)
 
         yield stack, client
@@ -199,7 +203,7 @@ async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
     async with cluster() as (_, client):
         for _ in range(2):
             await client()
-        small = await client(limits=ClientLimits(max_peers=1))
+        small = await client(client_limits=ClientLimits(max_peers=1))
         await named(lines, "max_peers", "over_max_peers")
         assert len(small.peers) <= 1
         assert small.statistics().counters["over_max_peers"] > 0
@@ -209,8 +213,12 @@ async def test_more_peers_than_a_client_remembers(lines: list[str]) -> None:
 async def test_more_connections_than_a_server_takes() -> None:
     """What must hold: the bus's own refusals show wherever those of the server show."""
     limits = ServerLimits(max_connections=1)
-    options = sphtp.ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, limits=limits)
-    async with sphtp.open_server(options) as server, AsyncExitStack() as stack:
+    async with (
+        sphtp.open_server(
+            ANY, new_cluster=True, config=sphtp.Config(timers=TIMERS, server_limits=limits)
+        ) as server,
+        AsyncExitStack() as stack,
+    ):
         for _ in range(3):
             stack.enter_context(PubSocket()).dial(server.address.sub)
         while server.statistics().counters.get("over_max_connections", 0) < 2:
@@ -222,7 +230,7 @@ async def test_more_connections_than_a_server_takes() -> None:
 @within_20_seconds
 async def test_a_client_may_say_what_strangers_may_ask(lines: list[str]) -> None:
     async with cluster() as (stack, client):
-        called = await client(handshake_limits=HandshakeLimits(handshakes_per_second=1))
+        called = await client(security=Security(limits=HandshakeLimits(handshakes_per_second=1)))
         callers = [await client() for _ in range(3)]
         async with trio.open_nursery() as nursery:
             for caller in callers:

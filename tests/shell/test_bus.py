@@ -8,13 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from sphtp.errors import MessageTooLargeError, SettingsError
+from sphtp.errors import BusAddressInUseError, BusError, MessageTooLargeError, SettingsError
 from sphtp.shell.bus import (
     MAX_MESSAGE_SIZE,
     RECEIVE_SIZE,
     AcceptLimits,
-    BusAddressInUseError,
-    BusError,
     Handshakes,
     ListeningPubSocket,
     ListeningSubSocket,

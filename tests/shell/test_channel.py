@@ -9,7 +9,8 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ChannelSettings, Delivery, Impairment, Outcome
+from sphtp import Delivery, Outcome
+from sphtp.config import ChannelSettings, Impairment
 from sphtp.errors import MessageTooLargeError
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import RawMessages, open_node
@@ -34,9 +35,13 @@ async def connected(loss: float = 0.0, settings: ChannelSettings = BRISK, messag
         settings = replace(settings, connect_timeout=5)
     async with (
         open_node(
-            settings=settings, impairment=Impairment(loss=loss), seed=1, messages=messages
+            config=sphtp.Config(
+                channel=settings, impairment=Impairment(loss=loss), seed=1, messages=messages
+            )
         ) as left,
-        open_node(settings=settings, impairment=Impairment(loss=loss), seed=2) as right,
+        open_node(
+            config=sphtp.Config(channel=settings, impairment=Impairment(loss=loss), seed=2)
+        ) as right,
     ):
         with trio.fail_after(20):
             async with left.open_channel(*right.address) as here, await right.accept() as there:
@@ -122,8 +127,8 @@ async def test_aborting_tells_the_peer_why():
 
 
 async def test_a_node_that_closes_tells_its_peers():
-    async with open_node(settings=BRISK) as left:
-        async with open_node(settings=BRISK) as right:
+    async with open_node(config=sphtp.Config(channel=BRISK)) as left:
+        async with open_node(config=sphtp.Config(channel=BRISK)) as right:
             channel = left.open_channel(*right.address)
             here = await channel.__aenter__()
         with trio.fail_after(5), pytest.raises(trio.BrokenResourceError, match="its node closed"):
@@ -142,9 +147,9 @@ async def test_a_peer_that_vanishes_is_named(sockets):
 
 
 async def test_nobody_there_is_an_error_that_says_who_was_dialled():
-    async with open_node(settings=BRISK) as gone:
+    async with open_node(config=sphtp.Config(channel=BRISK)) as gone:
         host, port = gone.address
-    async with open_node(settings=BRISK) as node:
+    async with open_node(config=sphtp.Config(channel=BRISK)) as node:
         with pytest.raises(sphtp.UnreachableError, match=f"{host}:{port} did not answer within"):
             async with node.open_channel(host, port):
                 raise AssertionError("nobody is there")
@@ -153,7 +158,7 @@ async def test_nobody_there_is_an_error_that_says_who_was_dialled():
 async def test_a_peer_with_another_id_refuses():
     async with open_node(peer_id=5) as right, open_node(peer_id=3) as left:
         with pytest.raises(sphtp.RefusedError, match="another peer than the one wanted"):
-            async with left.open_channel(*right.address, wanted=7):
+            async with left.open_channel(*right.address, peer_id=7):
                 raise AssertionError("it is not 7")
 
 
@@ -163,7 +168,7 @@ async def test_both_dial_at_once_and_share_one_channel():
         ends: list[int] = []
 
         async def dial(node, other):
-            async with node.open_channel(*other.address, wanted=other.peer_id) as channel:
+            async with node.open_channel(*other.address, peer_id=other.peer_id) as channel:
                 await channel.send(node.peer_id)
                 ends.append(await channel.receive())
                 if len(ends) == 2:
@@ -216,9 +221,11 @@ async def test_a_cancelled_close_aborts():
 async def test_too_large_messages_are_refused_with_size_and_limit():
     settings = ChannelSettings(max_message=2000, max_datagram=1200)
     async with connected(settings=settings) as (here, _):
-        with pytest.raises(sphtp.MessageTooLargeError, match="2003 bytes; this channel takes 2000"):
+        with pytest.raises(
+            sphtp.errors.MessageTooLargeError, match="2003 bytes; this channel takes 2000"
+        ):
             await here.send(bytes(2000))
-        with pytest.raises(sphtp.MessageTooLargeError, match="one packet takes"):
+        with pytest.raises(sphtp.errors.MessageTooLargeError, match="one packet takes"):
             await here.post(bytes(1300), delivery=Delivery.UNRELIABLE)
 
 
@@ -228,7 +235,7 @@ async def test_where_one_of_many_is_too_large_none_is_sent():
         for place in (0, 4095, 4096, 12_288):
             values = [b"a"] * 12_288 + [b"b"]
             values[place] = bytes(1001)
-            with pytest.raises(sphtp.MessageTooLargeError, match="1004 bytes"):
+            with pytest.raises(sphtp.errors.MessageTooLargeError, match="1004 bytes"):
                 await here.send_many(values)
         assert here.statistics().messages_sent == 0
 
@@ -305,7 +312,7 @@ async def test_a_receipt_says_what_became_of_a_message(sockets):
         await later.wait()
         assert called == [receipt]
         sockets.behind(here).hold()
-        late = await here.post("late", deadline=0.02)
+        late = await here.post("late", expiry=0.02)
         lost = await here.post("never", delivery=Delivery.UNRELIABLE)
         assert await late.wait() is Outcome.EXPIRED
         assert late.latency is None
@@ -323,11 +330,11 @@ async def test_a_deadline_counts_while_there_is_no_room(sockets):
         called: list[sphtp.Receipt] = []
         with trio.fail_after(5):
             start = trio.current_time()
-            receipt = await here.post("late", deadline=0.05)
+            receipt = await here.post("late", expiry=0.05)
             assert trio.current_time() - start >= 0.05
             receipt.add_callback(called.append)
             assert await receipt.wait() is Outcome.EXPIRED
-            assert await (await here.post("at once or never", deadline=0)).wait() is Outcome.EXPIRED
+            assert await (await here.post("at once or never", expiry=0)).wait() is Outcome.EXPIRED
         sockets.behind(here).release()
         await here.send("after")
         assert [await there.receive() for _ in range(3)] == [0, 1, "after"]
@@ -350,14 +357,14 @@ async def test_a_channel_that_ends_while_others_have_a_turn_gives_the_receipt(
             await real()
 
         monkeypatch.setattr(trio.lowlevel, pause, others)
-        late = await here.post("late", deadline=0)
+        late = await here.post("late", expiry=0)
         monkeypatch.undo()
         here.abort()
         assert await late.wait() is Outcome.EXPIRED
         there.abort()
 
 
-@pytest.mark.parametrize("wish", [{"deadline": float("nan")}, {"copies": -1}])
+@pytest.mark.parametrize("wish", [{"expiry": float("nan")}, {"redundancy": -1}])
 async def test_wishes_that_make_no_sense_are_refused(wish):
     async with connected() as (here, _):
         with pytest.raises(sphtp.LocalError, match=next(iter(wish))):
@@ -427,8 +434,8 @@ async def test_two_peers_without_a_server():
 async def test_channels_that_nobody_accepts_are_bounded():
     settings = ChannelSettings(backlog=2, linger=0.1)
     async with (
-        open_node(settings=settings) as right,
-        open_node(settings=BRISK) as left,
+        open_node(config=sphtp.Config(channel=settings)) as right,
+        open_node(config=sphtp.Config(channel=BRISK)) as left,
         left.open_channel(*right.address),
         left.open_channel(*right.address) as second,
     ):
@@ -441,9 +448,9 @@ async def test_channels_that_nobody_accepts_are_bounded():
 
 async def test_a_node_that_is_cancelled_still_answers_a_close_that_came():
     settings = ChannelSettings(linger=0.2)
-    async with open_node(settings=settings) as left:
+    async with open_node(config=sphtp.Config(channel=settings)) as left:
         with trio.CancelScope() as scope:
-            async with open_node(settings=settings) as right:
+            async with open_node(config=sphtp.Config(channel=settings)) as right:
                 async with left.open_channel(*right.address) as here:
                     there = await right.accept()
                     await here.send("all")
@@ -455,9 +462,9 @@ async def test_a_node_that_is_cancelled_still_answers_a_close_that_came():
 
 async def test_a_leaving_node_takes_no_new_channels_and_does_not_wait_for_them():
     settings = ChannelSettings(linger=0.5, connect_timeout=0.5)
-    left = open_node(settings=settings)
-    async with left as dialler, open_node(settings=settings) as other:
-        async with open_node(settings=ChannelSettings(linger=0.2)) as leaver:
+    left = open_node(config=sphtp.Config(channel=settings))
+    async with left as dialler, open_node(config=sphtp.Config(channel=settings)) as other:
+        async with open_node(config=sphtp.Config(channel=ChannelSettings(linger=0.2))) as leaver:
             async with other.open_channel(*leaver.address) as first:
                 await leaver.accept()
             address = leaver.address
@@ -471,9 +478,10 @@ async def test_a_closed_node_ends_all_waiting():
     accepted: list[object] = []
 
     async def accept_all(node):
-        accepted.extend([channel async for channel in node.incoming()])
         with pytest.raises(trio.ClosedResourceError):
             await node.accept()
+        with pytest.RaisesGroup(trio.ClosedResourceError):
+            await node.serve_channels(accepted.append)
         accepted.append("ended")
 
     async with trio.open_nursery() as nursery:
@@ -487,8 +495,8 @@ async def test_a_closed_node_ends_all_waiting():
 
 
 async def test_a_channel_whose_own_node_closed_is_closed_here():
-    async with open_node(settings=BRISK) as right:
-        async with open_node(settings=BRISK) as left:
+    async with open_node(config=sphtp.Config(channel=BRISK)) as right:
+        async with open_node(config=sphtp.Config(channel=BRISK)) as left:
             channel = left.open_channel(*right.address)
             here = await channel.__aenter__()
         with pytest.raises(trio.ClosedResourceError):
@@ -511,7 +519,8 @@ async def test_closing_says_so_when_the_peer_closed_before_everything_arrived():
 
 async def test_one_bad_address_does_not_spoil_the_others():
     async with open_node() as right, open_node() as left:
-        async with left.open_channel("no such host", 1, ("::1", 9), right.address) as channel:
+        addresses = [("no such host", 1), ("::1", 9), right.address]
+        async with left.services.open(None, addresses) as channel:
             assert channel.peer_address == right.address
         with pytest.raises(sphtp.UnreachableError, match="no address of no such host"):
             async with left.open_channel("no such host", 1):

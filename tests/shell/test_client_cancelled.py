@@ -24,17 +24,16 @@ def nowhere() -> ServerAddress:
 @pytest.mark.parametrize("seconds", [0, 0.01, 0.1])
 async def test_opening_a_client_can_be_cancelled_while_no_server_is_there(seconds):
     with trio.move_on_after(seconds) as scope:
-        async with sphtp.open_client([nowhere()], timers=TIMERS, timeout=60):
+        async with sphtp.open_client([nowhere()], config=sphtp.Config(timers=TIMERS)):
             raise AssertionError("there is no server")
     assert scope.cancelled_caught
     gc.collect()
 
 
 async def test_opening_a_client_can_be_cancelled_while_it_announces():
-    options = sphtp.ServerOptions(bind=ANY, timers=TIMERS)  # it is joining, and answers nobody
-    async with sphtp.open_server(options) as joining:
+    async with sphtp.open_server(ANY, config=sphtp.Config(timers=TIMERS)) as joining:
         with trio.move_on_after(0.2) as scope:
-            async with sphtp.open_client([joining.address], timers=TIMERS, timeout=60):
+            async with sphtp.open_client([joining.address], config=sphtp.Config(timers=TIMERS)):
                 raise AssertionError("nobody acknowledges")
         assert scope.cancelled_caught
         assert not joining.clients
@@ -45,7 +44,7 @@ async def test_waiting_for_a_peer_can_be_cancelled_and_begun_again():
     async with cluster(1) as servers, client(servers[0].address) as alone:
         for _ in range(3):
             with trio.move_on_after(0.01) as scope:
-                await alone.wait_for_peer(3, timeout=60)
+                await alone.wait_for_peer(3)
             assert scope.cancelled_caught
         async with client(servers[0].address, ids=iter([3])) as late:
             assert (await alone.wait_for_peer(3)).id == late.id
@@ -55,17 +54,18 @@ async def test_waiting_for_a_peer_while_no_server_is_heard_is_a_wait_like_any_ot
     async with trio.open_nursery() as nursery:
         stop, closed = trio.CancelScope(), trio.Event()
         first = await nursery.start(kept, server(), stop, closed)
-        async with client(first.address) as alone:
+        hasty = sphtp.config.ChannelSettings(connect_timeout=0.01, linger=0.05)
+        async with client(first.address, channel=hasty) as alone:
             with alone.events() as events:
                 stop.cancel()
                 await wait_for(events, Suspended)
             await closed.wait()
             assert alone.state is ClientState.SUSPENDED
             with trio.move_on_after(0.01) as scope:
-                await alone.wait_for_peer(3, timeout=60)
+                await alone.wait_for_peer(3)
             assert scope.cancelled_caught
             with pytest.raises(sphtp.UnreachableError, match="peer 0x00000003 did not appear"):
-                async with alone.open_channel(3, timeout=0.01):
+                async with alone.open_channel(3):
                     raise AssertionError("nobody has id 3")
             async with server(bind=first.address), client(first.address, ids=iter([3])) as late:
                 assert (await alone.wait_for_peer(3)).id == late.id

@@ -11,14 +11,14 @@ pytestmark = within_20_seconds
 
 HOST = "127.0.0.1"
 MOST_BYTES = 32_000
-BRIEF = sphtp.ChannelSettings(linger=0)
+BRIEF = sphtp.config.ChannelSettings(linger=0)
 
 
 async def test_an_idle_channel_takes_less_than_32_kilobytes() -> None:
     count = 12
     async with (
-        sphtp.open_node(settings=BRIEF) as here,
-        sphtp.open_node(settings=BRIEF) as there,
+        sphtp.open_node(config=sphtp.Config(channel=BRIEF)) as here,
+        sphtp.open_node(config=sphtp.Config(channel=BRIEF)) as there,
         AsyncExitStack() as stack,
     ):
 

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 import sphtp
-from sphtp import ServerAddress, ServerOptions, UnreachableError
+from sphtp import ServerAddress, UnreachableError
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 
@@ -120,9 +120,9 @@ async def test_what_was_sent_before_an_error_arrives_at_a_peer_that_is_there() -
 
 
 async def test_without_an_error_messages_that_did_not_arrive_are_one() -> None:
-    soon = sphtp.ChannelSettings(close_timeout=0.3)
+    soon = sphtp.config.ChannelSettings(close_timeout=0.3)
     async with (
-        open_node(settings=soon) as left,
+        open_node(config=sphtp.Config(channel=soon)) as left,
         open_node() as right,
         wire_to(right.address) as wire,
     ):
@@ -153,8 +153,9 @@ async def test_its_traceback_has_no_frame_of_the_library(
     failing: Callable[[], Awaitable[None]],
 ) -> None:
     caught = None
-    any_port = ServerOptions(bind=ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True)
-    async with sphtp.open_server(any_port) as server:
+    async with sphtp.open_server(
+        ServerAddress.parse("tcp://127.0.0.1:0"), new_cluster=True
+    ) as server:
         try:
             async with (
                 sphtp.open_client([server.address]) as left,

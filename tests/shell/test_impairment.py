@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import ChannelSettings, Impairment, SettingsError, open_node
+from sphtp import Config, open_node
+from sphtp.config import ChannelSettings, Impairment
 from sphtp.core.datagrams import Datagrams
-from sphtp.shell.impairment import MOST_CALLS, UNIMPAIRED, ImpairedSocket, open_socket
+from sphtp.errors import SettingsError
+from sphtp.shell.impairment import MOST_CALLS, ImpairedSocket, open_socket
 from sphtp.shell.udp import UdpCounters, UdpSocket
 from tests.deadline import within_20_seconds
 
@@ -81,7 +83,7 @@ async def test_a_share_that_is_none_is_refused_by_name(name, share):
 
 
 async def test_a_socket_that_nothing_is_asked_of_is_one_like_any_other():
-    with open_socket(HOST, 0, UNIMPAIRED, 1) as plain, open_socket(HOST, 0, BAD, 1) as bad:
+    with open_socket(HOST, 0, None, 1) as plain, open_socket(HOST, 0, BAD, 1) as bad:
         assert (type(plain), type(bad)) == (UdpSocket, ImpairedSocket)
 
 
@@ -186,8 +188,8 @@ async def test_a_channel_mends_all_of_it(seed):
     settings = ChannelSettings(resend_time=0.03, max_datagram=1200, linger=0.1)
     sent = [bytes([number]) * 5000 for number in range(200)]
     async with (
-        open_node(settings=settings, impairment=BAD, seed=seed) as left,
-        open_node(settings=settings, impairment=BAD, seed=seed + 1) as right,
+        open_node(config=Config(channel=settings, impairment=BAD, seed=seed)) as left,
+        open_node(config=Config(channel=settings, impairment=BAD, seed=seed + 1)) as right,
         left.open_channel(*right.address) as here,
         await right.accept() as there,
         trio.open_nursery() as nursery,

@@ -6,22 +6,23 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import Instrument, Outcome
+from sphtp import Outcome
 from sphtp.core.channel.lifecycle import CloseReason
+from sphtp.observe import Instrument
 from sphtp.shell.instruments import EVENTS, Instruments
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder
 
 pytestmark = within_20_seconds
 
-QUICK = sphtp.ChannelSettings(linger=0.05)
+QUICK = sphtp.config.ChannelSettings(linger=0.05)
 
 
 async def exchange(*instruments: Instrument) -> None:
     """Send a few messages from a node that is watched to one that is not, and close."""
     async with (
-        sphtp.open_node(settings=QUICK) as there,
-        sphtp.open_node(settings=QUICK, instruments=instruments) as here,
+        sphtp.open_node(config=sphtp.Config(channel=QUICK)) as there,
+        sphtp.open_node(config=sphtp.Config(channel=QUICK, instruments=instruments)) as here,
         here.open_channel(*there.address) as channel,
     ):
         other = await there.accept()
@@ -104,8 +105,10 @@ async def test_only_the_methods_that_one_has_are_called() -> None:
 async def test_a_channel_opened_directly_can_be_watched() -> None:
     recorder = Recorder()
     async with (
-        sphtp.open_node(settings=QUICK) as node,
-        sphtp.open_channel(*node.address, settings=QUICK, instruments=[recorder]) as channel,
+        sphtp.open_node(config=sphtp.Config(channel=QUICK)) as node,
+        sphtp.open_channel(
+            *node.address, config=sphtp.Config(channel=QUICK, instruments=[recorder])
+        ) as channel,
     ):
         await channel.send("x")
         assert await (await node.accept()).receive() == "x"

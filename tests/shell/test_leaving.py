@@ -6,8 +6,8 @@ from contextlib import aclosing
 import pytest
 import trio
 
-from sphtp import Reason, ServerAddress, ServerOptions, open_client, open_server
-from sphtp.events import PeerLeft
+from sphtp import ServerAddress, open_client, open_server
+from sphtp.events import PeerLeft, Reason
 from tests.deadline import within_20_seconds
 from tests.house.pages import ROOT, sections
 from tests.interpreters import ForkedProcess
@@ -28,7 +28,7 @@ def program() -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signals) -> None:
-    async with open_server(ServerOptions(bind=ANY, new_cluster=True)) as server:
+    async with open_server(ANY, new_cluster=True) as server:
         text = program().replace("tcp://127.0.0.1:8764", str(server.address))
         with server.events() as events:
             async with aclosing(ForkedProcess(text)) as process:
@@ -42,7 +42,7 @@ async def test_a_program_that_is_asked_to_end_says_good_bye(number: signal.Signa
 
 
 async def test_a_block_that_is_cancelled_says_good_bye() -> None:
-    async with open_server(ServerOptions(bind=ANY, new_cluster=True)) as server:
+    async with open_server(ANY, new_cluster=True) as server:
         with server.events() as events, trio.CancelScope() as scope:
             async with open_client([server.address]):
                 scope.cancel()

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 import sphtp
-from sphtp import Channel, ChannelSettings, Delivery, Lane, Node, Outcome, open_node
+from sphtp import Channel, Delivery, Node, Outcome, open_node
+from sphtp.config import ChannelSettings, Lane
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
@@ -32,8 +33,8 @@ async def connected(
 ) -> AsyncIterator[tuple[Node, Channel, Channel]]:
     """A node, its channel to another one, and the other side of that."""
     async with (
-        open_node(settings=settings) as left,
-        open_node(settings=settings) as right,
+        open_node(config=sphtp.Config(channel=settings)) as left,
+        open_node(config=sphtp.Config(channel=settings)) as right,
         left.open_channel(*right.address) as here,
     ):
         there = await right.accept()
@@ -266,8 +267,8 @@ async def test_who_sends_to_one_after_the_other_lets_others_have_turns(
 ) -> None:
     turns = Turns()
     async with AsyncExitStack() as stack:
-        left = await stack.enter_async_context(open_node(settings=BRISK))
-        right = await stack.enter_async_context(open_node(settings=BRISK))
+        left = await stack.enter_async_context(open_node(config=sphtp.Config(channel=BRISK)))
+        right = await stack.enter_async_context(open_node(config=sphtp.Config(channel=BRISK)))
         channels = [
             await stack.enter_async_context(left.open_channel(*right.address)) for _ in range(8)
         ]
@@ -336,7 +337,9 @@ async def test_a_message_to_each_of_many_channels_lets_others_have_turns(
 
     async with AsyncExitStack() as stack:
         left, right = [
-            await stack.enter_async_context(open_node(settings=BRISK, security=None))
+            await stack.enter_async_context(
+                open_node(config=sphtp.Config(channel=BRISK, security=None))
+            )
             for _ in range(2)
         ]
         channels = [
@@ -366,15 +369,15 @@ async def test_time_goes_on_while_the_socket_has_no_room(sockets: Sockets) -> No
     patient = replace(BRISK, timeout=60.0)
     async with (
         connected(patient) as (node, here, _),
-        open_node(settings=patient) as other,
+        open_node(config=sphtp.Config(channel=patient)) as other,
         node.open_channel(*other.address) as further,
     ):
         await quiet()
         sockets[node.address].is_full = True
-        receipts = [here.post_nowait("finds no room", deadline=0.02)]
+        receipts = [here.post_nowait("finds no room", expiry=0.02)]
         await trio.sleep(0.01)
-        receipts.append(here.post_nowait("nor does this one", deadline=0.02))
-        receipts.append(further.post_nowait("nor one to another peer", deadline=0.02))
+        receipts.append(here.post_nowait("nor does this one", expiry=0.02))
+        receipts.append(further.post_nowait("nor one to another peer", expiry=0.02))
         with trio.fail_after(5):
             for receipt in receipts:
                 assert await receipt.wait() is Outcome.EXPIRED
@@ -484,8 +487,8 @@ async def test_signs_of_life_in_the_socket_count_after_a_standstill(
     patient = ChannelSettings(timeout=1000, keepalive=500, linger=0, busy_poll=0.0)
     brisk = replace(patient, timeout=1, keepalive=0.4)
     async with (
-        open_node(settings=brisk, security=None) as node,
-        open_node(settings=patient, security=None) as peer,
+        open_node(config=sphtp.Config(channel=brisk, security=None)) as node,
+        open_node(config=sphtp.Config(channel=patient, security=None)) as peer,
         node.open_channel(*peer.address) as here,
     ):
         there = await peer.accept()
@@ -506,7 +509,7 @@ async def test_a_flood_does_not_hold_up_time(sockets: Sockets) -> None:
         sockets.behind(here).hold()
         socket = sockets[node.address]
         socket.flood = Datagrams.of(("127.0.0.1", 9), b"?")
-        late = here.post_nowait("is never acknowledged", deadline=0.02)
+        late = here.post_nowait("is never acknowledged", expiry=0.02)
         with trio.move_on_after(5):
             assert await late.wait() is Outcome.EXPIRED
         socket.flood = None
@@ -553,8 +556,8 @@ async def test_messages_that_may_not_leave_do_not_each_ask_whether_they_may(
     """A peer that reads nothing holds all of them back; each question costs 50 us."""
     settings = ChannelSettings(receive_buffer=16)
     async with (
-        open_node(settings=settings) as here,
-        open_node(settings=settings) as there,
+        open_node(config=sphtp.Config(channel=settings)) as here,
+        open_node(config=sphtp.Config(channel=settings)) as there,
         here.open_channel(*there.address) as channel,
     ):
         await there.accept()

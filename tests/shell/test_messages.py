@@ -24,7 +24,7 @@ from tests.shell.nodes import RawMessages, open_node
 pytestmark = within_20_seconds
 
 # A node stays for as long as its peer may ask again.
-BRISK = sphtp.ChannelSettings(linger=0.05)
+BRISK = sphtp.config.ChannelSettings(linger=0.05)
 
 
 @dataclass
@@ -57,8 +57,8 @@ SQUEEZED = MessageFactory([Step, Plain, Shot], compression=Compression(max_size=
 @asynccontextmanager
 async def connected(left=TYPES, right=TYPES):
     async with (
-        open_node(messages=left, settings=BRISK, seed=1) as one,
-        open_node(messages=right, settings=BRISK, seed=2) as other,
+        open_node(config=sphtp.Config(messages=left, channel=BRISK, seed=1)) as one,
+        open_node(config=sphtp.Config(messages=right, channel=BRISK, seed=2)) as other,
         one.open_channel(*other.address) as here,
         await other.accept() as there,
     ):
@@ -111,11 +111,11 @@ async def test_many_of_one_kind_arrive_in_order():
 )
 async def test_what_does_not_fit_is_refused_before_anything_is_sent(message, why):
     async with connected() as (here, there):
-        with pytest.raises(sphtp.WireError, match=why):
+        with pytest.raises(sphtp.errors.WireError, match=why):
             await here.send(message)
-        with pytest.raises(sphtp.WireError, match=why):
+        with pytest.raises(sphtp.errors.WireError, match=why):
             here.send_nowait(message)
-        with pytest.raises(sphtp.WireError, match=why):
+        with pytest.raises(sphtp.errors.WireError, match=why):
             await here.send_many([Step(1), message, Step(2)])
         assert here.statistics().messages_sent == 0
         await here.send(Step(3))
@@ -197,15 +197,15 @@ async def test_untyped_messages_can_be_deflated_too():
 
 async def test_nothing_is_deflated_without_compression():
     async with connected() as (here, there):
-        with pytest.raises(sphtp.WireError, match="no compression"):
-            await here.send(Step(1), compress=True)
-        await here.send(Step(1), compress=False)
+        with pytest.raises(sphtp.errors.WireError, match="no compression"):
+            await here.post(Step(1), compress=True)
+        await here.post(Step(1), compress=False)
         assert await there.receive() == Step(1)
     async with connected(None, None) as (here, _):
-        with pytest.raises(sphtp.StateError, match="nothing is compressed"):
-            await here.send(1, compress=True)
-        with pytest.raises(sphtp.StateError, match="nothing is compressed"):
-            await here.send_many([1], compress=True)
+        with pytest.raises(sphtp.errors.StateError, match="nothing is compressed"):
+            await here.post(1, compress=True)
+        with pytest.raises(sphtp.errors.StateError, match="nothing is compressed"):
+            here.post_nowait(1, compress=True)
 
 
 @dataclass
@@ -236,25 +236,33 @@ Wider.__name__ = "Step"
     ],
 )
 async def test_other_types_are_refused_by_name(ours, theirs, why):
-    async with open_node(messages=ours) as one, open_node(messages=theirs) as other:
+    async with (
+        open_node(config=sphtp.Config(messages=ours)) as one,
+        open_node(config=sphtp.Config(messages=theirs)) as other,
+    ):
         with pytest.raises(sphtp.RefusedError, match=f"message types differ .*{why}") as caught:
             async with one.open_channel(*other.address):
                 pytest.fail("a channel")
         assert caught.value.reason == "schema"
         assert other.statistics().refused_schema >= 1
         with pytest.raises(sphtp.RefusedError, match="message types differ"):
-            async with sphtp.open_channel(*other.address, messages=ours):
+            async with sphtp.open_channel(*other.address, config=sphtp.Config(messages=ours)):
                 pytest.fail("a channel")
 
 
 async def test_a_channel_of_a_node_of_its_own_has_types():
-    async with open_node(messages=TYPES) as node, trio.open_nursery() as nursery:
+    async with (
+        open_node(config=sphtp.Config(messages=TYPES)) as node,
+        trio.open_nursery() as nursery,
+    ):
 
         async def echo() -> None:
             async with await node.accept() as channel:
                 await channel.send(await channel.receive())
 
         nursery.start_soon(echo)
-        async with sphtp.open_channel(*node.address, messages=TYPES) as channel:
+        async with sphtp.open_channel(
+            *node.address, config=sphtp.Config(messages=TYPES)
+        ) as channel:
             await channel.send(Shot(1.0, 2))
             assert await channel.receive() == Shot(1.0, 2)

@@ -4,7 +4,8 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ControlTimers, ServerLimits, ServerOptions, open_client, open_server
+from sphtp import open_client, open_server
+from sphtp.config import ControlTimers, ServerLimits
 from sphtp.core.control.client_messages import Leave
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
@@ -25,16 +26,15 @@ EVERYWHERE = ServerAddress.parse("tcp://0.0.0.0:0,0")
     ["tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://example.org:0", "tcp://127.0.0.1:0,tcp://0.0.0.0:0"],
 )
 async def test_more_than_loopback_is_refused_without_protection(bind):
-    options = ServerOptions(bind=ServerAddress.parse(bind))
     with pytest.raises(SettingsError, match="nothing protects it"):
-        async with open_server(options):
+        async with open_server(ServerAddress.parse(bind)):
             pass
 
 
 @pytest.mark.parametrize("means", [{"insecure": True}, {"secret": bytes(32)}])
 async def test_protected_or_told_to_it_listens(means):
-    options = ServerOptions(bind=EVERYWHERE, advertise=ANY_DIALABLE, **means)
-    async with open_server(options) as opened:
+    config = sphtp.Config(cluster=sphtp.security.ClusterSecurity(**means))
+    async with open_server(EVERYWHERE, advertise=ANY_DIALABLE, config=config) as opened:
         assert opened.address.pub.startswith("tcp://0.0.0.0:")
 
 
@@ -61,23 +61,32 @@ async def test_loopback_is_what_nobody_else_reaches(host, expected):
 
 async def test_only_those_on_the_list_come_in():
     ours, theirs = (sphtp.Identity(bytes([n]) * 32) for n in (1, 2))
-    options = ServerOptions(
-        bind=ANY, new_cluster=True, timers=TIMERS, admit=sphtp.allow_only({ours.public})
-    )
-    async with open_server(options) as opened:
-        async with open_client([opened.address], timers=TIMERS, identity=ours) as client:
+    async with open_server(
+        ANY,
+        new_cluster=True,
+        admit=sphtp.security.allow_only({ours.public}),
+        config=sphtp.Config(timers=TIMERS),
+    ) as opened:
+        async with open_client(
+            [opened.address],
+            config=sphtp.Config(timers=TIMERS, security=sphtp.security.Security(identity=ours)),
+        ) as client:
             assert opened.clients[client.id].key == ours.public
         with pytest.raises(RefusedError, match="denied") as caught:
-            async with open_client([opened.address], timers=TIMERS, identity=theirs):
+            async with open_client(
+                [opened.address],
+                config=sphtp.Config(
+                    timers=TIMERS, security=sphtp.security.Security(identity=theirs)
+                ),
+            ):
                 pass
         assert caught.value.reason == "denied"
 
 
 async def test_without_a_secret_an_id_belongs_to_its_connection():
-    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS)
     async with (
-        open_server(options) as opened,
-        open_client([opened.address], timers=TIMERS) as client,
+        open_server(ANY, new_cluster=True, config=sphtp.Config(timers=TIMERS)) as opened,
+        open_client([opened.address], config=sphtp.Config(timers=TIMERS)) as client,
     ):
         forged = Leave(client.id, opened.clients[client.id].nonce).encode()
         with PubSocket() as stranger:
@@ -90,11 +99,12 @@ async def test_without_a_secret_an_id_belongs_to_its_connection():
 
 async def test_limits_show_in_the_statistics_by_name():
     limits = ServerLimits(announces_per_second=1)
-    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, limits=limits)
     async with (
-        open_server(options) as opened,
-        open_client([opened.address], timers=TIMERS),
-        open_client([opened.address], timers=TIMERS),
+        open_server(
+            ANY, new_cluster=True, config=sphtp.Config(timers=TIMERS, server_limits=limits)
+        ) as opened,
+        open_client([opened.address], config=sphtp.Config(timers=TIMERS)),
+        open_client([opened.address], config=sphtp.Config(timers=TIMERS)),
     ):
         assert opened.statistics().counters["over_announces_per_second"] > 0
 
@@ -109,12 +119,13 @@ async def test_an_error_of_admit_denies_one_client_and_ends_nothing(caplog):
             raise KeyError("database")
         return True
 
-    options = ServerOptions(bind=ANY, new_cluster=True, timers=TIMERS, admit=fails_for_the_first)
-    async with open_server(options) as opened:
+    async with open_server(
+        ANY, new_cluster=True, admit=fails_for_the_first, config=sphtp.Config(timers=TIMERS)
+    ) as opened:
         with pytest.raises(RefusedError, match="denied"):
-            async with open_client([opened.address], timers=TIMERS):
+            async with open_client([opened.address], config=sphtp.Config(timers=TIMERS)):
                 pass
         assert "KeyError: 'database'" in caplog.text
         assert opened.statistics().counters["denied"] >= 1
-        async with open_client([opened.address], timers=TIMERS):
+        async with open_client([opened.address], config=sphtp.Config(timers=TIMERS)):
             assert len(opened.clients) == 1

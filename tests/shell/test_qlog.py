@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import sphtp
-from sphtp import watch
+from sphtp import observe
 from sphtp.core.datagrams import Datagrams
+from sphtp.observe import QlogWriter
 from sphtp.testing import Faults, Pair
-from sphtp.watch import QlogWriter
 from tests.core.channel.talk import follow, send_once
 from tests.deadline import within_20_seconds
 from tests.qlog_drafts import OURS, STANDARD, read_qlog
 from tests.recorder import EVENTS, Recorder
 
-QUICK = sphtp.ChannelSettings(linger=0.05)
-LANES = sphtp.ChannelSettings(lanes=(sphtp.Lane(), sphtp.Lane()))
+QUICK = sphtp.config.ChannelSettings(linger=0.05)
+LANES = sphtp.config.ChannelSettings(lanes=(sphtp.config.Lane(), sphtp.config.Lane()))
 WHEN = 1_800_000_000.25
 
 Events = list[dict[str, Any]]
@@ -50,8 +50,14 @@ async def test_what_real_nodes_do_is_in_the_file(tmp_path: Path) -> None:
     recorder = Recorder()
     with QlogWriter(path, title="left", vantage_point="client", clock=lambda: WHEN) as qlog:
         async with (
-            sphtp.open_node(settings=QUICK, impairment=sphtp.Impairment(loss=0.1), seed=1) as there,
-            sphtp.open_node(settings=QUICK, instruments=[qlog, recorder]) as here,
+            sphtp.open_node(
+                config=sphtp.Config(
+                    channel=QUICK, impairment=sphtp.config.Impairment(loss=0.1), seed=1
+                )
+            ) as there,
+            sphtp.open_node(
+                config=sphtp.Config(channel=QUICK, instruments=[qlog, recorder])
+            ) as here,
             here.open_channel(*there.address) as channel,
         ):
             other = await there.accept()
@@ -93,7 +99,7 @@ async def test_what_real_nodes_do_is_in_the_file(tmp_path: Path) -> None:
 
 
 def logged(
-    path: Path, faults: Faults, sizes: Iterable[int], settings: sphtp.ChannelSettings = LANES
+    path: Path, faults: Faults, sizes: Iterable[int], settings: sphtp.config.ChannelSettings = LANES
 ) -> tuple[Events, Events]:
     """Send messages of these sizes in two lanes by turns; return what either side logged of it."""
     logs = path / "left", path / "right"
@@ -121,7 +127,7 @@ BAD = Faults(loss=0.1, delay=0.02, jitter=0.02, duplicate=0.1, reorder=0.2)
 def test_every_event_has_a_line_of_the_standard_or_of_ours(tmp_path: Path) -> None:
     """Driven in virtual time until everything that can be told has been."""
     for name in set(EVENTS) - {"credit_sent", "credit_received"}:
-        assert getattr(QlogWriter, name) is not getattr(sphtp.Instrument, name), name
+        assert getattr(QlogWriter, name) is not getattr(sphtp.observe.Instrument, name), name
     events, others = logged(tmp_path, BAD, MIXED)
     names = {event["name"] for event in events}
     assert names >= set(STANDARD) - {"connectivity:server_listening", "recovery:loss_timer_updated"}
@@ -200,13 +206,13 @@ def test_a_log_of_nothing_still_says_what_it_is(tmp_path: Path) -> None:
 def test_offsets_go_on_when_ids_begin_anew(tmp_path: Path) -> None:
     """Ids have 16 bits. What is sent again, a quarter of them later, has its place all the same."""
     left, _ = Pair(1).open()
-    channel = watch.WatchedChannel(left)
+    channel = observe.WatchedChannel(left)
     with QlogWriter(tmp_path / "long.sqlog") as qlog:
         qlog.channel_opening(0.0, channel)
         for number in range(2000):
             for first in (100 * number, max(100 * number - 16_000, 0)):
-                frame = watch.FrameInfo("messages", 1, 100, 1000, first & 0xFFFF)
-                qlog.packet_sent(0.0, channel, watch.PacketInfo(number, 1016, (frame,)))
+                frame = observe.FrameInfo("messages", 1, 100, 1000, first & 0xFFFF)
+                qlog.packet_sent(0.0, channel, observe.PacketInfo(number, 1016, (frame,)))
     packets = named(read_qlog(tmp_path / "long.sqlog")[1], "transport:packet_sent")
     offsets = [frame["offset"] for frame in frames(packets, "stream")]
     assert offsets[::2] == [1000 * number for number in range(2000)]
@@ -234,7 +240,9 @@ def test_a_file_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> Non
 
 
 def test_a_vantage_point_that_there_is_not_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(sphtp.SettingsError, match="'clinet'; allowed is client, server, unknown"):
+    with pytest.raises(
+        sphtp.errors.SettingsError, match="'clinet'; allowed is client, server, unknown"
+    ):
         QlogWriter(tmp_path / "here.sqlog", vantage_point="clinet")  # type: ignore[arg-type]
 
 
@@ -246,8 +254,8 @@ async def test_a_full_disk_stops_the_log_and_nothing_else(
     """On a device that is always full, noticed while writing or on closing."""
     with caplog.at_level(logging.ERROR, "sphtp"), QlogWriter("/dev/full") as qlog:
         async with (
-            sphtp.open_node(settings=QUICK) as there,
-            sphtp.open_node(settings=QUICK, instruments=[qlog]) as here,
+            sphtp.open_node(config=sphtp.Config(channel=QUICK)) as there,
+            sphtp.open_node(config=sphtp.Config(channel=QUICK, instruments=[qlog])) as here,
             here.open_channel(*there.address) as channel,
         ):
             other = await there.accept()

@@ -11,18 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from sphtp import (
+from sphtp import Config, Node, RefusedError, Request, RequestError, UnreachableError
+from sphtp.core.requests.table import MOST_REQUESTS
+from sphtp.errors import (
     HandlerCrashedError,
     MessageTooLargeError,
-    Node,
-    RefusedError,
-    Request,
-    RequestError,
     SettingsError,
     StateError,
-    UnreachableError,
 )
-from sphtp.core.requests.table import MOST_REQUESTS
 from sphtp.messages import MessageFactory
 from sphtp.shell.lifetime import running
 from sphtp.shell.requests import Requests
@@ -447,7 +443,7 @@ async def test_a_peer_that_is_nowhere_is_unreachable() -> None:
 
 async def test_a_peer_whose_messages_have_other_types_refuses() -> None:
     async with (
-        open_node(peer_id=LEFT, messages=MessageFactory([Step])) as left,
+        open_node(peer_id=LEFT, config=Config(messages=MessageFactory([Step]))) as left,
         open_node(peer_id=RIGHT) as right,
     ):
         nodes = {LEFT: left, RIGHT: right}
@@ -468,7 +464,10 @@ async def test_values_are_of_the_types_of_the_program() -> None:
         return Step(request.value.number + 1)
 
     types = MessageFactory([Step])
-    async with parties(messages=types) as (left, right), right.serving("step", following):
+    async with (
+        parties(config=Config(messages=types)) as (left, right),
+        right.serving("step", following),
+    ):
         assert await left.ask(RIGHT, "step", Step(1)) == Step(2)
 
 

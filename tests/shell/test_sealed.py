@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import ChannelSettings
+from sphtp import Channel, Config
+from sphtp.config import ChannelSettings
 from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.errors import RefusedError, SettingsError, UnreachableError
@@ -28,19 +29,23 @@ AS_US = Security(identity=US)
 async def answering(security: Security | None) -> AsyncIterator[Node]:
     """A node that sends the first message of each channel back."""
 
-    async def serve() -> None:
-        async for channel in node.incoming():
-            await channel.send(await channel.receive())
+    async def answer(channel: Channel) -> None:
+        await channel.send(await channel.receive())
 
-    async with open_node(settings=HASTY, security=security) as node, trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+    async with (
+        open_node(config=Config(channel=HASTY, security=security)) as node,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(node.serve_channels, answer)
         yield node
         nursery.cancel_scope.cancel()
 
 
 async def ask(node: Node, security: Security | None = AS_US, **how: Any) -> bytes:
     """Say something, hear it back, and return whose key it is that said so."""
-    async with open_channel(*node.address, settings=HASTY, security=security, **how) as channel:
+    async with open_channel(
+        *node.address, **how, config=Config(channel=HASTY, security=security)
+    ) as channel:
         await channel.send("hello")
         assert await channel.receive() == "hello"
         return channel.peer_key
@@ -61,8 +66,8 @@ async def test_a_channel_knows_the_key_of_its_peer(how: dict[str, Any]) -> None:
 
 async def test_a_side_that_is_dialled_knows_the_key_of_who_dials() -> None:
     async with (
-        open_node(security=Security(identity=THEM)) as node,
-        open_channel(*node.address, security=Security(identity=US)),
+        open_node(config=Config(security=Security(identity=THEM))) as node,
+        open_channel(*node.address, config=Config(security=Security(identity=US))),
         await node.accept() as channel,
     ):
         assert channel.peer_key == US.public
@@ -104,7 +109,7 @@ async def test_a_shared_secret_is_needed_on_both_sides() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"x", bytes(32)])
 async def test_a_key_that_is_none_is_named_and_leaves_nothing(key: bytes) -> None:
-    async with open_node(settings=HASTY) as node:
+    async with open_node(config=Config(channel=HASTY)) as node:
         with pytest.raises(SettingsError, match=r"^key "):
             async with node.open_channel("127.0.0.1", 9, key=key):
                 pass
@@ -124,15 +129,19 @@ async def test_one_in_the_clear_and_one_that_is_sealed_say_so() -> None:
 async def test_a_peer_that_restarted_is_known_to_have(sockets: Sockets) -> None:
     """With the same identity at the same port: long before the timeout, the other side knows."""
     them = Security(identity=THEM)
-    async with AsyncExitStack() as stack, open_node(settings=HASTY) as node:
-        first = await stack.enter_async_context(open_node(settings=HASTY, security=them))
+    async with AsyncExitStack() as stack, open_node(config=Config(channel=HASTY)) as node:
+        first = await stack.enter_async_context(
+            open_node(config=Config(channel=HASTY, security=them))
+        )
         async with node.open_channel(*first.address) as channel, await first.accept() as there:
             await channel.send("x")
             await there.receive()
             # As if it had been killed: it says no word.
             sockets[first.address].hold()
             await stack.aclose()
-            async with open_node("127.0.0.1", first.address[1], security=them) as second:
+            async with open_node(
+                "127.0.0.1", first.address[1], config=Config(security=them)
+            ) as second:
                 with pytest.raises(trio.BrokenResourceError, match="has forgotten the channel"):
                     await channel.receive()
                 assert second.statistics().resets_sent == 1

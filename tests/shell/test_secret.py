@@ -1,13 +1,15 @@
 """Clusters with a secret, on real sockets: members hear members, and nobody else."""
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import trio
 
 import sphtp
-from sphtp import ControlTimers, ServerOptions, open_client, open_server
+from sphtp import open_client, open_server
+from sphtp.config import ControlTimers
 from sphtp.core.control.client_messages import Leave
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
@@ -25,13 +27,23 @@ SECRET, OTHER = bytes(range(32)), bytes(32)
 
 @asynccontextmanager
 async def server(*join, secret=SECRET):
-    options = ServerOptions(bind=ANY, join=join, new_cluster=not join, timers=TIMERS, secret=secret)
-    async with open_server(options) as opened:
+    async with open_server(
+        ANY,
+        join=join,
+        new_cluster=not join,
+        config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(secret=secret)),
+    ) as opened:
         yield opened
 
 
 def client(address, secret=SECRET, timeout=10.0):
-    return open_client([address], timers=TIMERS, timeout=timeout, secret=secret)
+    return open_client(
+        [address],
+        config=sphtp.Config(
+            timers=replace(TIMERS, answer_timeout=timeout),
+            cluster=sphtp.security.ClusterSecurity(secret=secret),
+        ),
+    )
 
 
 async def test_members_hear_each_other():
@@ -77,12 +89,23 @@ async def test_a_server_without_the_secret_joins_nothing():
 
 async def test_status_needs_the_secret():
     async with server() as opened:
-        document = await sphtp.fetch_status(opened.address, secret=SECRET)
+        document = await sphtp.observe.fetch_status(
+            opened.address,
+            config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(secret=SECRET)),
+        )
         assert document["id"] == opened.id
         with pytest.raises(UnreachableError, match="no secret: the servers have one"):
-            await sphtp.fetch_status(opened.address, timeout=0.6)
+            await sphtp.observe.fetch_status(
+                opened.address, config=sphtp.Config(timers=ControlTimers(answer_timeout=0.6))
+            )
         with pytest.raises(UnreachableError, match="wrong secret"):
-            await sphtp.fetch_status(opened.address, timeout=0.6, secret=OTHER)
+            await sphtp.observe.fetch_status(
+                opened.address,
+                config=sphtp.Config(
+                    cluster=sphtp.security.ClusterSecurity(secret=OTHER),
+                    timers=ControlTimers(answer_timeout=0.6),
+                ),
+            )
 
 
 async def test_a_stranger_who_read_the_nonce_cannot_speak_for_a_client():
@@ -106,7 +129,9 @@ async def test_a_secret_of_another_size_is_refused():
 
 
 async def test_a_secret_is_not_shown():
-    assert repr(SECRET) not in repr(ServerOptions(secret=SECRET))
+    assert repr(SECRET) not in repr(
+        sphtp.Config(cluster=sphtp.security.ClusterSecurity(secret=SECRET))
+    )
 
 
 async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server():
@@ -132,7 +157,10 @@ async def test_a_secret_leaves_less_room_for_messages_of_the_application():
     fits, too_large = (Parameter(0x200, bytes(65_500 - 10 - 4 + more)) for more in (0, 1))
     async with server() as opened, client(opened.address) as one:
         opened.send_command(one.id, 0x200, [fits])
-        for send in (partial(opened.send_command, one.id), one.send_command):
+        for publish in (partial(opened.send_command, one.id), one.send_command):
             with pytest.raises(MessageTooLargeError, match="with a secret, at most 65500"):
-                send(0x200, [too_large])
-        await sphtp.fetch_status(opened.address, secret=SECRET)
+                publish(0x200, [too_large])
+        await sphtp.observe.fetch_status(
+            opened.address,
+            config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(secret=SECRET)),
+        )

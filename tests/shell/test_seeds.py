@@ -6,8 +6,10 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ControlTimers, Security, ServerOptions, open_client, open_server
+from sphtp import open_client, open_server
+from sphtp.config import ControlTimers
 from sphtp.core.control.records import ServerAddress
+from sphtp.security import Security
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 
@@ -26,7 +28,10 @@ async def first_datagram(security: Security | None, key: bytes | None) -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         heard: list[bytes] = []
-        async with open_node(security=security, seed=SEED) as node, trio.open_nursery() as nursery:
+        async with (
+            open_node(config=sphtp.Config(security=security, seed=SEED)) as node,
+            trio.open_nursery() as nursery,
+        ):
 
             async def dial() -> None:
                 async with node.open_channel(*listener.getsockname(), key=key):
@@ -62,15 +67,13 @@ async def test_a_client_with_a_seed_is_somebody_new_each_time() -> None:
     """What must hold: the same id is drawn, by another key pair and with another nonce."""
     seen = []
     for _ in range(2):
-        options = ServerOptions(
-            bind=ServerAddress.parse("tcp://127.0.0.1:0,0"),
-            new_cluster=True,
-            timers=TIMERS,
-            seed=SEED,
-        )
         async with (
-            open_server(options) as server,
-            open_client([server.address], timers=TIMERS, seed=SEED) as client,
+            open_server(
+                ServerAddress.parse("tcp://127.0.0.1:0,0"),
+                new_cluster=True,
+                config=sphtp.Config(timers=TIMERS, seed=SEED),
+            ) as server,
+            open_client([server.address], config=sphtp.Config(timers=TIMERS, seed=SEED)) as client,
         ):
             member = server.view.members[0]
             record = server.clients[client.id]

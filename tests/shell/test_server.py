@@ -4,12 +4,14 @@ import struct
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 import trio
 
+from sphtp import Config
 from sphtp.core.control.client_messages import Announce, ClientMessage, ClientUser, Heartbeat, Leave
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import ControlCounters
@@ -27,7 +29,7 @@ from sphtp.core.control.server_messages import (
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.errors import SettingsError, UnreachableError
+from sphtp.errors import BusAddressInUseError, BusError, SettingsError, UnreachableError
 from sphtp.events import (
     JoinFailing,
     PeerEntered,
@@ -36,17 +38,11 @@ from sphtp.events import (
     ServerEvent,
     UserMessage,
 )
-from sphtp.shell.bus import (
-    MAX_MESSAGE_SIZE,
-    BusAddressInUseError,
-    BusError,
-    ListeningPubSocket,
-    PubSocket,
-    SubSocket,
-)
+from sphtp.security import ClusterSecurity
+from sphtp.shell.bus import MAX_MESSAGE_SIZE, ListeningPubSocket, PubSocket, SubSocket
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
-from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.server import Server, open_server
 from sphtp.shell.status import fetch_status
 from tests.deadline import within_20_seconds
 from tests.shell.strangers import PUB, frame, greeted
@@ -55,7 +51,15 @@ T = TypeVar("T")
 
 ANY = ServerAddress.parse("tcp://127.0.0.1:0")
 TIMERS = ControlTimers(heartbeat=0.1, expiry=3, announce_deadline=0.2)
-FOUNDER = ServerOptions(bind=ANY, timers=TIMERS, new_cluster=True, seed=1)
+FOUNDER = Config(timers=TIMERS, seed=1)
+JOINING = replace(FOUNDER, seed=2)
+found = partial(open_server, ANY, new_cluster=True, config=FOUNDER)
+
+
+def with_cluster(**means: Any) -> Config:
+    return replace(FOUNDER, cluster=ClusterSecurity(**means))
+
+
 ID, NONCE = 4711, 123456789
 
 
@@ -119,7 +123,7 @@ def unused_address() -> ServerAddress:
 
 
 async def test_a_founder_is_active_and_sends_heartbeats_at_its_real_address() -> None:
-    async with open_server(FOUNDER) as server:
+    async with found() as server:
         await server.wait_active()
         assert server.id % 2 == 0
         assert server.advertised == server.address
@@ -130,7 +134,7 @@ async def test_a_founder_is_active_and_sends_heartbeats_at_its_real_address() ->
 
 
 async def test_an_announcement_is_acknowledged_and_registered() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
         answer = await client.hear(IdAck)
@@ -141,13 +145,13 @@ async def test_an_announcement_is_acknowledged_and_registered() -> None:
 
 
 async def test_a_plain_sphtp_client_is_acknowledged_without_nonce() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         client.say_bytes(struct.pack("<IIH", ID, ID, 2))
         assert (await client.hear(IdAck)).holders == ((ID, 0),)
 
 
 async def test_another_holder_of_the_id_is_refused() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
         client.say(Announce(ID, NONCE + 1))
@@ -157,7 +161,7 @@ async def test_another_holder_of_the_id_is_refused() -> None:
 
 
 async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
@@ -170,7 +174,7 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
 async def test_a_client_whose_connections_end_without_a_word_is_gone_within_two_seconds() -> None:
     """What must hold: the default timers, of which the expiry is 10 s; so ends a killed process."""
     usual = replace(FOUNDER, timers=ControlTimers())
-    async with open_server(usual) as server, RawClient(server.address, ID + 2) as witness:
+    async with found(config=usual) as server, RawClient(server.address, ID + 2) as witness:
         async with RawClient(server.address) as client:
             client.say(Announce(ID, NONCE))
             await client.hear(IdAck)
@@ -182,7 +186,7 @@ async def test_a_client_whose_connections_end_without_a_word_is_gone_within_two_
 
 async def test_a_silent_client_is_suspected_and_then_gone() -> None:
     impatient = replace(FOUNDER, timers=replace(TIMERS, expiry=0.4))
-    async with open_server(impatient) as server, RawClient(server.address) as client:
+    async with found(config=impatient) as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
@@ -197,8 +201,7 @@ async def test_nobody_is_registered_whom_the_application_does_not_admit() -> Non
         asked.append(peer)
         return False
 
-    options = replace(FOUNDER, admit=admit)
-    async with open_server(options) as server, RawClient(server.address) as client:
+    async with found(admit=admit) as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
         assert (await client.hear(IdNack)).reason is Reason.DENIED
         assert not server.clients
@@ -209,7 +212,7 @@ async def test_nobody_is_registered_whom_the_application_does_not_admit() -> Non
     "garbage", [b"", b"\x01", bytes(10), struct.pack("<IIHHH", ID, ID, 2, 3, 8) + b"short"]
 )
 async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         before = dict(server.statistics().counters)
         client.say_bytes(garbage)
         client.say(Announce(ID, NONCE))
@@ -220,7 +223,7 @@ async def test_garbage_is_counted_and_changes_nothing(garbage: bytes) -> None:
 
 
 async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         async with await greeted(server.address.sub, PUB) as stranger:
             await stranger.send_all(frame(bytes(70_000)))
             while server.statistics().counters.get("oversize") != 1:
@@ -235,7 +238,7 @@ async def test_messages_that_are_too_large_are_counted_or_end_the_connection() -
 
 
 async def test_messages_of_the_application_go_both_ways() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         events = server.events()
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
@@ -248,9 +251,9 @@ async def test_messages_of_the_application_go_both_ways() -> None:
 
 
 async def test_a_client_of_one_server_is_known_to_the_other() -> None:
-    async with open_server(FOUNDER) as first:
-        joining = replace(FOUNDER, join=(first.address,), new_cluster=False, seed=2)
-        async with open_server(joining) as second, RawClient(first.address) as client:
+    async with found() as first:
+        joining = partial(open_server, ANY, join=[first.address], config=JOINING)
+        async with joining() as second, RawClient(first.address) as client:
             await second.wait_active()
             events = second.events()
             client.say(Announce(ID, NONCE))
@@ -263,9 +266,8 @@ async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_a
     new_cluster: bool,
 ) -> None:
     nowhere = unused_address()
-    options = replace(FOUNDER, join=(nowhere,), new_cluster=new_cluster)
     began = trio.current_time()
-    async with open_server(options) as server:
+    async with open_server(ANY, join=[nowhere], new_cluster=new_cluster, config=FOUNDER) as server:
         told = await happening(server.events(), JoinFailing)
         assert trio.current_time() - began < 1.5
         assert told.address == nowhere
@@ -276,57 +278,57 @@ async def test_why_nobody_is_heard_who_is_to_be_joined_is_told_within_a_second_a
 async def test_a_server_is_not_to_join_nobody_but_itself() -> None:
     """It would count as one that is told of nobody, and found a cluster of its own."""
     own, other = unused_address(), unused_address()
-    options = replace(FOUNDER, bind=own, new_cluster=False)
+    opening = partial(open_server, own, config=FOUNDER)
     with pytest.raises(SettingsError, match=f"^join = {own}: that is this server itself$"):
-        async with open_server(replace(options, join=(own,))):
+        async with opening(join=[own]):
             pass
-    async with open_server(replace(options, join=(own, other))) as server:
+    async with opening(join=[own, other]) as server:
         assert (await happening(server.events(), JoinFailing)).address == other
 
 
 async def test_a_name_that_is_none_ends_no_server_that_is_to_join_it() -> None:
     nobody = ServerAddress.parse("tcp://typo..invalid:8764")
-    async with open_server(replace(FOUNDER, join=(nobody,), new_cluster=False)) as server:
+    async with open_server(ANY, join=[nobody], config=FOUNDER) as server:
         told = await happening(server.events(), JoinFailing)
         assert told.why == "'typo..invalid' is not a valid host name"
 
 
 async def test_a_server_that_answers_with_another_secret_is_told_apart_from_none() -> None:
-    async with open_server(replace(FOUNDER, secret=bytes(32))) as other:
-        options = replace(FOUNDER, join=(other.address,), new_cluster=False, secret=bytes([1] * 32))
-        async with open_server(options) as server:
+    async with found(config=with_cluster(secret=bytes(32))) as other:
+        options = with_cluster(secret=bytes([1] * 32))
+        async with open_server(ANY, join=[other.address], config=options) as server:
             why = (await happening(server.events(), JoinFailing)).why
     assert "another secret" in why or "not vouched for with this cluster's secret" in why
 
 
 async def test_that_servers_may_not_know_each_other_s_keys_is_among_the_reasons_told() -> None:
     first, second = draw_server_key(draw_cluster_key()), draw_server_key(draw_cluster_key())
-    signed = replace(FOUNDER, secret=bytes(32), signing_key=first)
-    async with open_server(signed) as other:
-        options = replace(signed, join=(other.address,), new_cluster=False, signing_key=second)
-        async with open_server(options) as server:
+    signed = with_cluster(secret=bytes(32), signing_key=first)
+    async with found(config=signed) as other:
+        options = with_cluster(secret=bytes(32), signing_key=second)
+        async with open_server(ANY, join=[other.address], config=options) as server:
             why = (await happening(server.events(), JoinFailing)).why
     assert "another secret or know other server keys" in why
 
 
 async def test_clients_hear_that_their_server_leaves() -> None:
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(open_server(FOUNDER))
+        server = await stack.enter_async_context(found())
         async with RawClient(server.address) as client:
             await stack.aclose()
             assert (await client.hear(ServerLeave)).sender == server.id
 
 
 async def test_a_port_in_use_is_named_and_nothing_stays_open() -> None:
-    async with open_server(FOUNDER) as server:
+    async with found() as server:
         taken = ServerAddress(ANY.pub, server.address.sub)
         with pytest.raises(BusAddressInUseError, match=server.address.sub):
-            async with open_server(replace(FOUNDER, bind=taken)):
+            async with open_server(taken, new_cluster=True, config=FOUNDER):
                 pass
 
 
 async def test_events_end_with_the_server() -> None:
-    async with open_server(FOUNDER) as server:
+    async with found() as server:
         events = server.events()
     assert server.state is ServerState.STOPPED
     assert [type(event).__name__ async for event in events][-1] == "StateChanged"
@@ -342,7 +344,7 @@ async def test_waiting_for_a_server_that_stops_before_it_is_active(
             await server.wait_active()
         given_up.set()
 
-    async with open_server(replace(FOUNDER, new_cluster=False)) as server:
+    async with open_server(ANY, config=FOUNDER) as server:
         nursery.start_soon(wait, server)
         await trio.testing.wait_all_tasks_blocked()
     await given_up.wait()
@@ -352,7 +354,7 @@ async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.Mo
     def refuse(_: PubSocket, url: str) -> None:
         raise BusError(f"cannot dial {url}")
 
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         monkeypatch.setattr(PubSocket, "dial", refuse)
         nowhere = Member(8, 9, ServerAddress("tcp://nowhere:1", "tcp://nowhere:2"))
         client.say_bytes(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
@@ -363,7 +365,7 @@ async def test_an_address_that_the_bus_refuses_is_counted(monkeypatch: pytest.Mo
 
 
 async def test_the_status_of_a_server_can_be_asked_for_from_outside() -> None:
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         client.say(Announce(ID, NONCE))
         await client.hear(IdAck)
         client.say(Heartbeat(ID, NONCE))
@@ -374,7 +376,7 @@ async def test_the_status_of_a_server_can_be_asked_for_from_outside() -> None:
 
 async def test_a_long_status_arrives_whole() -> None:
     numbers: Sequence[int] = range(10_001, 10_001 + 2 * 1000, 2)
-    async with open_server(FOUNDER) as server, RawClient(server.address) as client:
+    async with found() as server, RawClient(server.address) as client:
         for number in numbers:
             client.say(Announce(number, NONCE))
         while len(server.clients) < len(numbers):
@@ -386,4 +388,4 @@ async def test_a_long_status_arrives_whole() -> None:
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
     nowhere = unused_address()
     with pytest.raises(UnreachableError, match=f"no answer from {nowhere} within 0.05 s"):
-        await fetch_status(nowhere, timeout=0.05)
+        await fetch_status(nowhere, config=Config(timers=ControlTimers(answer_timeout=0.05)))

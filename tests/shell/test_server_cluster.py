@@ -1,24 +1,28 @@
 """Several servers on real sockets: they find each other, and notice who leaves."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
 
+from sphtp import Config
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import ServerEvent, ServerLeft
 from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.feed import Listener
-from sphtp.shell.server import Server, ServerOptions, open_server
+from sphtp.shell.server import Server, open_server
 from tests.deadline import within_20_seconds
 
 T = TypeVar("T")
 
 ANY = ServerAddress.parse("tcp://127.0.0.1:0")
 TIMERS = ControlTimers(heartbeat=0.1, expiry=3, announce_deadline=0.2)
-FOUNDER = ServerOptions(bind=ANY, timers=TIMERS, new_cluster=True, seed=1)
+FOUNDER = Config(timers=TIMERS, seed=1)
+JOINING = replace(FOUNDER, seed=2)
+found = partial(open_server, ANY, new_cluster=True, config=FOUNDER)
 
 
 pytestmark = within_20_seconds
@@ -48,10 +52,9 @@ def unused_address() -> ServerAddress:
 async def test_two_servers_find_each_other_in_any_order_of_start(first_joins_second: bool) -> None:
     ahead = unused_address()
     join_early = (ahead,) if first_joins_second else ()
-    async with open_server(replace(FOUNDER, join=join_early)) as first:
+    async with found(join=join_early) as first:
         join_late = () if first_joins_second else (first.address,)
-        late = replace(FOUNDER, bind=ahead, join=join_late, new_cluster=False, seed=2)
-        async with open_server(late) as second:
+        async with open_server(ahead, join=join_late, config=JOINING) as second:
             await second.wait_active()
             await wait_for_view(first, 2)
             await wait_for_view(second, 2)
@@ -61,10 +64,10 @@ async def test_two_servers_find_each_other_in_any_order_of_start(first_joins_sec
 
 
 async def test_a_server_that_leaves_tells_the_others_and_its_clients_at_once() -> None:
-    async with open_server(FOUNDER) as first:
+    async with found() as first:
         events = first.events()
-        joining = replace(FOUNDER, join=(first.address,), new_cluster=False, seed=2)
-        async with open_server(joining) as second:
+        joining = partial(open_server, ANY, join=[first.address], config=JOINING)
+        async with joining() as second:
             await wait_for_view(first, 2)
         left = await happening(events, ServerLeft)
         assert (left.member.id, left.reason) == (second.id, Reason.LEFT)
@@ -72,12 +75,12 @@ async def test_a_server_that_leaves_tells_the_others_and_its_clients_at_once() -
 
 
 async def test_an_error_inside_the_block_leaves_as_itself_and_the_view_is_left() -> None:
-    async with open_server(FOUNDER) as first:
+    async with found() as first:
         events = first.events()
-        joining = replace(FOUNDER, join=(first.address,), new_cluster=False, seed=2)
+        joining = partial(open_server, ANY, join=[first.address], config=JOINING)
 
         async def fail() -> None:
-            async with open_server(joining) as second:
+            async with joining() as second:
                 await wait_for_view(first, 2)
                 raise KeyError(second.id)
 

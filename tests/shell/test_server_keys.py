@@ -1,17 +1,19 @@
 """Clusters whose servers sign, on real sockets: servers are servers, and members are no more."""
 
 from contextlib import asynccontextmanager
-from functools import partial
+from dataclasses import replace
 from random import SystemRandom
 
 import pytest
 
 import sphtp
-from sphtp import ClusterKey, ControlTimers, ServerKey, ServerOptions, open_client, open_server
+from sphtp import open_client, open_server
+from sphtp.config import ControlTimers
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
+from sphtp.security import ClusterKey, ServerKey
 from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
@@ -29,27 +31,27 @@ def key(cluster: ClusterKey | None = CLUSTER) -> ServerKey:
 
 @asynccontextmanager
 async def server(*join, signing_key=None, server_keys=(), secret=SECRET):
-    options = ServerOptions(
-        bind=ANY,
+    async with open_server(
+        ANY,
         join=join,
         new_cluster=not join,
-        timers=TIMERS,
-        secret=secret,
-        signing_key=signing_key,
-        server_keys=server_keys,
-    )
-    async with open_server(options) as opened:
+        config=sphtp.Config(
+            timers=TIMERS,
+            cluster=sphtp.security.ClusterSecurity(
+                secret=secret, signing_key=signing_key, server_keys=server_keys
+            ),
+        ),
+    ) as opened:
         yield opened
 
 
-def client(address, *server_keys, timeout=10.0, secret=SECRET, **options):
+def client(address, *server_keys, timeout=10.0, secret=SECRET):
     return open_client(
         [address],
-        timers=TIMERS,
-        timeout=timeout,
-        secret=secret,
-        server_keys=server_keys,
-        **options,
+        config=sphtp.Config(
+            timers=replace(TIMERS, answer_timeout=timeout),
+            cluster=sphtp.security.ClusterSecurity(secret=secret, server_keys=server_keys),
+        ),
     )
 
 
@@ -83,7 +85,12 @@ async def test_a_server_that_is_known_by_its_own_key_is_heard():
 async def test_programs_without_keys_hear_servers_that_sign():
     async with server(signing_key=key()) as opened, client(opened.address) as one:
         assert one.id in opened.clients
-        assert (await sphtp.fetch_status(opened.address, secret=SECRET))["id"] == opened.id
+        assert (
+            await sphtp.observe.fetch_status(
+                opened.address,
+                config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(secret=SECRET)),
+            )
+        )["id"] == opened.id
 
 
 async def test_a_client_refuses_a_server_that_does_not_sign_and_says_so():
@@ -99,8 +106,8 @@ async def test_a_client_refuses_a_server_of_another_cluster_and_names_its_keys()
         with pytest.raises(UnreachableError, match="wrong server key") as caught:
             async with client(opened.address, CLUSTER.public, timeout=0.6):
                 pytest.fail("it believed")
-    assert sphtp.format_key(own.public) in str(caught.value)
-    assert sphtp.format_key(OTHERS.public) in str(caught.value)
+    assert sphtp.security.format_key(own.public) in str(caught.value)
+    assert sphtp.security.format_key(OTHERS.public) in str(caught.value)
 
 
 async def test_a_client_that_knows_one_server_of_two_is_told_of_the_other():
@@ -114,7 +121,7 @@ async def test_a_client_that_knows_one_server_of_two_is_told_of_the_other():
         with pytest.raises(UnreachableError, match=r"not all of the view.*wrong server key") as why:
             async with client(first.address, one.public, timeout=0.6):
                 pytest.fail("it believed")
-        assert sphtp.format_key(other.public) in str(why.value)
+        assert sphtp.security.format_key(other.public) in str(why.value)
 
 
 @pytest.mark.parametrize("rogue", [None, key(None), key(OTHERS)], ids=["none", "own", "others'"])
@@ -133,7 +140,12 @@ async def test_a_member_joins_no_view_and_is_told_to_nobody(rogue):
 
 async def test_a_status_has_to_be_signed_where_keys_are_given():
     async with server(signing_key=key()) as opened, server() as unsigned:
-        ask = partial(sphtp.fetch_status, secret=SECRET, timeout=2)
+
+        def ask(address, *, server_keys):
+            cluster = sphtp.security.ClusterSecurity(secret=SECRET, server_keys=server_keys)
+            config = sphtp.Config(cluster=cluster, timers=ControlTimers(answer_timeout=2))
+            return sphtp.observe.fetch_status(address, config=config)
+
         assert (await ask(opened.address, server_keys=[CLUSTER.public]))["id"] == opened.id
         with pytest.raises(UnreachableError, match="wrong server key"):
             await ask(opened.address, server_keys=[OTHERS.public])
@@ -163,5 +175,5 @@ async def test_a_signature_leaves_less_room_for_messages_of_the_application():
 
 async def test_a_key_is_not_shown():
     own = key()
-    assert own.export() not in repr(ServerOptions(signing_key=own))
+    assert own.export() not in repr(sphtp.security.ClusterSecurity(signing_key=own))
     assert own.export() not in repr(own)

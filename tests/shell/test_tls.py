@@ -7,9 +7,11 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import ControlTimers, ServerOptions, Tls, open_client, open_server
+from sphtp import open_client, open_server
+from sphtp.config import ControlTimers
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
+from sphtp.security import Tls
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
 
@@ -34,14 +36,21 @@ def stranger(tmp_path):
 
 @asynccontextmanager
 async def server(tls, *join):
-    options = ServerOptions(bind=ANY, join=join, new_cluster=not join, timers=TIMERS, tls=tls)
-    async with open_server(options) as opened:
+    async with open_server(
+        ANY,
+        join=join,
+        new_cluster=not join,
+        config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
+    ) as opened:
         yield opened
 
 
 async def is_heard(opened, tls) -> bool:
     try:
-        async with open_client([opened.address], timers=TIMERS, timeout=15, tls=tls):
+        async with open_client(
+            [opened.address],
+            config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
+        ):
             return True
     except UnreachableError as error:
         if "certificate" in str(error):
@@ -80,7 +89,10 @@ async def test_servers_find_each_other(authority):
         events = first.events()
         while len(first.view.active) < 2:
             await anext(events)
-        async with open_client([second.address], timers=TIMERS, timeout=10, tls=tls) as client:
+        async with open_client(
+            [second.address],
+            config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
+        ) as client:
             while set(client.servers) != {first.id, second.id}:
                 await trio.lowlevel.checkpoint()
 
@@ -88,7 +100,11 @@ async def test_servers_find_each_other(authority):
 async def test_status_is_asked_for_over_tls(authority):
     async with server(Tls(None, *authority.issue(HOST))) as opened:
         tls = Tls(authority.ca)
-        assert (await sphtp.fetch_status(opened.address, tls=tls))["id"] == opened.id
+        assert (
+            await sphtp.observe.fetch_status(
+                opened.address, config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls))
+            )
+        )["id"] == opened.id
 
 
 PLAIN = "tcp://127.0.0.1:8764"
@@ -104,10 +120,15 @@ async def test_addresses_and_files_have_to_agree(authority):
     ]
     for address, tls, complaint in cases:
         with pytest.raises(SettingsError, match=complaint):
-            async with open_client([address], tls=tls):
+            async with open_client(
+                [address], config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls))
+            ):
                 pass
         with pytest.raises(SettingsError, match=complaint):
-            await sphtp.fetch_status(ServerAddress.parse(address), tls=tls)
+            await sphtp.observe.fetch_status(
+                ServerAddress.parse(address),
+                config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls)),
+            )
 
 
 async def test_a_server_needs_a_certificate_to_listen(authority):
@@ -119,9 +140,13 @@ async def test_a_server_needs_a_certificate_to_listen(authority):
             async with server(tls):
                 pass
     plain = ServerAddress.parse("tcp://127.0.0.1:0,0")
-    options = ServerOptions(bind=plain, tls=Tls(None, *authority.issue(HOST)))
     with pytest.raises(SettingsError, match="no tls"):
-        async with open_server(options):
+        async with open_server(
+            plain,
+            config=sphtp.Config(
+                cluster=sphtp.security.ClusterSecurity(tls=Tls(None, *authority.issue(HOST)))
+            ),
+        ):
             pass
 
 
@@ -148,19 +173,20 @@ async def test_one_of_a_pair_is_refused():
 
 async def test_an_address_without_tls_leads_nobody_around_it(authority, monkeypatch):
     """A member that says that it is to be reached without TLS is not dialled."""
-    monkeypatch.setattr("sphtp.shell.server.require_protection", lambda _: None)
+    monkeypatch.setattr("sphtp.shell.server.require_protection", lambda *_: None)
     cert, key = authority.issue(HOST)
     tls = Tls(authority.ca, cert, key)
-    options = ServerOptions(
-        bind=ANY,
-        advertise=ServerAddress.parse("tcp://127.0.0.1:9"),
-        new_cluster=True,
-        timers=TIMERS,
-        tls=tls,
-    )
     async with (
-        open_server(options) as opened,
-        open_client([opened.address], timers=TIMERS, timeout=10, tls=tls) as client,
+        open_server(
+            ANY,
+            advertise=ServerAddress.parse("tcp://127.0.0.1:9"),
+            new_cluster=True,
+            config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
+        ) as opened,
+        open_client(
+            [opened.address],
+            config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
+        ) as client,
     ):
         while not client.statistics().undialable:
             await trio.lowlevel.checkpoint()
@@ -169,9 +195,14 @@ async def test_an_address_without_tls_leads_nobody_around_it(authority, monkeypa
 async def test_a_server_with_certificates_tells_nobody_to_come_in_the_clear(authority):
     cert, key = authority.issue(HOST)
     plain = ServerAddress.parse(f"tcp://{HOST}:8764")
-    options = ServerOptions(bind=ANY, advertise=plain, tls=Tls(authority.ca, cert, key))
     with pytest.raises(SettingsError, match="advertised"):
-        async with open_server(options):
+        async with open_server(
+            ANY,
+            advertise=plain,
+            config=sphtp.Config(
+                cluster=sphtp.security.ClusterSecurity(tls=Tls(authority.ca, cert, key))
+            ),
+        ):
             pytest.fail("it started")
 
 

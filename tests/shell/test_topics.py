@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-import sphtp
-from sphtp import Client, Source, StreamSettings, TopicLoss, TopicMessage, TopicSubscription
+from sphtp import Client, Source
+from sphtp.config import StreamSettings
+from sphtp.errors import SettingsError
 from sphtp.shell import topics
+from sphtp.streams import TopicLoss, TopicMessage, TopicSubscription
 from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import client, cluster, kept
 
@@ -140,7 +143,7 @@ async def test_a_loss_is_reported_with_its_peer_and_its_numbers() -> None:
     async with (
         reader_and(1) as (reader, (publisher,)),
         publisher.publish("state", settings=SMALL) as source,
-        reader.subscribe("*", settings=SMALL, recover=False) as subscription,
+        reader.subscribe("*", settings=replace(SMALL, recover=False)) as subscription,
     ):
         await source.wait_for_receivers()
         await source.send_many([bytes(1000)] * 1000)
@@ -223,10 +226,10 @@ async def test_a_source_that_refuses_is_named_and_tried_again(
 @pytest.mark.parametrize("pattern", ["", "a*", "***"])
 async def test_a_pattern_that_is_none_is_an_error(pattern: str) -> None:
     async with reader_and(0) as (reader, _):
-        with pytest.raises(sphtp.SettingsError, match="pattern is"):
+        with pytest.raises(SettingsError, match="pattern is"):
             async with reader.subscribe(pattern):
                 raise AssertionError("subscribed")
-        with pytest.raises(sphtp.SettingsError, match="late_join"):
+        with pytest.raises(SettingsError, match="late_join"):
             async with reader.subscribe("*", late_join=-1):
                 raise AssertionError("subscribed")
 

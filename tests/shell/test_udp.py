@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from sphtp import UdpAddressError
 from sphtp.core.datagrams import Address, Datagrams
+from sphtp.errors import UdpAddressError
 from sphtp.shell import udp as udp_module
 from sphtp.shell.udp import UdpSocket, bind, has_offload
 

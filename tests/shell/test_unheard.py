@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 import sphtp
-from sphtp import ServerAddress, ServerOptions, Tls, UnreachableError
+from sphtp import ServerAddress, UnreachableError
+from sphtp.security import Tls
 from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.probe import FaultKind, ServerFault
 from sphtp.shell.server_wait import ServerWait
@@ -29,7 +31,15 @@ Opening = Callable[[Path], AbstractAsyncContextManager[tuple[ServerAddress, dict
 def server(
     bind: ServerAddress = PLAIN, secret: bytes | None = None, tls: Tls | None = None
 ) -> AbstractAsyncContextManager[sphtp.Server]:
-    return sphtp.open_server(ServerOptions(bind=bind, new_cluster=True, secret=secret, tls=tls))
+    return sphtp.open_server(
+        bind,
+        new_cluster=True,
+        config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(secret=secret, tls=tls)),
+    )
+
+
+def config_of(**means: Any) -> sphtp.Config:
+    return sphtp.Config(cluster=sphtp.security.ClusterSecurity(**means))
 
 
 def unused() -> ServerAddress:
@@ -169,8 +179,8 @@ async def listening(
 async def test_a_failure_is_told_within_a_second(
     opening: Opening, words: str, tmp_path: Path
 ) -> None:
-    async def register(address: ServerAddress, **more: object) -> None:
-        async with sphtp.open_client([address], **more):  # type: ignore[arg-type]
+    async def register(address: ServerAddress, *, config: sphtp.Config) -> None:
+        async with sphtp.open_client([address], config=config):
             pytest.fail("it is registered")
 
     async def tells(ask: Callable[..., Awaitable[object]]) -> None:
@@ -179,13 +189,13 @@ async def test_a_failure_is_told_within_a_second(
         while len(took) < 3 and min(took, default=1.0) >= 1.0:
             start = trio.current_time()
             with pytest.raises(UnreachableError, match=words):
-                await ask(address, **more)
+                await ask(address, config=config_of(**more))
             took.append(trio.current_time() - start)
         assert min(took) < 1.0
 
     async with opening(tmp_path) as (address, more), trio.open_nursery() as nursery:
         nursery.start_soon(tells, register)
-        nursery.start_soon(tells, sphtp.fetch_status)
+        nursery.start_soon(tells, sphtp.observe.fetch_status)
 
 
 async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
@@ -201,7 +211,10 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
         with pytest.raises(
             UnreachableError, match=r"within 1\.5 s: .* accepts connections and sends"
         ):
-            async with sphtp.open_client([address], timeout=1.5):
+            async with sphtp.open_client(
+                [address],
+                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=1.5)),
+            ):
                 pytest.fail("it is registered")
         assert trio.current_time() - start >= 1.5
     [record] = caplog.records
@@ -217,13 +230,15 @@ async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
     async def come_later() -> None:
         while not caplog.messages:
             await trio.lowlevel.checkpoint()
-        async with sphtp.open_server(ServerOptions(bind=address, new_cluster=True)):
+        async with sphtp.open_server(address, new_cluster=True):
             await registered.wait()
 
     registered = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(come_later)
-        async with sphtp.open_client([address], wait=10):
+        async with sphtp.open_client(
+            [address], config=sphtp.Config(timers=sphtp.config.ControlTimers(start_timeout=10))
+        ):
             registered.set()
     [warning] = caplog.messages
     assert warning.startswith(f"not registered yet: connection refused by {HOST}:")
@@ -235,21 +250,30 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
 ) -> None:
     authority = Authority(tmp_path)
     tls = Tls(authority.ca, *authority.issue(HOST)) if secure else None
-    options = ServerOptions(
-        bind=SECURE if secure else PLAIN,
-        new_cluster=True,
-        tls=tls,
-        limits=sphtp.ServerLimits(max_connections=1),
-    )
-    async with sphtp.open_server(options) as opened, trio.open_nursery() as nursery:
+    async with (
+        sphtp.open_server(
+            SECURE if secure else PLAIN,
+            new_cluster=True,
+            config=sphtp.Config(
+                server_limits=sphtp.config.ServerLimits(max_connections=1),
+                cluster=sphtp.security.ClusterSecurity(tls=tls),
+            ),
+        ) as opened,
+        trio.open_nursery() as nursery,
+    ):
 
         async def hold_the_place(task_status: trio.TaskStatus[None]) -> None:
-            async with sphtp.open_client([opened.address], tls=tls):
+            async with sphtp.open_client(
+                [opened.address],
+                config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls)),
+            ):
                 task_status.started()
                 await trio.sleep(1.5)
 
         await nursery.start(hold_the_place)
-        async with sphtp.open_client([opened.address], tls=tls, timeout=15) as client:
+        async with sphtp.open_client(
+            [opened.address], config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls))
+        ) as client:
             assert client.id in opened.clients
     # One port or the other is full first.
     assert 1 <= len(caplog.records) <= 2
@@ -288,7 +312,13 @@ async def test_silence_is_warned_of_when_it_lasts(
 async def test_a_wrong_secret_is_not_waited_out() -> None:
     async with server(secret=SECRET) as opened:
         with pytest.raises(UnreachableError, match="wrong secret"):
-            async with sphtp.open_client([opened.address], secret=OTHER, wait=60):
+            async with sphtp.open_client(
+                [opened.address],
+                config=sphtp.Config(
+                    cluster=sphtp.security.ClusterSecurity(secret=OTHER),
+                    timers=sphtp.config.ControlTimers(start_timeout=60),
+                ),
+            ):
                 pytest.fail("it is registered")
 
 
@@ -298,9 +328,12 @@ async def test_one_server_that_answers_is_enough() -> None:
 
 
 async def test_a_server_that_is_joining_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with sphtp.open_server(ServerOptions(bind=PLAIN)) as joining:
+    async with sphtp.open_server(PLAIN) as joining:
         with pytest.raises(UnreachableError, match="no new id while they are joining"):
-            async with sphtp.open_client([joining.address], timeout=1.0):
+            async with sphtp.open_client(
+                [joining.address],
+                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=1.0)),
+            ):
                 pytest.fail("it is registered")
     [warning] = caplog.messages
     assert "acknowledge no new id while they are joining" in warning

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from sphtp import Identity, Security, SettingsError
+from sphtp import Identity
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.errors import SettingsError
+from sphtp.security import Security
 from sphtp.testing import Crowd, Faults, NeverIdleError, Pair
 from sphtp.testing.network import Address
 from sphtp.testing.pair import LEFT, RIGHT

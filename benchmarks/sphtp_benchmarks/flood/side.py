@@ -49,9 +49,9 @@ def be_friend(task: FloodTask) -> None:
 async def _answer(_: FloodTask) -> None:
     async with sphtp.open_node(HOST) as node:
         say(port=node.address[1])
-        async for channel in node.incoming():
-            async for message in channel:
-                await channel.send(figures(node, channel) if message == REPORT else message)
+        channel = await node.accept()
+        async for message in channel:
+            await channel.send(figures(node, channel) if message == REPORT else message)
 
 
 async def _compare(task: FloodTask) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sphtp import StreamSettings
+from sphtp.config import StreamSettings
 from sphtp.core.stream.events import Batch, Item, Loss
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.subscriber import SubscriberTerms

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sphtp import ChannelSettings
+from sphtp.config import ChannelSettings
 from sphtp.testing import Crowd, Faults
 from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, percent
 from sphtp_benchmarks.simulated.path import (

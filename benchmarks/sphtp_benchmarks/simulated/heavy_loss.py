@@ -5,7 +5,7 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from sphtp import ChannelSettings
+from sphtp.config import ChannelSettings
 from sphtp.testing import Faults, Pair
 from sphtp_benchmarks.simulated.experiment import Experiment, Finding, SimulatedTrial, percent
 from sphtp_benchmarks.simulated.seed_rule import RESEND_TIME, SeedRule

@@ -5,7 +5,8 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from sphtp import ChannelSettings, Delivery, Lane
+from sphtp import Delivery
+from sphtp.config import ChannelSettings, Lane
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.receipts import Ticket
 from sphtp.testing import Faults, Pair

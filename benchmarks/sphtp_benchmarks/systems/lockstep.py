@@ -18,8 +18,11 @@ def work(part: ProcessTask) -> None:
 
 
 async def _work(part: ProcessTask) -> None:
-    security = None if part.system == CLEAR else sphtp.Security()
-    async with sphtp.open_node(HOST, security=security) as node, AsyncExitStack() as stack:
+    security = None if part.system == CLEAR else sphtp.security.Security()
+    async with (
+        sphtp.open_node(HOST, config=sphtp.Config(security=security)) as node,
+        AsyncExitStack() as stack,
+    ):
         awaited = part.workers - part.number - 1
         ports = await trio.to_thread.run_sync(meet, part, [node.address[1]] * awaited)
         channels = [

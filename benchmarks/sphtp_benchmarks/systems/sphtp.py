@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 import sphtp
-from sphtp import ChannelSettings, Security
+from sphtp.config import ChannelSettings
+from sphtp.security import Security
 from sphtp_benchmarks.catalog import SEALED
 from sphtp_benchmarks.meters import say
 from sphtp_benchmarks.process_task import ProcessTask
@@ -37,7 +38,9 @@ def ping(part: ProcessTask) -> None:
 
 async def _receive(part: ProcessTask) -> None:
     tally = part.tally()
-    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
+    async with sphtp.open_node(
+        HOST, config=sphtp.Config(channel=_settings(part), security=_security(part))
+    ) as node:
         say(port=node.address[1])
         channel = await node.accept()
         while not tally.take(await channel.receive_many(LIMIT)):
@@ -55,7 +58,9 @@ async def _send(part: ProcessTask) -> None:
 
 
 async def _echo(part: ProcessTask) -> None:
-    async with sphtp.open_node(HOST, settings=_settings(part), security=_security(part)) as node:
+    async with sphtp.open_node(
+        HOST, config=sphtp.Config(channel=_settings(part), security=_security(part))
+    ) as node:
         say(port=node.address[1])
         channel = await node.accept()
         async for message in channel:
@@ -74,7 +79,9 @@ async def _ping(part: ProcessTask) -> None:
 
 def _open_channel(part: ProcessTask) -> AbstractAsyncContextManager[sphtp.Channel]:
     settings, security = _settings(part), _security(part)
-    return sphtp.open_channel(HOST, part.port, settings=settings, security=security)
+    return sphtp.open_channel(
+        HOST, part.port, config=sphtp.Config(channel=settings, security=security)
+    )
 
 
 def _security(part: ProcessTask) -> Security | None:

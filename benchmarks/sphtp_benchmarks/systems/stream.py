@@ -6,7 +6,9 @@ from typing import Any
 import trio
 
 import sphtp
-from sphtp import Loss, Security, StreamSettings
+from sphtp import Loss
+from sphtp.config import StreamSettings
+from sphtp.security import Security
 from sphtp_benchmarks.meters import MessageTally, say
 from sphtp_benchmarks.process_task import ProcessTask
 from sphtp_benchmarks.stream.catalog import CLEAR, UNHELD
@@ -60,7 +62,9 @@ def without_losses(items: list[Any], tally: MessageTally) -> list[bytes]:
 
 
 def _open_node(part: ProcessTask) -> AbstractAsyncContextManager[sphtp.Node]:
-    return sphtp.open_node(HOST, security=None if part.system == CLEAR else Security())
+    return sphtp.open_node(
+        HOST, config=sphtp.Config(security=None if part.system == CLEAR else Security())
+    )
 
 
 def _settings(part: ProcessTask) -> StreamSettings:

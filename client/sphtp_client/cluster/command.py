@@ -12,7 +12,7 @@ import click
 import trio
 from rich.console import Console
 
-from sphtp import ControlTimers
+from sphtp.config import ControlTimers
 from sphtp.errors import SettingsError
 from sphtp_client.cluster.display import LiveRunDisplay, NoRunDisplay, PlainRunDisplay, RunDisplay
 from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import trio
 
-from sphtp import StreamSettings
+from sphtp.config import StreamSettings
 from sphtp.errors import WireError, untrusted
 from sphtp_client.simulation.observables import observe_motion
 from sphtp_client.simulation.slabs import Slab

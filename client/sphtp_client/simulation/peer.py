@@ -14,9 +14,10 @@ from typing import Final
 
 import trio
 
-from sphtp import Client, Instrument
+from sphtp import Client
 from sphtp import events as library
 from sphtp.errors import LocalError
+from sphtp.observe import Instrument
 from sphtp.shell.lifetime import running
 from sphtp_client.connection import ConnectionSettings, channel_log
 from sphtp_client.simulation.frames import FRAMES, FramePublisher, topic_of

@@ -177,8 +177,9 @@ async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int
     for slab in job.others:
         left = max(deadline - trio.current_time(), 0.001)
         try:
-            peer = await client.wait_for_peer(_has_slab(slab), timeout=left)
-        except UnreachableError as error:
+            with trio.fail_after(left):
+                peer = await client.wait_for_peer(_has_slab(slab))
+        except trio.TooSlowError as error:
             text = f"waited {wait:g} s for slab {slab} of {job.slabs}, which did not appear"
             raise UnreachableError(text) from error
         await _check(job, peer)

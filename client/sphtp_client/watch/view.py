@@ -9,7 +9,8 @@ from typing import Final, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sphtp import Loss, LossReason, Peer
+from sphtp import Loss, Peer
+from sphtp.streams import LossReason
 from sphtp_client.simulation.frames import Frame, frames_sha256, topic_of
 from sphtp_client.simulation.reports import EventRecord
 from sphtp_client.watch.events import (

@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from sphtp import Client, Loss
+from sphtp.config import StreamSettings
 from sphtp.errors import RemoteError, SphtpError, UnreachableError
 from sphtp.shell.lifetime import running
 from sphtp_client.connection import ConnectionSettings
@@ -112,7 +113,7 @@ class SlabFollower:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.
         topic = topic_of(published.slab)
         async with self._client.subscribe_to(
-            peer_id, topic, late_join=True, recover=False
+            peer_id, topic, late_join=True, settings=StreamSettings(recover=False)
         ) as stream:
             self._show_event(self._view.join(published, peer_id))
             async for item in stream:
@@ -170,10 +171,9 @@ class Watcher:
     async def _find(self, client: Client) -> RunIdentity:
         wait = self._connection.wait
         try:
-            peer = await client.wait_for_peer(
-                lambda peer: published_slab_of(peer) is not None, timeout=wait
-            )
-        except UnreachableError as error:
+            with trio.fail_after(wait):
+                peer = await client.wait_for_peer(lambda it: published_slab_of(it) is not None)
+        except trio.TooSlowError as error:
             text = f"waited {wait:g} s for a simulation, and none appeared"
             raise UnreachableError(text) from error
         published = published_slab_of(peer)

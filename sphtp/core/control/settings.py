@@ -28,6 +28,11 @@ class ControlTimers:
     """Seconds to wait for every server's answer before trying another id."""
     backoff: float = 1.0
     """The longest pause, in seconds, between withdrawing an id and announcing the next one."""
+    answer_timeout: float = 30.0
+    """Seconds in which running servers have to acknowledge a new client, or to tell their status.
+    """
+    start_timeout: float = 0.0
+    """Seconds for which a new client waits for a server to start; by default one has to run."""
 
     def __post_init__(self) -> None:
         longest = self.heartbeat * (1 + self.jitter)
@@ -41,6 +46,12 @@ class ControlTimers:
             f"announce_deadline is {self.announce_deadline:g}; it must be at least one heartbeat, "
             f"{self.heartbeat:g}": self.announce_deadline >= self.heartbeat,
             f"backoff is {self.backoff:g}; it must not be negative": self.backoff >= 0,
+            f"answer_timeout is {self.answer_timeout:g}; it must be more than 0": (
+                self.answer_timeout > 0
+            ),
+            f"start_timeout is {self.start_timeout:g}; it must not be negative": (
+                self.start_timeout >= 0
+            ),
         }
         wrong = [rule for rule, holds in checks.items() if not holds]
         if wrong:

@@ -42,6 +42,12 @@ class Authenticity(Enum):
     REPLAYED = "somebody who has the secret said this before, or this side itself"
 
 
+def require_secret(secret: bytes) -> None:
+    """Raise ``SettingsError`` for a secret of another size."""
+    if len(secret) != SECRET_SIZE:
+        raise SettingsError(f"a cluster's secret of {len(secret)} bytes; allowed: {SECRET_SIZE}")
+
+
 class Voucher:
     """Marks the messages of one process, and checks the marks of others.
 
@@ -52,10 +58,7 @@ class Voucher:
     __slots__ = ("_boot", "_count", "_heard", "_key")
 
     def __init__(self, secret: bytes, boot: int) -> None:
-        if len(secret) != SECRET_SIZE:
-            raise SettingsError(
-                f"a cluster's secret of {len(secret)} bytes; allowed: {SECRET_SIZE}"
-            )
+        require_secret(secret)
         self._key = hmac.digest(secret, _PURPOSE, "sha256")
         self._boot = boot
         self._count = 0

@@ -8,6 +8,7 @@ need not have the same: each keeps its own.
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from ipaddress import IPv4Address
 from typing import Any, Final, Self
 
 from sphtp.errors import SettingsError
@@ -42,6 +43,15 @@ class StreamSettings:
     """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
     """True if NAKs are sent at all; others of a group may, and their repairs come to all."""
+    ordered: bool = True
+    """True if messages come in the order of their sending; else as they arrive, each at most once.
+    """
+    recover: bool = True
+    """True if messages that the stream does not repair are fetched over TCP, if retained."""
+    interface: str | None = None
+    """The IPv4 address of this machine at which a receiver joins a multicast group; None for the
+    address of its node.
+    """
     nak_backoff: float = 0.1
     """Seconds between NAKs for one datagram, on average."""
     nak_spacing: float = 0.005
@@ -159,6 +169,8 @@ class StreamSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             _check_range(field.name, getattr(self, field.name))
+        if self.interface is not None and not _is_of_a_machine(self.interface):
+            raise SettingsError(f"interface is {self.interface!r}; allowed is an IPv4 address")
         for holds, message in RULES:
             if not holds(self):
                 raise SettingsError(message.format(self))
@@ -305,3 +317,10 @@ def _check_range(name: str, value: Any) -> None:
     low, high = RANGES[name]
     if not low <= value <= high:
         raise SettingsError(f"{name} is {value}; allowed is {low} to {high}")
+
+
+def _is_of_a_machine(address: str) -> bool:
+    try:
+        return not IPv4Address(address).is_multicast
+    except ValueError:
+        return False

@@ -38,7 +38,7 @@ class SubscriptionStatistics:
     fetch: FetchStatistics
 
 
-class Subscription:
+class SubscriptionMachine:
     """Delivers one topic of a session to its reader. Times in seconds.
 
     ``transport`` is the session's, ``first`` the number of the topic's first message that was sent

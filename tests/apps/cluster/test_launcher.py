@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import load_secret
 from sphtp.core.secure.identity import format_key
+from sphtp.security import load_secret
 from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.outcome import RunOutcome, judge
 from sphtp_client.cluster.process import StopTimeouts

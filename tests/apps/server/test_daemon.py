@@ -16,13 +16,14 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from sphtp import Config
 from sphtp.core.control.events import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.client import open_client
-from sphtp.shell.server import ServerOptions, open_server
+from sphtp.shell.server import open_server
 from sphtp_server.status import status
 from tests.interpreters import ForkedProcess
 from tests.soaked import soaked
@@ -96,12 +97,11 @@ async def leave(started: Daemon, number: signal.Signals) -> None:
 
 
 async def test_a_signal_makes_it_leave_the_view_and_end_well() -> None:
-    options = ServerOptions(
-        bind=ServerAddress.parse("tcp://127.0.0.1:0"),
-        timers=ControlTimers(heartbeat=0.1, expiry=0.5, announce_deadline=0.2),
+    async with open_server(
+        ServerAddress.parse("tcp://127.0.0.1:0"),
         new_cluster=True,
-    )
-    async with open_server(options) as neighbour:
+        config=Config(timers=ControlTimers(heartbeat=0.1, expiry=0.5, announce_deadline=0.2)),
+    ) as neighbour:
         events = neighbour.events()
         async with daemon("--join", str(neighbour.address)) as started:
             first = await started.next_line()

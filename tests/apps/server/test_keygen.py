@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sphtp import load_identity, load_secret, load_server_key
 from sphtp.core.secure.identity import format_key
+from sphtp.security import load_identity, load_secret, load_server_key
 from sphtp_server.keygen import keygen
 
 

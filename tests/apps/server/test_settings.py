@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from sphtp import Peer
 from sphtp.core.control.records import ServerAddress
-from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, save_server_key
@@ -221,7 +221,7 @@ def test_all_addresses_of_a_machine_are_nowhere_to_be_reached_at() -> None:
     with pytest.raises(SettingsError, match="--advertise"):
         load({"host": "0.0.0.0", "insecure": True})
     settings = load({"host": "0.0.0.0", "insecure": True, "advertise": "tcp://example:8764"})
-    assert settings.options().advertise == ServerAddress.parse("tcp://example:8764")
+    assert settings.advertise == "tcp://example:8764"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_the_second_port_is_the_next_one_unless_told(
     ports: dict[str, str], expected: tuple[int, int]
 ) -> None:
     pub, sub = (f"tcp://127.0.0.1:{port}" for port in expected)
-    assert load(ports).options().bind == ServerAddress(pub, sub)
+    assert load(ports).bind() == ServerAddress(pub, sub)
 
 
 def test_after_the_last_port_there_is_none() -> None:
@@ -247,14 +247,15 @@ def test_after_the_last_port_there_is_none() -> None:
     assert load({"pub_port": "65535", "sub_port": "1"}).pub_port == 65535
 
 
-def test_settings_become_options_of_the_library() -> None:
-    options = load(
+def test_settings_become_a_config_of_the_library() -> None:
+    settings = load(
         {"host": "::1", "join": ("tcp://a:1",), "expiry": "20", "max_clients": "5", "seed": "1"}
-    ).options()
-    assert options.bind == ServerAddress("tcp://[::1]:8764", "tcp://[::1]:8765")
-    assert options.join == (ServerAddress("tcp://a:1", "tcp://a:2"),)
-    assert options.timers == ControlTimers(expiry=20)
-    assert (options.limits.max_clients, options.seed) == (5, 1)
+    )
+    assert settings.bind() == ServerAddress("tcp://[::1]:8764", "tcp://[::1]:8765")
+    assert settings.join == ("tcp://a:1",)
+    config = settings.config()
+    assert config.timers == ControlTimers(expiry=20)
+    assert (config.server_limits, config.seed) == (ServerLimits(max_clients=5), 1)
 
 
 def test_the_help_tells_every_flag_and_variable() -> None:
@@ -277,13 +278,13 @@ def test_without_a_key_a_server_among_others_trusts_them_to_be_no_servers() -> N
     assert not load(secret).makes_servers_of_members
 
 
-def test_the_files_become_options(tmp_path: Path) -> None:
+def test_the_files_become_a_config(tmp_path: Path) -> None:
     secret, members, signing = (tmp_path / name for name in ("secret", "members", "signing"))
     save_secret(secret, bytes(32))
     save_server_key(signing, draw_server_key(authority := draw_cluster_key()))
     keys = [Identity(bytes([n]) * 32).public for n in (1, 2, 3)]
     members.write_text(format_key(keys[1]) + "\n")
-    options = load(
+    settings = load(
         {
             "secret_file": str(secret),
             "signing_key_file": str(signing),
@@ -294,14 +295,17 @@ def test_the_files_become_options(tmp_path: Path) -> None:
             "announces_per_second": "7",
             "lookups_per_second": "9",
         }
-    ).options()
-    assert options.secret == bytes(32)
-    assert options.signing_key is not None
-    assert options.signing_key.certificate == authority.certify(options.signing_key.public)
-    assert set(options.server_keys) == {authority.public, keys[1]}
-    assert [options.admit(Peer(7, b"", (), 5, key=key)) for key in keys] == [True, True, False]
-    assert (options.limits.announces_per_second, options.limits.lookups_per_second) == (7, 9)
-    assert load().options().admit(Peer(7, b"", (), 5))
+    )
+    config = settings.config()
+    cluster, admit = config.cluster, settings.admit()
+    assert cluster.secret == bytes(32)
+    assert cluster.signing_key is not None
+    assert cluster.signing_key.certificate == authority.certify(cluster.signing_key.public)
+    assert set(cluster.server_keys) == {authority.public, keys[1]}
+    assert [admit(Peer(7, b"", (), 5, key=key)) for key in keys] == [True, True, False]
+    limits = ServerLimits(announces_per_second=7, lookups_per_second=9)
+    assert config.server_limits == limits
+    assert load().admit()(Peer(7, b"", (), 5))
 
 
 @pytest.mark.parametrize(

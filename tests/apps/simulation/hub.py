@@ -12,9 +12,9 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import Peer, StreamSettings
+from sphtp import Peer
+from sphtp.config import StreamSettings
 from sphtp.core.control.vocabulary import Reason
-from sphtp.errors import UnreachableError
 from sphtp.events import PeerLeft
 
 
@@ -99,14 +99,12 @@ class Client:
             if other is not self
         }
 
-    async def wait_for_peer(self, predicate: Callable[[Any], bool], *, timeout: float) -> Any:
-        with trio.move_on_after(timeout):
-            while True:
-                for peer in self.peers.values():
-                    if predicate(peer):
-                        return peer
-                await self._hub.entered.wait()
-        raise UnreachableError("no such peer")
+    async def wait_for_peer(self, predicate: Callable[[Any], bool]) -> Any:
+        while True:
+            for peer in self.peers.values():
+                if predicate(peer):
+                    return peer
+            await self._hub.entered.wait()
 
     @asynccontextmanager
     async def open_channel(self, peer_id: int) -> AsyncIterator[Channel]:

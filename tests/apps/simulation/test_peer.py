@@ -201,7 +201,7 @@ async def test_a_stranger_is_turned_away(hub, job):
     turned_away = trio.Event()
 
     async def knock() -> None:
-        upper = await stranger.wait_for_peer(lambda peer: peer.data["slab"] == 1, timeout=5)
+        upper = await stranger.wait_for_peer(lambda peer: peer.data["slab"] == 1)
         async with stranger.open_channel(upper.id) as channel:
             with pytest.raises(trio.EndOfChannel):
                 await channel.receive()
@@ -221,7 +221,7 @@ async def test_a_peer_that_talks_nonsense_ends_the_run_by_name(hub, job, nonsens
     lower = hub.enter(replace(job, slab=0, slabs=2).data)
 
     async def talk() -> None:
-        upper = await lower.wait_for_peer(lambda peer: peer.data["slab"] == 1, timeout=5)
+        upper = await lower.wait_for_peer(lambda peer: peer.data["slab"] == 1)
         async with lower.open_channel(upper.id) as channel:
             await channel.send(nonsense)
             await trio.sleep_forever()

@@ -6,7 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from sphtp import Loss, LossReason
+from sphtp import Loss
+from sphtp.streams import LossReason
 from sphtp_client.watch.display import JsonWatchDisplay, LiveWatchDisplay, PlainWatchDisplay
 from sphtp_client.watch.view import SimulationView
 

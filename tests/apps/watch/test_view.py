@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp import Loss, LossReason
+from sphtp import Loss
+from sphtp.streams import LossReason
 from sphtp_client.simulation.observables import observe
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import state_sha256

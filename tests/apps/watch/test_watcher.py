@@ -9,8 +9,10 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import Loss, LossReason, Peer
+from sphtp import Loss, Peer
+from sphtp.config import StreamSettings
 from sphtp.errors import RefusedError, UnreachableError
+from sphtp.streams import LossReason
 from sphtp_client.connection import ConnectionSettings
 from sphtp_client.watch.events import (
     FramesLost,
@@ -47,14 +49,12 @@ class Client:
         self.sources[peer_id].close()
         self.leaving.add(peer_id)
 
-    async def wait_for_peer(self, wanted: Callable[[Peer], bool], *, timeout: float) -> Peer:
-        with trio.move_on_after(timeout):
-            while True:
-                for peer in self.peers.values():
-                    if wanted(peer):
-                        return peer
-                await trio.sleep(0.1)
-        raise UnreachableError("no such peer")
+    async def wait_for_peer(self, wanted: Callable[[Peer], bool]) -> Peer:
+        while True:
+            for peer in self.peers.values():
+                if wanted(peer):
+                    return peer
+            await trio.sleep(0.1)
 
     @contextmanager
     def events(self) -> Iterator[Any]:
@@ -62,11 +62,11 @@ class Client:
 
     @asynccontextmanager
     async def subscribe_to(
-        self, peer_id: int, topic: str, *, late_join: bool, recover: bool
+        self, peer_id: int, topic: str, *, late_join: bool, settings: StreamSettings
     ) -> AsyncIterator[Any]:
         await trio.lowlevel.checkpoint()
         assert topic in self.peers[peer_id].topics
-        assert (late_join, recover) == (True, False)
+        assert (late_join, settings.recover) == (True, False)
         if peer_id in self.refusals:
             self.peers.pop(peer_id)
             raise self.refusals[peer_id]

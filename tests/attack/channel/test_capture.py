@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from sphtp import Config
 from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.shell.node import open_channel, open_node
@@ -38,9 +39,9 @@ async def carry(security: tuple[Security, Security] | tuple[None, None], key: by
     """Ten messages each way."""
     us, them = security
     async with (
-        open_node(security=them) as node,
+        open_node(config=Config(security=them)) as node,
         open_relay(("127.0.0.1", 0), node.address, Traffic(1, CLEAN, CLEAN)) as relay,
-        open_channel(*relay.address, security=us, key=key) as here,
+        open_channel(*relay.address, key=key, config=Config(security=us)) as here,
         await node.accept() as there,
     ):
         for number in range(10):

@@ -2,7 +2,8 @@
 
 import trio
 
-from sphtp import ControlTimers, ServerAddress, ServerOptions
+from sphtp import Config, ServerAddress
+from sphtp.config import ControlTimers
 from sphtp.core.control.client_messages import Heartbeat
 from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, open_server
@@ -43,14 +44,16 @@ async def test_nobody_expires_for_the_noise_of_another() -> None:
     16 messages of each that floods, whatever they send.
     """
     bind = ServerAddress.parse("tcp://127.0.0.1:0")
-    options = ServerOptions(bind=bind, new_cluster=True, timers=TIMERS)
-    async with open_server(options) as server, trio.open_nursery() as nursery:
-        async with open_client([server.address], timers=TIMERS) as client:
+    async with (
+        open_server(bind, new_cluster=True, config=Config(timers=TIMERS)) as server,
+        trio.open_nursery() as nursery,
+    ):
+        async with open_client([server.address], config=Config(timers=TIMERS)) as client:
             for message in (b"noise", STRANGER):
                 nursery.start_soon(flood, server.address.sub, message)
             assert await count_for(1.2 * EXPIRY, server, client.id) == []
             began = trio.current_time()
-            async with open_client([server.address], timers=TIMERS, timeout=5):
+            async with open_client([server.address], config=Config(timers=TIMERS)):
                 assert trio.current_time() - began < EXPIRY
             nursery.cancel_scope.cancel()
         assert server.statistics().counters["malformed"] > 10_000

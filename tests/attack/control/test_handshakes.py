@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import ControlTimers, ServerAddress, ServerLimits, ServerOptions, Tls
+from sphtp import Config, ServerAddress
+from sphtp.config import ControlTimers, ServerLimits
 from sphtp.core.control.client_messages import StatusRequest
 from sphtp.core.secure.vouch import Voucher
+from sphtp.security import ClusterSecurity, Tls
 from sphtp.shell.client import open_client
 from sphtp.shell.server import Server, open_server
 from tests.certificates import Authority
@@ -59,15 +61,15 @@ async def knows_no_secret(url: str, protocol: int) -> trio.SocketStream:
 @asynccontextmanager
 async def server(tls: Tls | None, secret: bytes | None, **limits: Any) -> AsyncIterator[Server]:
     scheme = "tcp" if tls is None else "tls+tcp"
-    options = ServerOptions(
-        bind=ServerAddress.parse(f"{scheme}://{HOST}:0"),
+    async with open_server(
+        ServerAddress.parse(f"{scheme}://{HOST}:0"),
         new_cluster=True,
-        timers=TIMERS,
-        limits=ServerLimits(**limits),
-        tls=tls,
-        secret=secret,
-    )
-    async with open_server(options) as opened:
+        config=Config(
+            timers=TIMERS,
+            server_limits=ServerLimits(**limits),
+            cluster=ClusterSecurity(tls=tls, secret=secret),
+        ),
+    ) as opened:
         yield opened
 
 
@@ -102,7 +104,8 @@ async def test_who_does_not_prove_itself_is_ended_and_shuts_nobody_out(
             stranger = await stack.enter_async_context(await opening(url, protocol))
             strangers.append(stranger)
         async with open_client(
-            [opened.address], timers=TIMERS, timeout=10, secret=secret, tls=files
+            [opened.address],
+            config=Config(timers=TIMERS, cluster=ClusterSecurity(secret=secret, tls=files)),
         ) as client:
             assert client.id in opened.clients
             for stranger in strangers:
@@ -220,14 +223,14 @@ async def test_running_out_of_descriptors_is_logged_and_who_is_in_stays() -> Non
     """
     async with (
         daemon(descriptors=128) as (address, log),
-        open_client([address], timeout=10) as first,
+        open_client([address]) as first,
     ):
         async with AsyncExitStack() as stack:
             for url, protocol in ((address.pub, SUB), (address.sub, PUB)) * 100:
                 stream = await stack.enter_async_context(await connect(url))
                 await stream.send_all(greeting(protocol)[:4])
             told = await lines_until(log, b"out of descriptors")
-            async with open_client([address], timeout=10) as second:
+            async with open_client([address]) as second:
                 assert (await second.wait_for_peer(first.id)).id == first.id
             for url, protocol in ((address.pub, SUB), (address.sub, PUB)) * 100:
                 stream = await stack.enter_async_context(await connect(url))

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import trio
 
-from sphtp import Channel, ChannelSettings, Node, Request
+from sphtp import Channel, Config, Node, Request
+from sphtp.config import ChannelSettings
 from sphtp.core.requests.table import MOST_REQUESTS
 from sphtp.core.requests.wire import (
     SERVICE_LINE,
@@ -22,10 +23,11 @@ from sphtp.core.requests.wire import (
     encode_message,
 )
 from sphtp.shell import requests
+from sphtp.shell.config import DEFAULTS
 from sphtp.shell.lifetime import running
 from sphtp.shell.requests import GONE, MOST_FROM_PEER
 from tests.deadline import until, within_20_seconds
-from tests.shell.nodes import BRIEFLY, RawMessages, open_node
+from tests.shell.nodes import RawMessages, open_node
 from tests.shell.test_requests import LEFT, RIGHT, Party, load, party
 
 pytestmark = within_20_seconds
@@ -51,16 +53,16 @@ class Scene:
         assert await self.honest.ask(RIGHT, "load", 1) == {"for": LEFT, "value": 1}
 
 
-SHORT = ChannelSettings(linger=0.05, send_buffer=64, receive_buffer=64)
+SHORT = Config(channel=ChannelSettings(linger=0.05, send_buffer=64, receive_buffer=64))
 """Channels on which few messages wait."""
 
 
 @asynccontextmanager
-async def scene(handler: Any = load, settings: ChannelSettings = BRIEFLY) -> AsyncIterator[Scene]:
+async def scene(handler: Any = load, config: Config = DEFAULTS) -> AsyncIterator[Scene]:
     async with (
         open_node(peer_id=LEFT) as left,
-        open_node(peer_id=RIGHT, settings=settings) as right,
-        open_node(peer_id=5, messages=RequestBytes(), settings=settings) as mallory,
+        open_node(peer_id=RIGHT, config=config) as right,
+        open_node(peer_id=5, config=replace(config, messages=RequestBytes())) as mallory,
     ):
         nodes = {LEFT: left, RIGHT: right}
         honest, here = party(left, nodes), party(right, nodes)

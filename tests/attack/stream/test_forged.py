@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import Group, Source, Stream
+from sphtp import Source, Subscription
 from sphtp.core.datagrams import Kind
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.records import RunRecord, encode_run
@@ -29,6 +29,7 @@ from sphtp.core.stream.wire import (
     feedback_header,
     stream_header,
 )
+from sphtp.streams import MulticastGroup
 from tests.attack.stream.wire import (
     TOPIC,
     Scene,
@@ -48,7 +49,7 @@ FAR = 5000
 
 
 @asynccontextmanager
-async def straight(group: Group | None = None) -> AsyncIterator[Scene]:
+async def straight(group: MulticastGroup | None = None) -> AsyncIterator[Scene]:
     """A source and its receiver in the clear, with nobody between them."""
     with overheard() as joined:
         async with (
@@ -78,7 +79,7 @@ def false_feedback(lead: int) -> Iterator[bytes]:
     yield encode_status(StatusMessage(lead, 2**32 - 1))
 
 
-async def send_all(source: Source, stream: Stream, numbers: Iterable[int]) -> list[Any]:
+async def send_all(source: Source, stream: Subscription, numbers: Iterable[int]) -> list[Any]:
     """Send numbers one by one, then close; return all that the stream tells."""
 
     async def send() -> None:
@@ -174,7 +175,7 @@ async def test_in_the_clear_a_group_is_believed_from_the_host_of_its_source_only
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    group = Group("239.86.84.81", port, "127.0.0.1")
+    group = MulticastGroup("239.86.84.81", port, "127.0.0.1")
     async with straight(group) as scene:
         _, there, source, stream, _ = scene
         await source.send(0)

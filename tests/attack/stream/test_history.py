@@ -29,7 +29,6 @@ from sphtp.shell.stream_history import (
     SALT_SIZE,
     HistoryConnection,
 )
-from sphtp.shell.subscription import Terms
 from tests.attack.stream.wire import TOPIC, Scene, opened, streaming
 from tests.deadline import until, within_20_seconds
 
@@ -163,10 +162,9 @@ async def test_a_flood_of_calls_shuts_nobody_out() -> None:
             await stack.enter_async_context(calling(welcome_of(scene)))
             for _ in range(4 * MOST_PENDING)
         ]
-        terms = Terms(late_join=True)
         # In less time than they would have been waited for.
         with trio.fail_after(PATIENCE / 2):
-            async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
+            async with third.subscribe(*scene.here.address, topic=TOPIC, late_join=True) as late:
                 assert [await late.receive() for _ in range(100)] == list(range(100))
             await until(lambda: sum(map(is_open, callers)) <= MOST_PENDING)
 
@@ -196,8 +194,7 @@ async def test_a_caller_that_does_not_read_holds_nobody_up() -> None:
             request_key = RequestKey(welcome.session, 0, 1)
             for _ in range(20):
                 await line.send(encode_fetch(FetchRequest(request_key, [Span(0, 60_000)])))
-            terms = Terms(late_join=2)
-            async with third.subscribe(*scene.here.address, topic=TOPIC, terms=terms) as late:
+            async with third.subscribe(*scene.here.address, topic=TOPIC, late_join=2) as late:
                 assert [(await late.receive())[0] for _ in range(2)] == [18, 19]
             await scene.source.send("and on")
             assert await scene.stream.receive() == "and on"

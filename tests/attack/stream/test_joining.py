@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp import Channel, Node, RefusedError, Security, StreamSettings
+from sphtp import Channel, Node, RefusedError
+from sphtp.config import StreamSettings
 from sphtp.core.stream.membership import STREAMS, Join, Welcome, encode_member
 from sphtp.core.stream.wire import Window
 from sphtp.messages import PlainMessages
+from sphtp.security import Security
 from sphtp.shell.stream_admission import (
     MOST_PENDING,
     PATIENCE,

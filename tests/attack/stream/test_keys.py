@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from sphtp import Source, Stream
+from sphtp import Source, Subscription
 from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import FeedbackSeal, SealCounters, StreamUnsealer
@@ -29,7 +29,7 @@ def first_key(joined: Joined) -> StreamUnsealer:
     return StreamUnsealer(joined.welcome.key, SealCounters())
 
 
-async def wait_for_another_key(way: Way, source: Source, stream: Stream) -> None:
+async def wait_for_another_key(way: Way, source: Source, stream: Subscription) -> None:
     """Until the source seals with another one than at first: soon after somebody has left."""
     while not way.of_kind(Kind.STREAM) or not way.of_kind(Kind.STREAM)[-1][STREAM_HEADER.size - 1]:
         await source.send("and")

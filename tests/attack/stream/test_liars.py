@@ -13,7 +13,7 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import RUN_OVERHEAD
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.core.stream.wire import DATA_OVERHEAD, Nak, StatusMessage, encode_nak, encode_status
 
 HONEST, LIAR = 1, 2
@@ -40,7 +40,7 @@ class Hall:
 
     def __post_init__(self) -> None:
         self.source = SourceTransport(Random(1), self.settings, now=0.0)
-        self.reader = Subscription(
+        self.reader = SubscriptionMachine(
             self.settings,
             0.0,
             Receiver(Random(2), self.settings, 0.0, self.source.window),

@@ -9,14 +9,13 @@ import trio
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import JoinRefused, Member, Welcome
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import Subscription
+from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell import stream_admission as admission
 from sphtp.shell.channel import Channel
-from sphtp.shell.multicast import Group, open_receiver
+from sphtp.shell.multicast import MulticastGroup, open_receiver
 from sphtp.shell.stream_admission import send_message
-from sphtp.shell.subscription import Terms
 from sphtp.shell.udp import UdpSocket
 from tests.attack.stream.wire import TOPIC, opened, streaming
 from tests.deadline import within_20_seconds
@@ -28,10 +27,7 @@ HUGE = 2**63 - 1
 MOST_BYTES = 5_000_000
 
 BRIEF = StreamSettings(linger=0.02, session_min=0.005, lenient=True)
-QUICK = Terms(
-    late_join=True,
-    settings=StreamSettings(fetch_interval=0.01, fetch_timeout=0.05, generation=0.45),
-)
+QUICK = StreamSettings(fetch_interval=0.01, fetch_timeout=0.05, generation=0.45)
 
 
 def lie(
@@ -50,25 +46,29 @@ def lie(
 
 
 @pytest.fixture
-def subscriptions(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
+def subscriptions(monkeypatch: pytest.MonkeyPatch) -> list[SubscriptionMachine]:
     """The machines of those who join."""
-    made = list[Subscription]()
+    made = list[SubscriptionMachine]()
 
-    def make(*args: Any, **options: Any) -> Subscription:
-        made.append(Subscription(*args, **options))
+    def make(*args: Any, **options: Any) -> SubscriptionMachine:
+        made.append(SubscriptionMachine(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr("sphtp.core.stream.subscription.Subscription", make)
+    monkeypatch.setattr("sphtp.core.stream.subscription.SubscriptionMachine", make)
     return made
 
 
-async def subscribe(subscriptions: list[Subscription], terms: Terms | None = None) -> list[Any]:
+async def subscribe(
+    subscriptions: list[SubscriptionMachine], settings: StreamSettings | None = None
+) -> list[Any]:
     """Join a source that lies, and read what it sends until it is gone or seems to be."""
     async with (
         opened() as here,
         opened() as there,
         here.open_source(TOPIC, settings=BRIEF) as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream,
+        there.subscribe(
+            *here.address, topic=TOPIC, late_join=settings is not None, settings=settings
+        ) as stream,
     ):
         for number in range(20):
             await source.send(number)
@@ -105,8 +105,8 @@ async def subscribe(subscriptions: list[Subscription], terms: Terms | None = Non
 async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no_memory(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Welcome], Welcome],
-    terms: Terms | None,
-    subscriptions: list[Subscription],
+    terms: StreamSettings | None,
+    subscriptions: list[SubscriptionMachine],
 ) -> None:
     lie(monkeypatch, change)
     told = await subscribe(subscriptions, terms)
@@ -117,7 +117,7 @@ async def test_a_welcome_that_lies_brings_nothing_that_was_not_sent_and_takes_no
 
 
 async def test_a_stream_in_the_clear_is_no_answer_to_a_node_that_seals(
-    monkeypatch: pytest.MonkeyPatch, subscriptions: list[Subscription]
+    monkeypatch: pytest.MonkeyPatch, subscriptions: list[SubscriptionMachine]
 ) -> None:
     lie(monkeypatch, lambda it: it._replace(key=None, receiver_key=b""))
     with pytest.raises(UnreachableError, match="is malformed"):
@@ -126,7 +126,7 @@ async def test_a_stream_in_the_clear_is_no_answer_to_a_node_that_seals(
 
 @pytest.mark.parametrize("group", ["10.0.0.1", "nowhere", "ff02::1", "255.255.255.255"])
 async def test_a_group_that_is_none_is_no_answer(
-    monkeypatch: pytest.MonkeyPatch, group: str, subscriptions: list[Subscription]
+    monkeypatch: pytest.MonkeyPatch, group: str, subscriptions: list[SubscriptionMachine]
 ) -> None:
     lie(monkeypatch, lambda it: it._replace(group=group, port=9000))
     with pytest.raises(UnreachableError, match="group"):
@@ -134,20 +134,20 @@ async def test_a_group_that_is_none_is_no_answer(
 
 
 async def test_a_group_is_joined_on_the_interface_that_the_reader_has_named_and_on_no_other(
-    monkeypatch: pytest.MonkeyPatch, subscriptions: list[Subscription]
+    monkeypatch: pytest.MonkeyPatch, subscriptions: list[SubscriptionMachine]
 ) -> None:
     """Whatever group a source names, nothing of it is said to networks that were not meant."""
-    joined = list[Group]()
+    joined = list[MulticastGroup]()
     opening = open_receiver
 
-    def watched(beside: UdpSocket, group: Group) -> UdpSocket:
+    def watched(beside: UdpSocket, group: MulticastGroup) -> UdpSocket:
         joined.append(group)
         return opening(beside, group)
 
     monkeypatch.setattr("sphtp.shell.subscription.open_receiver", watched)
     lie(monkeypatch, lambda it: it._replace(group="224.0.0.251", port=53_535))
     await subscribe(subscriptions)
-    assert joined == [Group("224.0.0.251", 53_535, "127.0.0.1")]
+    assert joined == [MulticastGroup("224.0.0.251", 53_535, "127.0.0.1")]
 
 
 @pytest.mark.parametrize("word", ["no", "no\x1b[2J", "n" * 5000])

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from sphtp import ChannelSettings, Node, Security, Source, Stream, StreamSettings, Terms, open_node
+from sphtp import Config, Node, Source, Subscription, open_node
+from sphtp.config import ChannelSettings, StreamSettings
 from sphtp.core.datagrams import Address, Kind
 from sphtp.core.stream.membership import Welcome
 from sphtp.messages import MessageCodec
+from sphtp.security import Security
 from sphtp.testing import Faults, Link
 from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
@@ -59,7 +61,9 @@ def opened(
 ) -> AbstractAsyncContextManager[Node]:
     """A node that does not stay long when it is left."""
     settings = ChannelSettings(linger=0)
-    return open_node(security=security, seed=seed, settings=settings, messages=messages)
+    return open_node(
+        config=Config(security=security, seed=seed, channel=settings, messages=messages)
+    )
 
 
 class Scene(NamedTuple):
@@ -68,7 +72,7 @@ class Scene(NamedTuple):
     here: Node
     there: Node
     source: Source
-    stream: Stream
+    stream: Subscription
     joined: Joined
 
     @property
@@ -91,7 +95,7 @@ async def streaming(
     *,
     security: Security | None = SEALED,
     settings: StreamSettings | None = None,
-    terms: Terms | None = None,
+    late_join: bool = False,
     seed: int = 1,
 ) -> AsyncIterator[Scene]:
     """A source and its receiver, who meet by way of a relay; other seeds have other keys."""
@@ -101,7 +105,7 @@ async def streaming(
             opened(security, seed + 1) as there,
             here.open_source(TOPIC, settings=settings) as source,
             open_relay(("127.0.0.1", 0), here.address, Traffic(1, CLEAN, CLEAN)) as relay,
-            there.subscribe(*relay.address, topic=TOPIC, terms=terms) as stream,
+            there.subscribe(*relay.address, topic=TOPIC, late_join=late_join) as stream,
         ):
             yield Scene(here, there, source, stream, joined[0])
 

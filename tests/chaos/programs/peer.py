@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import trio
 
 import sphtp
-from sphtp.watch import QlogWriter
+from sphtp.observe import QlogWriter
 
 LARGE = 20_000
 """Bytes of one message in ten: it travels in many pieces."""
@@ -59,7 +60,7 @@ class Peer:
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tell_events)
-            nursery.start_soon(self.listen, nursery)
+            nursery.start_soon(self.client.serve_channels, self.hear)
             nursery.start_soon(self.speak_to_all)
             await self.obey()
             nursery.cancel_scope.cancel()
@@ -84,17 +85,12 @@ class Peer:
             if command == "leave":
                 break
 
-    async def listen(self, nursery: trio.Nursery) -> None:
-        async for channel in self.client.incoming():
-            nursery.start_soon(self.hear, channel)
-
     async def hear(self, channel: sphtp.Channel) -> None:
         self.open += 1
         try:
-            async with channel:
-                while True:
-                    for stream, number, _ in await channel.receive_many():
-                        say("received", stream=stream, number=number)
+            while True:
+                for stream, number, _ in await channel.receive_many():
+                    say("received", stream=stream, number=number)
         except FAILURES as error:
             say("stopped hearing", why=repr(error))
         finally:
@@ -104,7 +100,8 @@ class Peer:
         while not self.finishing.is_set():
             try:
                 wanted = partial(is_called, name)
-                peer = await self.client.wait_for_peer(wanted, timeout=self.plan["patience"])
+                with trio.fail_after(self.plan["patience"]):
+                    peer = await self.client.wait_for_peer(wanted)
                 async with self.client.open_channel(peer.id) as channel:
                     await self.pour(channel)
             except FAILURES as error:
@@ -159,11 +156,15 @@ async def main(plan: dict[str, Any]) -> None:
             host=plan["host"],
             port=plan["port"],
             advertise=[tuple(address) for address in plan["advertise"]],
-            timeout=plan["patience"],
-            wait=plan["patience"],
-            timers=sphtp.ControlTimers(**plan["timers"]),
-            channel_settings=sphtp.ChannelSettings(**plan["channel"]),
-            instruments=[writer] if writer else [],
+            config=sphtp.Config(
+                timers=replace(
+                    sphtp.config.ControlTimers(**plan["timers"]),
+                    answer_timeout=plan["patience"],
+                    start_timeout=plan["patience"],
+                ),
+                channel=sphtp.config.ChannelSettings(**plan["channel"]),
+                instruments=[writer] if writer else [],
+            ),
         ) as client:
             say("registered", id=client.id, host=client.address[0], port=client.address[1])
             await Peer(client, plan).run()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sphtp import Instrument
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.frames import (
     AckDelay,
@@ -21,6 +20,7 @@ from sphtp.core.channel.sent_packets import PacketSubset
 from sphtp.core.channel.settings import ChannelSettings, Delivery, Lane
 from sphtp.core.datagrams import MOST_DATAGRAMS, Datagrams
 from sphtp.core.serial import MASK
+from sphtp.observe import Instrument
 from sphtp.testing import Faults, Pair
 from sphtp.testing.pair import LEFT, RIGHT
 from tests.core.channel.batches import batch_of, single

@@ -12,7 +12,7 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceTransport
-from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
+from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionMachine
 from sphtp.core.timers import earliest
 
 # So short a generation interval that at such loss the transport gives up more than now and then.
@@ -44,7 +44,7 @@ class World:
         window, tails = self.source.window, dict(self.source.tails)
         self.source.handle_joined(0.0, 1)
         receiver = Receiver(Random(seed), settings, 0.0, window)
-        self.subscription = Subscription(
+        self.subscription = SubscriptionMachine(
             settings,
             0.0,
             receiver,

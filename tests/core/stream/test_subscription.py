@@ -15,7 +15,7 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.records import RunRecord, encode_run
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.core.stream.subscription import ALL_HISTORY, Subscription
+from sphtp.core.stream.subscription import ALL_HISTORY, SubscriptionMachine
 from sphtp.core.stream.wire import BodyFlag, SessionMessage, Window, encode_data, encode_session
 from tests.core.stream.archives import Shelf
 from tests.core.stream.topics import PART, TOPIC, Line, Script, told
@@ -39,7 +39,7 @@ class Scene:
         self.line = Line(script.sqn + joined - 1)
         holders = script.holders()
         first = next((n for n in sorted(holders) if min(holders[n]) >= joined), script.number)
-        self.subscription = Subscription(
+        self.subscription = SubscriptionMachine(
             settings, 0.0, cast("Receiver", self.line), SESSION, TOPIC, first, **modes
         )
         self.shelf = Shelf(script, low)
@@ -355,7 +355,7 @@ def test_with_a_real_transport_a_lost_datagram_is_fetched_and_so_is_a_lost_tail(
     script = four()
     window = Window(script.sqn - 1, script.sqn)
     transport = Receiver(Random(1), SETTINGS, 0.0, window)
-    subscription = Subscription(SETTINGS, 0.0, transport, SESSION, TOPIC, script.first)
+    subscription = SubscriptionMachine(SETTINGS, 0.0, transport, SESSION, TOPIC, script.first)
     bodies = [
         encode_data(sqn, Window(sqn, script.sqn), encode_run(cast("RunRecord", records[0])))
         for sqn, records in enumerate(script.datagrams, script.sqn)
@@ -394,7 +394,7 @@ def test_with_a_real_transport_a_lost_datagram_is_fetched_and_so_is_a_lost_tail(
     assert subscription.poll_timeout() is None
 
 
-def serve(subscription: Subscription, server: FetchServer, now: float) -> None:
+def serve(subscription: SubscriptionMachine, server: FetchServer, now: float) -> None:
     """Let the history answer all that is asked."""
     for request in iter(subscription.poll_request, None):
         server.handle_frame_untrusted(request)

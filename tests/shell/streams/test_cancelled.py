@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from sphtp.shell.node import Node
-from sphtp.shell.subscription import Terms
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.shell.streams.test_streams import TOPIC, read_all, take
@@ -21,7 +20,6 @@ pytestmark = within_20_seconds
 
 STRIDES = [11, *soaked([1])]
 """At which of a task's steps it is cancelled: each, or enough of them for a quick suite."""
-LATE = Terms(late_join=True)
 
 
 class Steps(trio.abc.Instrument):
@@ -85,7 +83,7 @@ async def test_a_subscription_that_is_cancelled_anywhere_is_gone_and_the_other_m
         things = open_things()
         for step in count(1, stride):
             with cancelled_at(step) as steps:
-                async with guest.subscribe(*here.address, topic=TOPIC, terms=LATE) as visit:
+                async with guest.subscribe(*here.address, topic=TOPIC, late_join=True) as visit:
                     assert await take(visit, len(sent)) == sent
                     await source.send(len(sent))
                     sent.append(len(sent))

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from sphtp import Config
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.secure.seal import Sealer
@@ -16,7 +17,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data, stream_header
 from sphtp.shell.hosted_source import FanOutSocket
 from sphtp.shell.node import Node
-from sphtp.shell.subscription import Stream, Terms
+from sphtp.shell.subscription import Subscription
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.streams.joined import overheard
@@ -31,7 +32,7 @@ SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
 BOTH = pytest.mark.parametrize("security", [SEALED, None], ids=["sealed", "clear"])
 
 
-async def take(stream: Stream, count: int) -> list[Any]:
+async def take(stream: Subscription, count: int) -> list[Any]:
     items = list[Any]()
     while len(items) < count:
         items += await stream.receive_many(count - len(items))
@@ -40,14 +41,13 @@ async def take(stream: Stream, count: int) -> list[Any]:
 
 async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None:
     """In seven windows."""
-    terms = Terms(settings=SMALL)
     async with (
         open_node() as here,
         open_node() as one,
         open_node() as other,
         here.open_source(TOPIC, settings=SMALL) as source,
-        one.subscribe(*here.address, topic=TOPIC, terms=terms) as quick,
-        other.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
+        one.subscribe(*here.address, topic=TOPIC, settings=SMALL) as quick,
+        other.subscribe(*here.address, topic=TOPIC, settings=SMALL) as stuck,
         trio.open_nursery() as nursery,
     ):
         messages = [bytes(1000)] * 500
@@ -58,12 +58,11 @@ async def test_who_stands_still_holds_the_others_up_once_and_not_again() -> None
 
 
 async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> None:
-    terms = Terms(settings=SMALL)
     async with (
         open_node() as here,
         open_node() as one,
         here.open_source(TOPIC, settings=SMALL) as source,
-        one.subscribe(*here.address, topic=TOPIC, terms=terms) as stuck,
+        one.subscribe(*here.address, topic=TOPIC, settings=SMALL) as stuck,
     ):
         messages = [b"%d " % number + bytes(1000) for number in range(1000)]
         await source.send_many(messages)
@@ -73,11 +72,12 @@ async def test_what_a_slow_reader_has_no_room_for_is_fetched_when_it_has() -> No
 
 
 async def test_a_late_joiner_that_reads_nothing_for_a_while_misses_nothing() -> None:
-    terms = Terms(late_join=True, settings=SMALL)
     async with open_node() as here, open_node() as one, here.open_source(TOPIC) as source:
         messages = [b"%d " % number + bytes(1000) for number in range(1000)]
         await source.send_many(messages)
-        async with one.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+        async with one.subscribe(
+            *here.address, topic=TOPIC, late_join=True, settings=SMALL
+        ) as stream:
             await trio.testing.wait_all_tasks_blocked(0.1)
             held = stream.statistics().delivery.delivered
             assert 0 < held < 500, "it fetches no more than it has room for"
@@ -88,8 +88,7 @@ async def test_closing_waits_for_those_who_fetch_and_no_longer() -> None:
     got = list[Any]()
 
     async def read(node: Node, source_node: Node) -> None:
-        terms = Terms(late_join=True)
-        async with node.subscribe(*source_node.address, topic=TOPIC, terms=terms) as stream:
+        async with node.subscribe(*source_node.address, topic=TOPIC, late_join=True) as stream:
             got.extend([item async for item in stream])
 
     # Longer than this test may take.
@@ -115,8 +114,8 @@ async def test_two_nodes_may_subscribe_to_each_other_at_once(security: Security 
             joined.append(topic)
 
     async with (
-        open_node(security=security) as left,
-        open_node(security=security) as right,
+        open_node(config=Config(security=security)) as left,
+        open_node(config=Config(security=security)) as right,
         left.open_source("left"),
         right.open_source("right"),
         trio.open_nursery() as nursery,
@@ -203,12 +202,11 @@ async def test_a_socket_that_was_full_when_the_last_source_left_is_used_again(
 
 async def test_losses_are_told_where_nothing_is_kept() -> None:
     settings = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.05, retention=0)
-    terms = Terms(settings=settings)
     async with (
         open_node() as here,
         open_node() as there,
         here.open_source(TOPIC, settings=settings) as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream,
+        there.subscribe(*here.address, topic=TOPIC, settings=settings) as stream,
     ):
         await source.send_many([bytes(1000)] * 1000)
         await source.aclose()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from sphtp import Config
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
@@ -16,7 +18,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.hosted_subscription import HostedSubscription
 from sphtp.shell.source import Source
-from sphtp.shell.subscription import Stream, StreamMessage, Terms
+from sphtp.shell.subscription import StreamMessage, Subscription, Terms
 from sphtp.shell.udp import UdpSocket
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
@@ -55,7 +57,7 @@ def cable(monkeypatch: pytest.MonkeyPatch) -> Cable:
 class Reader:
     """What a stream gave until its end."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Subscription) -> None:
         self.stream = stream
         self.delivered = list[int]()
         self.lost = list[int]()
@@ -113,7 +115,7 @@ async def test_what_is_sent_while_the_network_is_cut_is_told_though_the_source_c
         open_node() as here,
         open_node() as there,
         here.open_source(TOPIC) as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=Terms(numbered=True)) as stream,
+        there.subscribe(*here.address, topic=TOPIC, numbered=True) as stream,
     ):
         await source.send_many(range(50))
         reader = Reader(stream)
@@ -131,12 +133,10 @@ async def test_what_is_sent_while_the_network_is_cut_is_told_though_the_source_c
 
 async def test_who_was_cut_off_for_longer_than_a_channel_lives_comes_back(cable: Cable) -> None:
     async with (
-        open_node(settings=HASTY) as here,
-        open_node(settings=HASTY) as there,
+        open_node(config=Config(channel=HASTY)) as here,
+        open_node(config=Config(channel=HASTY)) as there,
         here.open_source(TOPIC, settings=BRISK) as source,
-        there.subscribe(
-            *here.address, topic=TOPIC, terms=Terms(numbered=True, settings=BRISK)
-        ) as stream,
+        there.subscribe(*here.address, topic=TOPIC, numbered=True, settings=BRISK) as stream,
     ):
         await source.send(0)
         assert await stream.receive() == StreamMessage(0, 0)
@@ -160,10 +160,10 @@ async def test_who_was_cut_off_for_longer_than_a_channel_lives_comes_back(cable:
 async def test_a_source_that_vanished_is_no_clean_end(cable: Cable) -> None:
     settings = StreamSettings(session_max=0.1, activity_timeout=1.5, generation=1.0)
     async with (
-        open_node(settings=HASTY) as here,
-        open_node(settings=HASTY) as there,
+        open_node(config=Config(channel=HASTY)) as here,
+        open_node(config=Config(channel=HASTY)) as there,
         here.open_source(TOPIC) as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=Terms(settings=settings)) as stream,
+        there.subscribe(*here.address, topic=TOPIC, settings=settings) as stream,
     ):
         await source.send(1)
         assert await stream.receive() == 1
@@ -182,11 +182,14 @@ async def test_a_source_that_began_anew_ends_the_stream_as_that(cable: Cable) ->
         port: int, task_status: trio.TaskStatus[tuple[int, Source, trio.CancelScope]]
     ) -> None:
         with trio.CancelScope() as scope:
-            async with open_node(port=port, settings=HASTY) as here, here.open_source(TOPIC) as one:
+            async with (
+                open_node(port=port, config=Config(channel=HASTY)) as here,
+                here.open_source(TOPIC) as one,
+            ):
                 task_status.started((here.address[1], one, scope))
                 await trio.sleep_forever()
 
-    async with open_node(settings=HASTY) as there, trio.open_nursery() as nursery:
+    async with open_node(config=Config(channel=HASTY)) as there, trio.open_nursery() as nursery:
         port, source, life = await nursery.start(live, 0)
         async with there.subscribe("127.0.0.1", port, topic=TOPIC) as stream:
             await source.send("before")
@@ -200,10 +203,9 @@ async def test_a_source_that_began_anew_ends_the_stream_as_that(cable: Cable) ->
             with pytest.raises(trio.BrokenResourceError, match="started again"):
                 await stream.receive()
             assert stream.ended == StreamEnd(EndReason.BEGAN_ANEW, 1)
-            terms = Terms(after=0, session=stream.session)
         with pytest.raises(RefusedError, match="anew") as refused:
             await AsyncExitStack().enter_async_context(
-                there.subscribe("127.0.0.1", port, topic=TOPIC, terms=terms)
+                there.subscribe("127.0.0.1", port, topic=TOPIC, after=0, session=stream.session)
             )
         assert refused.value.reason == "session"
         life.cancel()
@@ -214,14 +216,14 @@ async def test_numbers_are_those_that_send_returned() -> None:
         open_node() as here,
         open_node() as there,
         here.open_source(TOPIC, "other") as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=Terms(numbered=True)) as stream,
+        there.subscribe(*here.address, topic=TOPIC, numbered=True) as stream,
     ):
         assert await source.send("a") == 0
         assert source.send_nowait("b") == 1
         assert await source.send("x", topic="other") == 0
         assert await source.send_many(["c"] * 100_000) == [range(2, 100_002)]
         assert await source.send_many([]) == []
-        got = list[StreamMessage]()
+        got = list[Any]()
         while len(got) < 100_002:
             got += await stream.receive_many()
         assert got[:3] == [(0, "a"), (1, "b"), (2, "c")]
@@ -238,8 +240,9 @@ async def test_who_comes_back_goes_on_behind_the_number_that_it_knows() -> None:
         async with there.subscribe(*here.address, topic=TOPIC) as brief:
             session = brief.session
         for after, lost in ((6, 0), (1, 2), (9, 0), (-1, 4)):
-            terms = Terms(after=after, session=session, numbered=True)
-            async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+            async with there.subscribe(
+                *here.address, topic=TOPIC, after=after, session=session, numbered=True
+            ) as stream:
                 items = list[Any]()
                 while len(items) < 9 - after - lost + bool(lost):
                     items += await stream.receive_many()
@@ -254,14 +257,13 @@ async def test_who_comes_back_goes_on_behind_the_number_that_it_knows() -> None:
 @pytest.mark.parametrize("retention", [1 << 20, 0])
 async def test_of_large_messages_as_many_come_late_as_were_asked_for(retention: int) -> None:
     settings = StreamSettings(local_datagram=1400, retention=retention)
-    terms = Terms(late_join=1)
     async with (
         open_node() as here,
         open_node() as there,
         here.open_source(TOPIC, settings=settings) as source,
     ):
         await source.send_many([bytes([number]) * 2000 for number in range(5)])
-        async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+        async with there.subscribe(*here.address, topic=TOPIC, late_join=1) as stream:
             await source.send("live")
             wanted = [bytes([4]) * 2000, "live"] if retention else ["live"]
             items = list[Any]()
@@ -279,12 +281,16 @@ async def test_sent_is_delivered_and_told_lost_wherever_the_network_is_cut(
     vanishes = random.random() < 0.3
     kept = random.choice(({}, {"retention": 0}, {"retention": 0, "window_age": 0.1}))
     settings = StreamSettings(session_max=0.3, activity_timeout=2.0, generation=1.5, **kept)
-    terms = Terms(numbered=True, settings=settings, ordered=random.random() < 0.7)
     async with (
-        open_node(settings=HASTY) as here,
-        open_node(settings=HASTY) as there,
+        open_node(config=Config(channel=HASTY)) as here,
+        open_node(config=Config(channel=HASTY)) as there,
         here.open_source(TOPIC, settings=settings) as source,
-        there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream,
+        there.subscribe(
+            *here.address,
+            topic=TOPIC,
+            numbered=True,
+            settings=replace(settings, ordered=random.random() < 0.7),
+        ) as stream,
     ):
         reader, sent = Reader(stream), 0
         async with trio.open_nursery() as nursery:

@@ -3,10 +3,11 @@
 import pytest
 import trio
 
+from sphtp import Config
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.shell.impairment import Impairment
 from sphtp.shell.source import Source
-from sphtp.shell.subscription import Stream
+from sphtp.shell.subscription import Subscription
 from tests.deadline import within_20_seconds
 from tests.shell.nodes import open_node
 
@@ -23,7 +24,7 @@ async def send_all(source: Source) -> None:
     await source.aclose()
 
 
-async def read_all(stream: Stream) -> list[object]:
+async def read_all(stream: Subscription) -> list[object]:
     return [item async for item in stream]
 
 
@@ -31,9 +32,9 @@ async def read_all(stream: Stream) -> list[object]:
 async def test_by_unicast_they_go_to_whoever_asked(security: Security | None) -> None:
     bad = Impairment(loss=0.2)
     async with (
-        open_node(security=security) as here,
-        open_node(security=security, seed=1, impairment=bad) as left,
-        open_node(security=security) as right,
+        open_node(config=Config(security=security)) as here,
+        open_node(config=Config(security=security, seed=1, impairment=bad)) as left,
+        open_node(config=Config(security=security)) as right,
         here.open_source(TOPIC) as source,
         left.subscribe(*here.address, topic=TOPIC) as lossy,
         right.subscribe(*here.address, topic=TOPIC) as well,

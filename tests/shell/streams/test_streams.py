@@ -2,22 +2,24 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
+from sphtp import Config
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, UnreachableError
 from sphtp.shell.channel import Channel
-from sphtp.shell.impairment import UNIMPAIRED, Impairment
-from sphtp.shell.multicast import Group
+from sphtp.shell.impairment import Impairment
+from sphtp.shell.multicast import MulticastGroup
 from sphtp.shell.node import Node
 from sphtp.shell.source import Source
-from sphtp.shell.subscription import Stream, Terms, join
+from sphtp.shell.subscription import Subscription, Terms, join
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.streams.joined import overheard
@@ -33,37 +35,39 @@ async def opened(
     readers: int = 1,
     *,
     settings: StreamSettings | None = None,
-    terms: Terms | None = None,
+    reading: StreamSettings | None = None,
     security: Security | None = SEALED,
-    impairment: Impairment = UNIMPAIRED,
-) -> AsyncIterator[tuple[Source, list[Stream]]]:
+    impairment: Impairment | None = None,
+) -> AsyncIterator[tuple[Source, list[Subscription]]]:
     """A source, and subscriptions to it, each from a node of its own."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(
-            open_node(security=security, seed=1, impairment=impairment)
+            open_node(config=Config(security=security, seed=1, impairment=impairment))
         )
         nodes = [
             await stack.enter_async_context(
-                open_node(security=security, seed=2 + n, impairment=impairment)
+                open_node(config=Config(security=security, seed=2 + n, impairment=impairment))
             )
             for n in range(readers)
         ]
         source = await stack.enter_async_context(node.open_source(TOPIC, settings=settings))
         streams = [
-            await stack.enter_async_context(one.subscribe(*node.address, topic=TOPIC, terms=terms))
+            await stack.enter_async_context(
+                one.subscribe(*node.address, topic=TOPIC, settings=reading)
+            )
             for one in nodes
         ]
         yield source, streams
 
 
-async def take(stream: Stream, count: int) -> list[Any]:
+async def take(stream: Subscription, count: int) -> list[Any]:
     items = list[Any]()
     while len(items) < count:
         items += await stream.receive_many(count - len(items))
     return items
 
 
-async def read_all(stream: Stream) -> list[Any]:
+async def read_all(stream: Subscription) -> list[Any]:
     return [item async for item in stream]
 
 
@@ -179,8 +183,7 @@ async def test_a_source_that_vanishes_ends_the_stream() -> None:
 async def test_who_joins_late_gets_the_history_it_wants(late_join: bool | int, got: int) -> None:
     async with open_node() as here, open_node() as there, here.open_source(TOPIC) as source:
         await source.send_many(range(20))
-        terms = Terms(late_join=late_join)
-        async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+        async with there.subscribe(*here.address, topic=TOPIC, late_join=late_join) as stream:
             await source.send_many(range(20, 30))
             await source.aclose()
             assert await read_all(stream) == list(range(20 - got, 30))
@@ -194,8 +197,7 @@ async def test_without_retention_there_is_no_history() -> None:
         here.open_source(TOPIC, settings=settings) as source,
     ):
         await source.send("before")
-        terms = Terms(late_join=True)
-        async with there.subscribe(*here.address, topic=TOPIC, terms=terms) as stream:
+        async with there.subscribe(*here.address, topic=TOPIC, late_join=True) as stream:
             await source.send("after")
             assert await stream.receive() == "after"
 
@@ -218,8 +220,8 @@ async def test_topics_of_a_source_are_apart() -> None:
 
 
 async def test_in_order_of_arrival_everything_comes_once() -> None:
-    bad, terms = Impairment(loss=0.1, reorder=0.2), Terms(ordered=False)
-    async with opened(impairment=bad, terms=terms) as (source, (stream,)):
+    bad, reading = Impairment(loss=0.1, reorder=0.2), StreamSettings(ordered=False)
+    async with opened(impairment=bad, reading=reading) as (source, (stream,)):
         for number in range(500):
             await source.send(number)
         await source.aclose()
@@ -230,7 +232,7 @@ async def test_in_order_of_arrival_everything_comes_once() -> None:
 
 async def test_a_slow_reader_gets_everything_and_holds_the_source_up() -> None:
     settings = StreamSettings(flow_window=65_536, receive_buffer=65_536)
-    async with opened(settings=settings, terms=Terms(settings=settings)) as (source, (stream,)):
+    async with opened(settings=settings, reading=settings) as (source, (stream,)):
         messages = [bytes([n % 256]) * 1000 for n in range(2000)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source.send_many, messages)
@@ -242,8 +244,8 @@ async def test_a_slow_reader_gets_everything_and_holds_the_source_up() -> None:
 async def test_a_reader_that_stands_still_is_left_behind_and_told_what_it_lost() -> None:
     # Several windows; the quick one is not to be left behind when the machine is slow.
     settings = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
-    terms = Terms(settings=settings, recover=False)
-    async with opened(2, settings=settings, terms=terms) as (source, (stuck, quick)):
+    reading = replace(settings, recover=False)
+    async with opened(2, settings=settings, reading=reading) as (source, (stuck, quick)):
         messages = [bytes([n % 256]) * 1000 for n in range(500)]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source.send_many, messages)
@@ -319,7 +321,7 @@ async def test_bad_topics_are_refused_by_name() -> None:
             Terms(late_join=-1)
         for interface in ("lo", "239.0.0.1", "::1"):
             with pytest.raises(SettingsError, match="interface"):
-                Terms(interface=interface)
+                StreamSettings(interface=interface)
 
 
 async def test_an_error_in_the_block_leaves_as_itself() -> None:
@@ -341,7 +343,7 @@ async def test_an_error_inside_a_block_leaves_it_as_it_is() -> None:
         with pytest.raises(ZeroDivisionError):
             async with (
                 here.open_source(TOPIC),
-                there.subscribe(*here.address, topic=TOPIC, terms=Terms(late_join=True)),
+                there.subscribe(*here.address, topic=TOPIC, late_join=True),
             ):
                 raise ZeroDivisionError
 
@@ -367,11 +369,11 @@ async def keep(
 
 @SECURITIES
 async def test_a_group_gets_each_datagram_once(security: Security | None) -> None:
-    group = Group("239.86.84.80", await unused_port(), "127.0.0.1")
+    group = MulticastGroup("239.86.84.80", await unused_port(), "127.0.0.1")
     async with (
-        open_node(security=security) as here,
-        open_node(security=security) as left,
-        open_node(security=security) as right,
+        open_node(config=Config(security=security)) as here,
+        open_node(config=Config(security=security)) as left,
+        open_node(config=Config(security=security)) as right,
         here.open_source(TOPIC, group=group) as source,
         left.subscribe(*here.address, topic=TOPIC) as one,
         right.subscribe(*here.address, topic=TOPIC) as other,
@@ -384,11 +386,11 @@ async def test_a_group_gets_each_datagram_once(security: Security | None) -> Non
 @SECURITIES
 async def test_what_a_bad_network_loses_of_a_group_is_repaired(security: Security | None) -> None:
     bad = Impairment(loss=0.1, duplicate=0.05, reorder=0.1)
-    group = Group("239.86.84.80", await unused_port(), "127.0.0.1")
+    group = MulticastGroup("239.86.84.80", await unused_port(), "127.0.0.1")
     async with (
-        open_node(security=security, seed=1, impairment=bad) as here,
-        open_node(security=security, seed=2, impairment=bad) as left,
-        open_node(security=security, seed=3, impairment=bad) as right,
+        open_node(config=Config(security=security, seed=1, impairment=bad)) as here,
+        open_node(config=Config(security=security, seed=2, impairment=bad)) as left,
+        open_node(config=Config(security=security, seed=3, impairment=bad)) as right,
         here.open_source(TOPIC, group=group) as source,
         left.subscribe(*here.address, topic=TOPIC) as one,
         right.subscribe(*here.address, topic=TOPIC) as other,
@@ -416,4 +418,4 @@ async def unused_port() -> int:
 async def test_what_is_no_group_is_refused_by_name(wrong: dict[str, Any]) -> None:
     whole: dict[str, Any] = {"host": "239.0.0.1", "port": 9000, "interface": "127.0.0.1"} | wrong
     with pytest.raises(SettingsError, match=f"^{next(iter(wrong))} is"):
-        Group(**whole)
+        MulticastGroup(**whole)

@@ -1,0 +1,195 @@
+"""Config: how a node, a client or a server behaves, in one object that all of them take.
+
+What describes one call is an argument of that call: addresses, data, a topic. What describes how a
+program behaves stands here, so that a program writes it down once and hands it to everything that
+it opens. Each part checks itself when it is made.
+
+A part that is loaded only by programs that need it is None by default, which means its defaults: a
+program that opens a channel loads neither the control plane nor the streams.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sphtp.core.channel.security import SEALED, Security
+from sphtp.core.channel.settings import ChannelSettings, Lane
+from sphtp.errors import SettingsError
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.instrument import Instrument
+    from sphtp.core.control.settings import ClientLimits, ControlTimers, ServerLimits
+    from sphtp.core.messages import MessageCodec
+    from sphtp.core.secure.signing import ServerKey
+    from sphtp.core.stream.settings import StreamSettings
+    from sphtp.shell.impairment import Impairment
+    from sphtp.shell.tls import Tls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSecurity:
+    """The protection of control messages between servers and clients.
+
+    Raises ``SettingsError`` for a ``secret`` that is not 32 bytes.
+    """
+
+    secret: bytes | None = field(default=None, repr=False)
+    """The cluster's secret, 32 bytes. Messages without its MAC are dropped."""
+    signing_key: "ServerKey | None" = field(default=None, repr=False)
+    """The key that signs all messages of this server. Every holder of the secret is a member, and
+    without signatures every member can pretend to be a server.
+    """
+    server_keys: Collection[bytes] = ()
+    """Public keys of the servers that are accepted, or of clusters that certify servers; empty for
+    all. A server accepts by default those that the key certifies which certified its
+    ``signing_key``.
+    """
+    tls: "Tls | None" = None
+    """The certificates for addresses ``tls+tcp``."""
+    insecure: bool = False
+    """True lets a server listen on more than loopback with neither ``secret`` nor ``tls``."""
+
+    def __post_init__(self) -> None:
+        if self.secret is not None:
+            # Loaded only where there is a secret.
+            from sphtp.core.secure.vouch import require_secret
+
+            require_secret(self.secret)
+
+
+CHANNEL: Final = ChannelSettings()
+UNPROTECTED: Final = ClusterSecurity()
+
+_KINDS: Final[Mapping[str, str]] = {
+    "channel": "sphtp.core.channel.settings ChannelSettings",
+    "streams": "sphtp.core.stream.settings StreamSettings",
+    "security": "sphtp.core.channel.security Security",
+    "cluster": "sphtp.shell.config ClusterSecurity",
+    "timers": "sphtp.core.control.settings ControlTimers",
+    "client_limits": "sphtp.core.control.settings ClientLimits",
+    "server_limits": "sphtp.core.control.settings ServerLimits",
+    "impairment": "sphtp.shell.impairment Impairment",
+    "limits": "sphtp.core.channel.security HandshakeLimits",
+}
+"""Where the class of each part is; that of ``limits`` is a part of ``security``."""
+
+_ALWAYS: Final = ("channel", "cluster")
+"""The parts that cannot be None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Config:
+    """The behaviour of a node, a client or a server, fixed when that is opened.
+
+    ``dataclasses.replace`` makes a changed copy. Raises ``SettingsError`` for a part of another
+    type; the parts raise it for values that are out of range.
+    """
+
+    channel: ChannelSettings = CHANNEL
+    """Limits and timers of channels."""
+    streams: "StreamSettings | None" = None
+    """Timers and limits of sources and subscriptions; None for those of one network."""
+    security: Security | None = SEALED
+    """Who this node is, and whom it lets in; None sends in the clear, to nodes that do so, too. A
+    client lets in those whom the servers introduce; its channels are always sealed.
+    """
+    cluster: ClusterSecurity = UNPROTECTED
+    """The protection of control messages between servers and clients."""
+    timers: "ControlTimers | None" = None
+    """The periods of servers and clients; None for the defaults."""
+    client_limits: "ClientLimits | None" = None
+    """The limits of a client; None for the defaults."""
+    server_limits: "ServerLimits | None" = None
+    """The limits of a server; None for the defaults."""
+    messages: "MessageCodec | None" = None
+    """The types that all channels and streams carry, of ``sphtp.messages``; both sides need the
+    same. None for anything that msgpack carries.
+    """
+    instruments: "Sequence[Instrument]" = ()
+    """Are told what happens in a node and its channels."""
+    impairment: "Impairment | None" = None
+    """What goes wrong with datagrams on receipt, to try out a bad network."""
+    seed: int | None = None
+    """Makes random choices, those of ``impairment`` among them, repeatable; for tests. No key,
+    token or nonce follows from it.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "instruments", tuple(self.instruments))
+        for each in fields(self):
+            _check_part(each.name, getattr(self, each.name))
+
+    def __repr__(self) -> str:
+        changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"Config({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Return the config of a plain mapping, as a file in TOML or JSON gives it.
+
+        Parts are mappings of their own: ``{"channel": {"timeout": 5.0}, "seed": 3}``. Raises
+        ``SettingsError``, naming the setting as ``channel.timeout``, for one that does not exist.
+        """
+        made: Self = _build(cls, values, "")
+        return made
+
+
+def _check_part(name: str, value: object) -> None:
+    if name in _KINDS:
+        if value is None and name not in _ALWAYS:
+            return
+        kind = _kind_of(name)
+        if not isinstance(value, kind):
+            raise SettingsError(f"{name} is {value!r}; allowed is {_article(kind)}")
+    elif name == "seed" and not (value is None or isinstance(value, int)):
+        raise SettingsError(f"seed is {value!r}; allowed is a whole number")
+    elif name == "messages" and not (value is None or hasattr(value, "encode_many")):
+        raise SettingsError(f"messages is {value!r}; allowed is a codec of sphtp.messages")
+
+
+def _article(kind: type[Any]) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _kind_of(name: str) -> type[Any]:
+    module, _, kind = _KINDS[name].partition(" ")
+    found: type[Any] = getattr(import_module(module), kind)
+    return found
+
+
+def _build(kind: type[Any], values: object, path: str) -> Any:
+    """Make a part from a mapping of its settings."""
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{path or 'config'} is {values!r}; allowed is a mapping of settings")
+    defaults = {each.name: each.default for each in fields(kind)}
+    made = dict[str, Any]()
+    for name, value in values.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in defaults:
+            raise SettingsError(f"there is no setting {where}; allowed are {', '.join(defaults)}")
+        made[name] = _convert(name, value, defaults[name], where)
+    try:
+        return kind(**made)
+    except TypeError as error:
+        raise SettingsError(f"{path or 'config'}: {error}") from error
+
+
+def _convert(name: str, value: Any, default: object, where: str) -> Any:
+    if name in _KINDS and value is not None and not is_dataclass(value):
+        return _build(_kind_of(name), value, where)
+    if name == "lanes":
+        return tuple(_build(Lane, lane, where) if isinstance(lane, Mapping) else lane
+                     for lane in value)  # fmt: skip
+    if isinstance(default, Enum) and isinstance(value, str):
+        kinds = type(default)
+        if value.upper() not in kinds.__members__:
+            names = ", ".join(one.lower() for one in kinds.__members__)
+            raise SettingsError(f"{where} is {value!r}; allowed are {names}")
+        return kinds[value.upper()]
+    return value
+
+
+DEFAULTS: Final = Config()
+"""The config of a program that sets nothing."""

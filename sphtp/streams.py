@@ -1,0 +1,18 @@
+"""Streams: the end of a subscription, its losses, the receivers of a source, and multicast."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphtp.core.stream.events import EndReason as EndReason
+    from sphtp.core.stream.events import LossReason as LossReason
+    from sphtp.core.stream.events import StreamEnd as StreamEnd
+    from sphtp.shell.hosted_source import StreamReceiver as StreamReceiver
+    from sphtp.shell.multicast import MulticastGroup as MulticastGroup
+    from sphtp.shell.topics import TopicLoss as TopicLoss
+    from sphtp.shell.topics import TopicMessage as TopicMessage
+    from sphtp.shell.topics import TopicSource as TopicSource
+    from sphtp.shell.topics import TopicSubscription as TopicSubscription
+else:
+    from sphtp._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__)
