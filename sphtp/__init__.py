@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sphtp.errors import LocalError as LocalError
     from sphtp.errors import RefusedError as RefusedError
     from sphtp.errors import RemoteError as RemoteError
+    from sphtp.errors import RequestError as RequestError
     from sphtp.errors import SphtpError as SphtpError
     from sphtp.errors import UnreachableError as UnreachableError
     from sphtp.shell.channel import Channel as Channel
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from sphtp.shell.node import open_channel as open_channel
     from sphtp.shell.node import open_node as open_node
     from sphtp.shell.receipt import Receipt as Receipt
+    from sphtp.shell.requests import Request as Request
     from sphtp.shell.server import Server as Server
     from sphtp.shell.server import open_server as open_server
     from sphtp.shell.source import Source as Source

@@ -6,7 +6,7 @@ it as ``RemoteError`` (see ``untrusted``), so that a caller can tell its own mis
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,6 +62,28 @@ class RefusedError(SphtpError):
 
 class UnreachableError(SphtpError):
     """No answer came before the deadline; the message names the missing peer and the time."""
+
+
+class RequestError(SphtpError):
+    """An error that the handler of a request raises for its caller, with a text and data.
+
+    A program has subclasses of it for its own errors. ``kind`` is the name of the class that the
+    handler raised. ``Client.request`` raises that class if it is among its ``errors``, and else
+    this one.
+    """
+
+    def __init__(self, text: str = "", *, data: Any = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.data = data
+        self.kind = type(self).__name__
+
+
+class HandlerCrashedError(SphtpError):
+    """The peer's handler of a request raised an error that was not meant for the caller.
+
+    The peer has it in its log.
+    """
 
 
 def untrusted(decode: Callable[P, R]) -> Callable[P, R]:

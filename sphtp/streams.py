@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from sphtp.core.stream.events import StreamEnd as StreamEnd
     from sphtp.shell.hosted_source import StreamReceiver as StreamReceiver
     from sphtp.shell.multicast import MulticastGroup as MulticastGroup
+    from sphtp.shell.topics import TopicLoss as TopicLoss
+    from sphtp.shell.topics import TopicMessage as TopicMessage
+    from sphtp.shell.topics import TopicSource as TopicSource
+    from sphtp.shell.topics import TopicSubscription as TopicSubscription
 else:
     from sphtp._lazy import lazy_names
 

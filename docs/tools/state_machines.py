@@ -31,6 +31,7 @@ SOURCES = (
     Source("noise-responder", "sphtp.core.channel.responder", "RESPONDER"),
     Source("path-mtu", "sphtp.core.channel.path_mtu", "PATH_MTU"),
     Source("slow-start", "sphtp.core.channel.congestion.hystart", "SLOW_START"),
+    Source("requests", "sphtp.core.requests.table", "USE"),
     Source("stream-receiver", "sphtp.core.stream.receiver", "RECEIVER"),
     Source("stream-missing-range", "sphtp.core.stream.loss_map", "GAP"),
     Source("tolerant-congestion", "sphtp.core.channel.congestion.tolerant", "TOLERANT"),

@@ -7,7 +7,15 @@ the keys of those peers.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,18 +42,21 @@ from sphtp.core.control.vocabulary import is_client_id
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
 from sphtp.core.printable import peer_label
+from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
 from sphtp.core.token_bucket import TokenBucket
-from sphtp.errors import SettingsError, UnreachableError
+from sphtp.core.topics import TopicPattern
+from sphtp.errors import RequestError, SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_identity
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
+from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls, require_tls
 
@@ -54,6 +65,7 @@ if TYPE_CHECKING:
     from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Subscription
+    from sphtp.shell.topics import TopicSubscription
 
 PATIENCE: Final = 5.0
 """Seconds after which the log says what a program waits for."""
@@ -73,6 +85,8 @@ class ClientStatistics:
     """The events that listeners missed because they were too far behind."""
     undialable: int
     """The addresses of servers that the bus cannot dial."""
+    requests: RequestStatistics
+    """The requests that it sent and received."""
 
 
 Wanted = int | str | Callable[[Peer], bool]
@@ -173,7 +187,7 @@ def _is_of_function(error: Exception) -> bool:
     return isinstance(error, NameError) or (isinstance(error, TypeError) and not was_called)
 
 
-class Client:
+class Client(ScopedService):
     """A registered client. Made by ``open_client``."""
 
     def __init__(
@@ -195,6 +209,7 @@ class Client:
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
+        self._requests = Requests(node.services, lambda: node.peer_id, self._find_addresses)
 
     def __repr__(self) -> str:
         host, port = self.address
@@ -255,6 +270,7 @@ class Client:
             node=self._node.statistics(),
             events_dropped=self._registration.feed.dropped,
             undialable=counters[Count.UNDIALABLE],
+            requests=self._requests.statistics(),
         )
 
     def events(self) -> Listener[ClientEvent]:
@@ -290,7 +306,7 @@ class Client:
         self._machine.set_presence(trio.current_time(), groups)
         self._registration.flush()
 
-    def publish(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
+    def send_command(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
         """Send the servers a message of the application.
 
         Raises:
@@ -341,14 +357,14 @@ class Client:
             yield channel
 
     @block
-    async def open_source(
+    async def publish(
         self,
         *topics: str,
         settings: "StreamSettings | None" = None,
         group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
-        Peers find it by ``peer.topics``, and ``subscribe`` to it.
+        Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -359,6 +375,42 @@ class Client:
 
     @block
     async def subscribe(
+        self,
+        pattern: str,
+        *,
+        latest: bool = False,
+        late_join: bool | int = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AsyncIterator[TopicSubscription[Any]]":
+        """Subscribe to topics of all peers, present and to come, for the length of the block.
+
+        Args:
+            pattern: a topic, of which a level may be ``*``, any level, or ``**``, any number of
+                levels: ``"positions/*"``.
+            latest: True if only the newest message of each source and topic is wanted. Older ones
+                that the program has not read are dropped, and losses are not reported.
+            late_join, settings: as ``subscribe_to``, of each source.
+
+        Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.
+        """
+        # As in ``NodeStreams``: loaded with the first subscription.
+        from sphtp.shell.subscription import Terms
+        from sphtp.shell.topics import TopicSubscription
+
+        subscription = TopicSubscription[Any](
+            TopicPattern(pattern),
+            self._peers,
+            self.events,
+            lambda: self._registration.feed.dropped,
+            partial(self.subscribe_to, numbered=True, settings=settings),
+            Terms(late_join=late_join).late_join,
+            is_latest=latest,
+        )
+        async with running(subscription.run), subscription:
+            yield subscription
+
+    @block
+    async def subscribe_to(
         self,
         peer: Reachable,
         topic: str,
@@ -399,6 +451,75 @@ class Client:
         ) as subscription:
             yield subscription
 
+    async def request(
+        self,
+        peer: Reachable,
+        name: str,
+        value: Any = None,
+        *,
+        errors: Collection[type[RequestError]] = (),
+    ) -> Any:
+        """Send a request to a peer and return the reply of its handler.
+
+        The deadline of the scope around the call travels with the request, and the handler ends
+        with it. If the call is cancelled, the handler is cancelled. A request waits while 1,024 to
+        the same peer have no answer. The value and the reply are messages as those of a channel.
+
+        Args:
+            peer: the peer, its id, or its name.
+            name: the name under which the peer serves it.
+            value: what its handler gets.
+            errors: subclasses of ``RequestError``. If the handler raises one with the name of one
+                of these, this one is raised.
+
+        Raises:
+            RequestError: the handler raised it.
+            HandlerCrashedError: the handler raised another error, which the peer has in its log.
+            RefusedError: ``reason`` is ``"unknown"`` if the peer serves no such name, ``"busy"`` if
+                it handles too many, ``"malformed"`` if the value is of no type of it: the request
+                was not handled. It is ``"cancelled"`` or ``"ended"`` if the handler was cancelled
+                at the peer, by its deadline or otherwise. It is as for ``open_channel`` if the peer
+                refuses this client.
+            UnreachableError: the peer did not answer when a channel to it was to be opened.
+            trio.BrokenResourceError: the peer vanished. It may have handled the request.
+            MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
+        """
+        if isinstance(peer, Peer | int):
+            peer_id = peer.id if isinstance(peer, Peer) else peer
+        else:
+            peer_id, _ = await self._reach(peer)
+        return await self._requests.request(peer_id, name, value, errors)
+
+    async def serve(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        limit: int = MOST_HANDLED,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer requests of peers for a name until cancelled, as ``trio.serve_listeners`` does.
+
+        Each request is a task in which ``handler`` is awaited with a ``Request``; what it returns
+        is the reply. A ``RequestError`` that it raises is raised at the caller. Any other error is
+        written to the log ``sphtp.requests``; the caller gets a ``HandlerCrashedError`` without
+        details, and this function goes on. When it is cancelled, so are its handlers, and their
+        callers get an error.
+
+        Args:
+            name: 1 to 255 bytes of printable text.
+            handler: an async function of a ``Request``.
+            limit: the most requests of all peers at once; more are refused as ``"busy"``.
+            task_status: for ``await nursery.start(client.serve, name, handler)``, which returns
+                when requests are answered.
+
+        Raises:
+            StateError: the name is served already.
+            SettingsError: the name or ``limit`` is out of range.
+            trio.ClosedResourceError: this client was closed.
+        """
+        await self._requests.serve(name, handler, limit, task_status)
+
     async def accept(self) -> Channel[Any]:
         """Wait for the next channel that a peer opens."""
         return await self._node.accept()
@@ -417,6 +538,14 @@ class Client:
         await self._node.serve_channels(
             handler, handler_nursery=handler_nursery, task_status=task_status
         )
+
+    async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
+        return (await self._reach(peer_id))[1]
+
+    @asynccontextmanager
+    async def _lifetime(self) -> AsyncIterator[None]:
+        async with running(self._requests.run):
+            yield
 
     def _look_up(self, wanted: Wanted) -> None:
         if isinstance(wanted, int) and wanted not in self._peers:
@@ -524,9 +653,10 @@ async def open_client(
         node.peers = peers
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
-            async with _registered(registration, server_wait, cluster.tls):
+            client = Client(node, machine, registration, security.identity, peers, config, name)
+            async with _registered(registration, server_wait, cluster.tls), client:
                 callers.look_up = partial(_look_up_caller, machine, registration)
-                yield Client(node, machine, registration, security.identity, peers, config, name)
+                yield client
 
 
 def _look_up_caller(machine: ClientMachine, registration: Registration, peer_id: int) -> None:

@@ -46,6 +46,28 @@ class Typed:
         return self._codec.encode_many(values, compress=compress)
 
 
+class RawEncoding:
+    """Messages that are bytes already, of a service with a format of its own."""
+
+    most_at_once = NO_LIMIT
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """Return the bytes as they are."""
+        payload: bytes = value
+        return payload
+
+    def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
+        """Return the bytes as they are."""
+        return list(values)
+
+    def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
+        """Return the bytes as they are."""
+        return list(payloads)
+
+
+RAW = RawEncoding()
+
+
 def check_limit(limit: int) -> None:
     """Raise ``LocalError`` for a limit at which a reader would never get a message."""
     if limit < 1:

@@ -78,11 +78,13 @@ class FanOutSocket:
 class StreamReceiver(NamedTuple):
     """The public record of a source's receiver.
 
-    ``behind`` counts the datagrams that the source does not know to have arrived. ``room`` is in
-    bytes. The last message from the receiver came ``silence`` seconds ago. A receiver that
-    ``is_left_behind`` made no progress for too long; the source does not wait for it.
+        ``peer_id`` is its id in the cluster, 0 if it has none. ``behind`` counts the datagrams that
+    the source does not know to have arrived. ``room`` is in bytes. The last message from the
+    receiver came ``silence`` seconds ago. A receiver that ``is_left_behind`` made no progress for
+    too long; the source does not wait for it.
     """
 
+    peer_id: int
     address: Address | None
     behind: int
     room: int
@@ -192,7 +194,11 @@ class HostedSource:
         """Return the receivers, with their lag."""
         pairs = self._receivers.items()
         return tuple(
-            StreamReceiver(known.channel.peer_address, *self.source.pace(now, receiver))
+            StreamReceiver(
+                known.channel.peer_id,
+                known.channel.peer_address,
+                *self.source.pace(now, receiver),
+            )
             for receiver, known in pairs
         )
 

@@ -124,7 +124,6 @@ class Node(ScopedService):
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
-        self._encoding = encoding
         self._linger_time = settings.linger
         self._channels: dict[Connection, ChannelHooks] = {}
         self._callbacks = CallbackQueue()
@@ -136,7 +135,7 @@ class Node(ScopedService):
             udp, endpoint, self.streams.dispatcher, limits, self._report, settings.busy_poll
         )
         self.streams.touched = self._loop.flush_now
-        self.services = Services(endpoint.serve, self._open)
+        self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
         self.peers: Mapping[int, Peer] = {}
@@ -364,7 +363,7 @@ class Node(ScopedService):
             self._loop,
             self._callbacks.run_soon,
             partial(self._channels.__setitem__, connection),
-            self.services.encoding_of(connection, self._encoding),
+            self.services.encoding_of(connection),
         )
         if connection.closed is not None:
             del self._channels[connection]

@@ -293,7 +293,9 @@ class Server(ScopedService):
                 raise trio.ClosedResourceError("the server was closed before it became active")
             await self._changed.wait()
 
-    def publish(self, simulation: int, command: int, parameters: Sequence[Parameter] = ()) -> None:
+    def send_command(
+        self, simulation: int, command: int, parameters: Sequence[Parameter] = ()
+    ) -> None:
         """Send a message of the application to the subscribers of ``simulation``.
 
         Raises:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.security import PeerPin
+from sphtp.core.channel.settings import Lane
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
@@ -25,6 +26,8 @@ class Service(NamedTuple):
     admit: Callable[[Channel[Any]], None]
     """Take a channel that a peer opened. It must not wait; it aborts what it does not want."""
     encoding: Encoding = PLAIN
+    lanes: tuple[Lane, ...] = ()
+    """The lanes of its channels; by default those of the node's settings."""
 
 
 class Open(Protocol):
@@ -41,9 +44,21 @@ class Open(Protocol):
 
 
 class Services:
-    """The services of one node."""
+    """The services of one node.
 
-    def __init__(self, serve: Callable[[Schema], None], open_channel: Open) -> None:
+    ``schema`` and ``encoding`` are those of the program's own messages, for a service that carries
+    them.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[Schema, tuple[Lane, ...]], None],
+        open_channel: Open,
+        schema: Schema,
+        encoding: Encoding,
+    ) -> None:
+        self.schema = schema
+        self.encoding = encoding
         self._serve = serve
         self._open_channel = open_channel
         self._by_schema: dict[Schema, Service] = {}
@@ -54,12 +69,12 @@ class Services:
     def add(self, service: Service) -> None:
         """Admit channels of this service from now on, for as long as the node lives."""
         self._by_schema[service.schema] = service
-        self._serve(service.schema)
+        self._serve(service.schema, service.lanes)
 
-    def encoding_of(self, connection: Connection, default: Encoding) -> Encoding:
-        """Return the encoding of a channel: that of its service, or the node's own."""
+    def encoding_of(self, connection: Connection) -> Encoding:
+        """Return the encoding of a channel: that of its service, or the program's own."""
         service = self._by_schema.get(connection.handshake.schema)
-        return default if service is None else service.encoding
+        return self.encoding if service is None else service.encoding
 
     @asynccontextmanager
     async def open(

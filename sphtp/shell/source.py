@@ -17,7 +17,8 @@ class Source(trio.abc.AsyncResource):
     """Sends messages of one topic, or of several, to all who have subscribed to it.
 
     A message is what a channel's is. A message is kept for repairs for a while, and for late
-    joiners within ``retention``. Made by ``open_source``.
+    joiners within ``retention``. Made by ``Client.publish`` and
+    ``Node.open_source``.
     """
 
     def __init__(

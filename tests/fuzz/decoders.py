@@ -37,6 +37,7 @@ from sphtp.core.control.inbound import MessageReader
 from sphtp.core.datagrams import decode_front_untrusted, encode_front
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
+from sphtp.core.requests import wire
 from sphtp.errors import RemoteError
 from sphtp.shell.encoding import encoding_for
 from sphtp.shell.status import read_untrusted
@@ -131,6 +132,15 @@ def refuse(data: bytes) -> None:
     decoded = decode_refuse_untrusted(data)
     room = max(CONNECT_SIZE, 4 * len(data))
     assert decode_refuse_untrusted(encode_refuse(0, decoded, room)) == decoded
+
+
+def request(data: bytes) -> None:
+    """A message of a channel of requests."""
+    decoded = wire.decode_message_untrusted(data)
+    again = wire.decode_message_untrusted(wire.encode_message(decoded))
+    # What is no UTF-8, or no text to show, was made such, and may have been cut.
+    if not isinstance(decoded, wire.ErrorMessage):
+        assert again == decoded
 
 
 def control_message(data: bytes) -> None:
@@ -259,6 +269,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "channel-connect": connect,
     "channel-accept": accept,
     "channel-refuse": refuse,
+    "request": request,
     "control-message": control_message,
     "control-intake": control_intake,
     "control-status": control_status,

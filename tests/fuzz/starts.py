@@ -37,6 +37,7 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.datagrams import Kind
 from sphtp.core.packing import PLAIN
+from sphtp.core.requests import wire as requests
 from sphtp.core.schema import Mismatch
 from sphtp_client.simulation.frames import frame_of
 from sphtp_client.simulation.initial_conditions import initial_spheres
@@ -92,6 +93,18 @@ def _rows() -> Iterable[bytes]:
             for place, frames in enumerate(row)
         ]
         yield (len(packets[0]) - 1).to_bytes(2, "little") + b"".join(packets)
+
+
+def _requests() -> Iterable[bytes]:
+    for message in (
+        requests.RequestMessage(0, "load", b"\x07"),
+        requests.RequestMessage(2**32 - 1, "öffne", b"\x93\x01\x02\x03", 1.5),
+        requests.CancelMessage(7),
+        requests.ReplyMessage(7, b"\xc0"),
+        requests.ErrorMessage(7, requests.ErrorReason.APPLICATION, "E", "text", b"\x01"),
+        requests.GoodbyeMessage(),
+    ):
+        yield requests.encode_message(message)
 
 
 def _connects() -> Iterable[bytes]:
@@ -208,6 +221,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-frames": _frames,
     "channel-packet": _packets,
     "channel-runs": _rows,
+    "request": _requests,
     "channel-connect": _connects,
     "channel-accept": _accepts,
     "channel-refuse": _refuses,

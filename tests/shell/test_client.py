@@ -231,7 +231,7 @@ async def test_a_function_that_no_data_makes_fail_fails_at_once(function, error)
 
 async def test_publishing_raises_what_its_page_says():
     async with cluster(1) as servers, client(servers[0].address) as alone:
-        for publish in (alone.publish, partial(servers[0].publish, 0)):
+        for publish in (alone.send_command, partial(servers[0].send_command, 0)):
             for command, parameter in ((0xFF, 0x100), (0x10000, 0x100), (0x100, 0x10000)):
                 with pytest.raises(sphtp.errors.StateError):
                     publish(command, [sphtp.events.Parameter(parameter, b"")])
@@ -249,7 +249,7 @@ async def test_topics_that_change_reach_the_peers():
         client(servers[1].address) as right,
     ):
         assert (await right.wait_for_peer(left.id)).topics == ()
-        async with left.open_source("positions", "速度"):
+        async with left.publish("positions", "速度"):
             peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
             assert (peer.id, peer.topics, peer.data) == (left.id, ("positions", "速度"), "spheres")
         assert not (await right.wait_for_peer(lambda peer: not peer.topics)).topics
@@ -260,11 +260,11 @@ async def test_peers_find_a_source_by_its_topic_and_get_what_it_sends():
         cluster(2) as servers,
         client(servers[0].address) as left,
         client(servers[1].address) as right,
-        left.open_source("positions") as source,
+        left.publish("positions") as source,
     ):
         await source.send("before")
         peer = await right.wait_for_peer(lambda peer: "positions" in peer.topics)
-        async with right.subscribe(peer.id, "positions", late_join=True) as stream:
+        async with right.subscribe_to(peer.id, "positions", late_join=True) as stream:
             await source.send_many(range(3))
             await source.aclose()
             assert [item async for item in stream] == ["before", 0, 1, 2]
@@ -347,7 +347,7 @@ async def test_a_client_that_watches_a_group_is_called_by_others_and_calls_them(
 async def test_topics_that_no_client_can_have_are_refused():
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(sphtp.errors.SettingsError, match="topic is ''"):
-            async with alone.open_source(""):
+            async with alone.publish(""):
                 pass
 
 
@@ -483,7 +483,7 @@ async def test_what_names_no_peer_is_a_clear_error(wanted):
     async with cluster(1) as servers, client(servers[0].address) as alone:
         with pytest.raises(TypeError, match="neither id nor name of a peer nor"):
             await alone.wait_for_peer(wanted)
-        for opening in (alone.open_channel(wanted), alone.subscribe(wanted, "topic")):
+        for opening in (alone.open_channel(wanted), alone.subscribe_to(wanted, "topic")):
             with pytest.raises(TypeError, match="neither a peer nor its id or name"):
                 async with opening:
                     raise AssertionError("nobody has such an id")
@@ -542,7 +542,7 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
                 with socket(AF_INET, SOCK_DGRAM) as udp:
                     udp.sendto(b"no datagram of ours", alone.address)
                 for _ in range(1200):
-                    servers[0].publish(0, 0x100)
+                    servers[0].send_command(0, 0x100)
                     await wait_for(events, sphtp.events.UserMessage)
                 figures = alone.statistics()
                 assert figures.counters["malformed"] == 1

@@ -161,7 +161,7 @@ async def test_its_traceback_has_no_frame_of_the_library(
                 sphtp.open_client([server.address]) as left,
                 sphtp.open_client([server.address]) as right,
                 left.open_channel(right.id),
-                left.open_source("topic"),
+                left.publish("topic"),
             ):
                 await failing()
         except (MineError, ExceptionGroup) as error:

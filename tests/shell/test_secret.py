@@ -156,8 +156,8 @@ async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server
 async def test_a_secret_leaves_less_room_for_messages_of_the_application():
     fits, too_large = (Parameter(0x200, bytes(65_500 - 10 - 4 + more)) for more in (0, 1))
     async with server() as opened, client(opened.address) as one:
-        opened.publish(one.id, 0x200, [fits])
-        for publish in (partial(opened.publish, one.id), one.publish):
+        opened.send_command(one.id, 0x200, [fits])
+        for publish in (partial(opened.send_command, one.id), one.send_command):
             with pytest.raises(MessageTooLargeError, match="with a secret, at most 65500"):
                 publish(0x200, [too_large])
         await sphtp.observe.fetch_status(

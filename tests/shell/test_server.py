@@ -245,7 +245,7 @@ async def test_messages_of_the_application_go_both_ways() -> None:
         client.say(ClientUser(ID, NONCE, 0x0123, (Parameter(0x0109, b"up"),)))
         heard = await happening(events, UserMessage)
         assert (heard.sender, heard.command) == (ID, 0x0123)
-        server.publish(ID, 0x0124, [Parameter(0x0109, b"down")])
+        server.send_command(ID, 0x0124, [Parameter(0x0109, b"down")])
         answer = await client.hear(ServerUser)
         assert (answer.command, answer.parameters) == (0x0124, ((0x0109, b"down"),))
 

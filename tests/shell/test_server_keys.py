@@ -168,9 +168,9 @@ async def test_a_server_that_nobody_would_hear_does_not_start():
 async def test_a_signature_leaves_less_room_for_messages_of_the_application():
     fits, too_large = (Parameter(0x200, bytes(65_288 - 10 - 4 + more)) for more in (0, 1))
     async with server(signing_key=key()) as opened:
-        opened.publish(0, 0x200, [fits])
+        opened.send_command(0, 0x200, [fits])
         with pytest.raises(MessageTooLargeError, match="at most 65288"):
-            opened.publish(0, 0x200, [too_large])
+            opened.send_command(0, 0x200, [too_large])
 
 
 async def test_a_key_is_not_shown():

@@ -60,7 +60,7 @@ async def streams(client: Client) -> None:
     """A subscription yields messages or losses."""
     subscription: Subscription[Step]
     settings = StreamSettings(ordered=False)
-    async with client.subscribe(7, "steps", late_join=5, settings=settings) as subscription:
+    async with client.subscribe_to(7, "steps", late_join=5, settings=settings) as subscription:
         async for item in subscription:
             assert_type(item, Step | Loss)
             if isinstance(item, Loss):
@@ -68,11 +68,11 @@ async def streams(client: Client) -> None:
             else:
                 assert_type(item.number, int)
     numbered: Subscription[StreamMessage[Step]]
-    async with client.subscribe(7, "steps", numbered=True) as numbered:
+    async with client.subscribe_to(7, "steps", numbered=True) as numbered:
         item_or_loss = await numbered.receive()
         if not isinstance(item_or_loss, Loss):
             assert_type(item_or_loss.value, Step)
-    async with client.open_source("steps") as source:
+    async with client.publish("steps") as source:
         assert_type(await source.send(Step(1)), int)
 
 

@@ -167,7 +167,7 @@ async def _take_part(
         reporter.report(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
         async with (
             running(partial(_report_servers, client, client.events(), reporter)),
-            client.open_source(topic_of(job.slab), settings=FRAMES) as source,
+            client.publish(topic_of(job.slab), settings=FRAMES) as source,
         ):
             publisher = FramePublisher(source, job.steps)
             publisher.publish(slab)

@@ -112,7 +112,7 @@ class SlabFollower:
     async def _read(self, published: PublishedSlab, peer_id: int) -> None:
         # Of the past only the last frame is there, and fetching one that is lost would bring none.
         topic = topic_of(published.slab)
-        async with self._client.subscribe(
+        async with self._client.subscribe_to(
             peer_id, topic, late_join=True, settings=StreamSettings(recover=False)
         ) as stream:
             peer = self._client.peers.get(peer_id)

@@ -12,6 +12,7 @@ Noise handshakes and sealed datagrams. Behind that, both cases share the same co
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -48,7 +49,7 @@ from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
-from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.stateless_reset import (
     StatelessReset,
@@ -102,7 +103,7 @@ class _Keys(NamedTuple):
     renew_after: float
 
 
-class _Request(NamedTuple):
+class _ConnectRequest(NamedTuple):
     """A CONNECT, with its handshake if it came sealed."""
 
     address: Address
@@ -143,6 +144,8 @@ class Endpoint:
         self.bounds = BoundCounters()
         self._secrets = secrets
         self._settings = settings.enveloped(SEAL_OVERHEAD) if security else settings
+        # Of schemas whose channels have lanes of their own.
+        self._settings_by_schema: dict[int, ChannelSettings] = {}
         self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._accept_queues = AcceptQueues(schema or Schema(), settings.backlog, settings.timeout)
@@ -200,15 +203,25 @@ class Endpoint:
         return self._table.find(connection_id)
 
     @property
+    def schema(self) -> Schema:
+        """The schema of the application's messages."""
+        return self._accept_queues.main
+
+    @property
     def has_incoming(self) -> bool:
         """True if ``poll_incoming`` has a channel to return."""
         return self._accept_queues.queue(self._accept_queues.main).has_any
 
     # Commands
 
-    def serve(self, schema: Schema) -> None:
-        """Accept channels of this schema, beside those of the application's schema."""
+    def serve(self, schema: Schema, lanes: tuple[Lane, ...] = ()) -> None:
+        """Accept channels of this schema, beside those of the application's schema.
+
+        Channels of this schema have these ``lanes``; by default those of the settings.
+        """
         self._accept_queues.add(schema)
+        if lanes:
+            self._settings_by_schema[schema.schema_hash] = replace(self._settings, lanes=lanes)
 
     def dial(
         self,
@@ -413,7 +426,9 @@ class Endpoint:
         try:
             kind, own = decode_front_untrusted(datagram)
             if kind is Kind.CONNECT:
-                self._handle_connect(now, _Request(address, decode_connect_untrusted(datagram)))
+                self._handle_connect(
+                    now, _ConnectRequest(address, decode_connect_untrusted(datagram))
+                )
             elif kind is Kind.ACCEPT:
                 accept = decode_accept_untrusted(datagram)
                 self._handle_accept(now, address, own, accept)
@@ -515,7 +530,7 @@ class Endpoint:
         """Handle the responder's output: a CONNECT to answer, or progress of a connection."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
-            self._handle_connect(now, _Request(output.origin[0], connect, output))
+            self._handle_connect(now, _ConnectRequest(output.origin[0], connect, output))
         elif output is not None and (connection := self.find(output.connection_id)) is not None:
             connection.handle_progress(now)
 
@@ -694,7 +709,7 @@ class Endpoint:
 
     # Openings
 
-    def _handle_connect(self, now: float, request: _Request) -> None:
+    def _handle_connect(self, now: float, request: _ConnectRequest) -> None:
         """Handle a CONNECT, which came in the clear or in a sealed handshake."""
         address, connect, responder = request
         connection = self._table.opened_from((address, connect.offer.connection_id))
@@ -719,7 +734,7 @@ class Endpoint:
             connection.handle_accept(now, address, accept)
             self._table.index(connection)
 
-    def _opened_by(self, now: float, request: _Request) -> Connection | None:
+    def _opened_by(self, now: float, request: _ConnectRequest) -> Connection | None:
         """Return the connection for a new CONNECT, or None after refusing or ignoring it."""
         address, connect, _ = request
         if (why := self._accept_queues.objection_to(connect, self.peer_id)) is not None:
@@ -746,7 +761,7 @@ class Endpoint:
         (self._dials.cross if own else queue.expect)(connection)
         return connection
 
-    def _has_room(self, now: float, queue: AcceptQueue, request: _Request) -> bool:
+    def _has_room(self, now: float, queue: AcceptQueue, request: _ConnectRequest) -> bool:
         if len(self._table) >= self._settings.max_channels:
             return False
         if not queue.is_full:
@@ -785,9 +800,10 @@ class Endpoint:
         state: State,
         initiator: Initiator | None = None,
     ) -> Connection:
+        schema_hash = handshake.schema.schema_hash
         return Connection(
             now,
-            self._settings,
+            self._settings_by_schema.get(schema_hash, self._settings),
             handshake,
             state,
             self._memory,
@@ -810,7 +826,7 @@ class Endpoint:
 
     # Refusals: none is longer than the datagram that it answers, or than any path carries
 
-    def _refuse(self, now: float, request: _Request, why: Refusal) -> None:
+    def _refuse(self, now: float, request: _ConnectRequest, why: Refusal) -> None:
         """Refuse a CONNECT, sealed if it came in a sealed handshake."""
         address, connect, responder = request
         self._count_refusal(now, address, why)

@@ -122,7 +122,7 @@ class Client:
             await here.aclose()
 
     @asynccontextmanager
-    async def open_source(self, topic: str, *, settings: StreamSettings) -> AsyncIterator[Source]:
+    async def publish(self, topic: str, *, settings: StreamSettings) -> AsyncIterator[Source]:
         assert settings.retention_count == 1
         source = self.sources[topic] = Source(has_room=self.has_room)
         yield source

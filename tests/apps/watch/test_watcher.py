@@ -61,7 +61,7 @@ class Client:
         yield self._events
 
     @asynccontextmanager
-    async def subscribe(
+    async def subscribe_to(
         self, peer_id: int, topic: str, *, late_join: bool, settings: StreamSettings
     ) -> AsyncIterator[Any]:
         await trio.lowlevel.checkpoint()

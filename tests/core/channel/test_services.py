@@ -1,8 +1,12 @@
 """Channels of several services behind one socket: none gets another's."""
 
+import pytest
+
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import CloseReason, State
+from sphtp.core.channel.settings import Lane
 from sphtp.core.schema import Schema
+from sphtp.errors import LocalError
 from sphtp.testing import Pair
 from sphtp.testing.pair import LEFT, RIGHT
 
@@ -39,6 +43,16 @@ def test_a_service_that_the_peer_has_not_is_refused() -> None:
     pair.run(1)
     assert dialled.closed is not None
     assert dialled.closed.reason is CloseReason.SCHEMA
+
+
+def test_channels_of_a_service_have_its_lanes_and_others_those_of_the_settings() -> None:
+    pair, left, _ = serving_pair()
+    left.serve(OTHER, (Lane(), Lane()))
+    with_two, with_one = left.dial(pair.now, [RIGHT], schema=OTHER), left.dial(pair.now, [RIGHT])
+    pair.run(1)
+    assert with_two.port.has_room(1, 1)
+    with pytest.raises(LocalError, match="lane 1"):
+        with_one.port.has_room(1, 1)
 
 
 def test_two_that_dial_at_once_for_different_things_get_both() -> None:

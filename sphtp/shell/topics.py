@@ -1,0 +1,296 @@
+"""Subscriptions to topics of all peers: those that are there, and those to come.
+
+Theory of operation. Peers announce the topics of their sources to the servers, and a client knows
+them as ``Peer.topics``. A subscription follows that list. For each source with a topic that its
+pattern selects, one task joins the source's stream, and hands on what comes. The task ends when the
+stream has ended and the peer announces the topic no more; until then it joins again, and goes on
+behind the last message that it has, as long as it is the same source. What cannot be joined is
+tried again, less and less often.
+
+A reader that is slow holds up the sources, by the flow control of their streams: at most ``AHEAD``
+items wait for it. With ``latest`` it holds up nobody: each source has one place, in which a newer
+item replaces one that was not read.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+
+import trio
+
+from sphtp.core.control.events import ClientEvent, PeerChanged, PeerEntered
+from sphtp.core.control.records import Peer
+from sphtp.core.stream.events import EndReason, Loss
+from sphtp.core.topics import TopicPattern
+from sphtp.errors import RefusedError, SphtpError
+from sphtp.shell.feed import Listener
+from sphtp.shell.stream_admission import GONE
+from sphtp.shell.subscription import StreamMessage, Subscription
+
+if TYPE_CHECKING:
+    # As in ``subscription``: without its parameter it carries anything.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+AHEAD: Final = 256
+"""The most items that wait for the reader; sources are held up beyond that."""
+
+BATCH: Final = 64
+"""The most items that are taken of a stream at once."""
+
+RETRY: Final = 0.1
+LONGEST_RETRY: Final = 5.0
+"""Seconds until a source that ended, or could not be joined, is tried again; they double."""
+
+
+class TopicMessage(NamedTuple, Generic[T]):
+    """A message of one of the sources."""
+
+    peer: Peer
+    """The peer whose source sent it."""
+    topic: str
+    """The topic."""
+    number: int
+    """The number that the source's ``send`` returned for it. A source that began anew counts anew.
+    """
+    value: T
+    """The message itself."""
+
+
+class TopicLoss(NamedTuple):
+    """Messages of one of the sources that are lost."""
+
+    peer: Peer
+    """The peer whose source sent them."""
+    topic: str
+    """The topic."""
+    loss: Loss
+    """Their numbers, and the reason."""
+
+
+class TopicSource(NamedTuple):
+    """A source that a subscription follows."""
+
+    peer_id: int
+    """The peer's id."""
+    nonce: int
+    """Tells this holder of the id from others."""
+    topic: str
+    """The topic."""
+
+
+@dataclass(slots=True)
+class _FollowedSource:
+    """How far a source was followed: its session, and the last number that was handed on."""
+
+    is_joined: bool = False
+    failure: str | None = None
+    session: int = 0
+    last: int | None = None
+
+
+Join = Callable[..., AbstractAsyncContextManager[Subscription[Any]]]
+"""Joins a topic of the peer with an id for the length of a block: ``Client.subscribe_to``."""
+
+
+class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
+    """The messages of all sources whose topics a pattern selects, and their losses.
+
+    ``async for item in subscription`` yields a ``TopicMessage`` for each message, and a
+    ``TopicLoss`` for messages that are lost. The items of one source and topic come in its order.
+    It does not end before it is closed: other sources may come. Made by ``Client.subscribe``.
+    """
+
+    def __init__(
+        self,
+        pattern: TopicPattern,
+        peers: Mapping[int, Peer],
+        events: Callable[[], Listener[ClientEvent]],
+        dropped: Callable[[], int],
+        join: Join,
+        late_join: bool | int,
+        *,
+        is_latest: bool = False,
+    ) -> None:
+        self._pattern = pattern
+        self._peers = peers
+        self._events = events
+        self._dropped = dropped
+        self._join = join
+        self._late_join = late_join
+        self._is_latest = is_latest
+        self._nursery: trio.Nursery | None = None
+        self._followed: dict[TopicSource, _FollowedSource] = {}
+        # One of the two is in use. The newest item of each source, in the order of their coming.
+        self._waiting = deque[TopicMessage[T] | TopicLoss]()
+        self._newest: dict[TopicSource, TopicMessage[T]] = {}
+        self._overtaken = 0
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._has_room = trio.lowlevel.ParkingLot()
+        self._is_closed = False
+
+    @property
+    def pattern(self) -> str:
+        """The pattern that selects the topics."""
+        return self._pattern.text
+
+    @property
+    def sources(self) -> tuple[TopicSource, ...]:
+        """The sources that are joined."""
+        return tuple(source for source, it in self._followed.items() if it.is_joined)
+
+    @property
+    def failures(self) -> Mapping[TopicSource, str]:
+        """The sources that are announced and cannot be joined now, and why."""
+        failures = {source: it.failure for source, it in self._followed.items()}
+        return {source: why for source, why in failures.items() if why is not None}
+
+    @property
+    def overtaken(self) -> int:
+        """The messages that newer ones replaced before they were read, with ``latest``."""
+        return self._overtaken
+
+    async def receive(self) -> TopicMessage[T] | TopicLoss:
+        """Wait for the next item.
+
+        Raises ``trio.ClosedResourceError`` if this subscription was closed, before or meanwhile.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return self.receive_nowait()
+            except trio.WouldBlock:
+                await self._arrived.park()
+
+    def receive_nowait(self) -> TopicMessage[T] | TopicLoss:
+        """Take the next item. Raises ``trio.WouldBlock`` if there is none now."""
+        if self._is_closed:
+            raise trio.ClosedResourceError("this subscription is closed")
+        if self._newest:
+            return self._newest.pop(next(iter(self._newest)))
+        if not self._waiting:
+            raise trio.WouldBlock
+        item = self._waiting.popleft()
+        if len(self._waiting) < AHEAD:
+            self._has_room.unpark_all()
+        return item
+
+    async def aclose(self) -> None:
+        """Leave all sources. Tasks in ``receive`` get ``trio.ClosedResourceError``."""
+        self._is_closed = True
+        self._arrived.unpark_all()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    async def run(self) -> None:
+        """Follow the sources until closed or cancelled."""
+        try:
+            with self._events() as events:
+                async with trio.open_nursery() as self._nursery:
+                    self._look_at_all()
+                    await self._watch(events)
+        finally:
+            self._is_closed = True
+            self._arrived.unpark_all()
+
+    async def _watch(self, events: Listener[ClientEvent]) -> None:
+        dropped = self._dropped()
+        async for event in events:
+            if isinstance(event, PeerEntered | PeerChanged):
+                self._look_at(event.peer)
+            if self._dropped() != dropped:
+                # Thousands came at once, and not all of their events are here.
+                dropped = self._dropped()
+                self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for peer in tuple(self._peers.values()):
+            self._look_at(peer)
+
+    def _look_at(self, peer: Peer) -> None:
+        """Follow the sources of a peer that are selected and not followed yet."""
+        for topic in peer.topics:
+            source = TopicSource(peer.id, peer.nonce, topic)
+            is_new = source not in self._followed and self._pattern.matches(topic)
+            if is_new and self._find(source) is not None and self._nursery is not None:
+                self._followed[source] = followed = _FollowedSource()
+                self._nursery.start_soon(self._follow, source, followed)
+
+    def _find(self, source: TopicSource) -> Peer | None:
+        """Return the peer of a source; None if it announces the topic no more."""
+        peer = self._peers.get(source.peer_id)
+        is_there = peer is not None and peer.nonce == source.nonce and source.topic in peer.topics
+        return peer if is_there else None
+
+    async def _follow(self, source: TopicSource, followed: "_FollowedSource") -> None:
+        """Take what a source sends, for as long as its peer announces it."""
+        pause = RETRY
+        while (peer := self._find(source)) is not None:
+            try:
+                await self._take_part(source, peer, followed)
+                pause = RETRY
+            except RefusedError as error:
+                if error.reason == "session":
+                    # It began anew: what was left of the former session went with it.
+                    followed.last = None
+                    continue
+                followed.failure = str(error)
+            except (SphtpError, OSError, *GONE) as error:
+                followed.failure = str(error)
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY)
+        # From the last look to here nothing waited: whoever announces the topic again is followed.
+        del self._followed[source]
+
+    async def _take_part(
+        self, source: TopicSource, peer: Peer, followed: "_FollowedSource"
+    ) -> None:
+        """Hand on what a stream brings until it ends."""
+        begin: dict[str, Any] = {"late_join": self._late_join}
+        if followed.last is not None:
+            begin = {"session": followed.session, "after": followed.last}
+        async with self._join(source.peer_id, source.topic, **begin) as stream:
+            followed.failure, followed.is_joined, followed.session = None, True, stream.session
+            try:
+                with suppress(*GONE):
+                    while True:
+                        items = await stream.receive_many(BATCH)
+                        await self._hand_on(source, peer, followed, items)
+            finally:
+                followed.is_joined = False
+            if stream.ended is not None and stream.ended.reason is EndReason.CLOSED:
+                followed.last = None
+
+    async def _hand_on(
+        self,
+        source: TopicSource,
+        peer: Peer,
+        followed: "_FollowedSource",
+        items: Sequence[StreamMessage[T] | Loss],
+    ) -> None:
+        if self._is_latest:
+            messages = [item for item in items if not isinstance(item, Loss)]
+            if not messages:
+                return
+            self._overtaken += len(messages) - 1 + (source in self._newest)
+            self._newest[source] = TopicMessage(peer, source.topic, *messages[-1])
+            self._arrived.unpark_all()
+            return
+        for item in items:
+            while len(self._waiting) >= AHEAD:
+                await self._has_room.park()
+            if isinstance(item, Loss):
+                self._waiting.append(TopicLoss(peer, source.topic, item))
+                followed.last = item.last
+            else:
+                self._waiting.append(TopicMessage(peer, source.topic, *item))
+                followed.last = item.number
+            self._arrived.unpark_all()
