@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from socket import socket
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,6 +37,7 @@ from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.services import Service, Services
+from sphtp.shell.shared_memory import SharedMemory, open_rendezvous
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class Node(ScopedService):
         secrets: Secrets,
         settings: ChannelSettings,
         encoding: Encoding = PLAIN,
+        rendezvous: socket | None = None,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
@@ -132,6 +135,11 @@ class Node(ScopedService):
             udp, endpoint, self._streams.dispatcher, limits, self._report, settings.busy_poll
         )
         self._streams.touched = self._loop.flush_now
+        self._shared_memory = (
+            None
+            if rendezvous is None
+            else SharedMemory(rendezvous, settings, lambda: endpoint.connections)
+        )
         self.services = Services(endpoint.serve, self._open)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(Service(STREAMS, self._streams.admit))
@@ -324,6 +332,7 @@ class Node(ScopedService):
             self._callbacks.run_soon,
             partial(self._channels.__setitem__, connection),
             self.services.encoding_of(connection, self._encoding),
+            None if self._shared_memory is None else self._shared_memory.of(connection),
         )
         if connection.closed is not None:
             del self._channels[connection]
@@ -336,6 +345,7 @@ class Node(ScopedService):
                 self._loop.running(),
                 running(self._callbacks.run),
                 running(self._streams.run),
+                running(self._take_segments),
             ):
                 yield
         finally:
@@ -345,11 +355,17 @@ class Node(ScopedService):
                 await self._linger()
             self._loop.close()
 
+    async def _take_segments(self) -> None:
+        if self._shared_memory is not None:
+            await self._shared_memory.run()
+
     def _close(self) -> None:
         """Send every live peer a CLOSE, once, and wake the tasks that wait."""
         self._is_closed = True
         for channel in self._channels.values():
             channel.detach()
+        if self._shared_memory is not None:
+            self._shared_memory.close()
         self._streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
@@ -410,6 +426,11 @@ async def open_node(
     with (
         open_socket(host, port, impairment, seed) as udp,
         watching(instruments, udp.address) as watch,
+        # A bad network is to be tried out with all that is sent.
+        open_rendezvous(is_wanted=settings.shared_memory > 0 and impairment == UNIMPAIRED) as (
+            rendezvous,
+            name,
+        ),
     ):
         endpoint = Endpoint(
             SECRETS,
@@ -419,9 +440,10 @@ async def open_node(
             security=security,
             port=udp.address[1],
             observer=watch,
+            rendezvous=name,
         )
-        encoding = encoding_for(messages)
-        async with Node(udp, endpoint, decisions(seed), SECRETS, settings, encoding) as node:
+        encoding, entropy = encoding_for(messages), decisions(seed)
+        async with Node(udp, endpoint, entropy, SECRETS, settings, encoding, rendezvous) as node:
             yield node
 
 

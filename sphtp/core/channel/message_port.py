@@ -157,6 +157,11 @@ class MessagePort:
         """Count received messages that could not be decoded."""
         self._counters.undecodable += count
 
+    def count_shared(self, *, sent: int = 0, received: int = 0) -> None:
+        """Count messages whose payload went by shared memory."""
+        self._counters.shared_memory_sent += sent
+        self._counters.shared_memory_received += received
+
     def poll_settled(self) -> Ticket | None:
         """Return the next settled ticket; None if there is none."""
         return self.send_side.receipts.poll_settled() if self.send_side else None

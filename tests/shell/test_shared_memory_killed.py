@@ -1,0 +1,125 @@
+"""A peer that is killed at any step of a transfer leaves no segment and no descriptor behind."""
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import numpy as np
+import pytest
+import trio
+
+from sphtp import Channel, ChannelSettings, Node
+from sphtp.shell.node import open_node
+from tests.house.pages import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is of Linux")
+
+SETTINGS: Final = ChannelSettings(linger=0.0)
+NEVER: Final = 0
+
+
+class Peers:
+    """Starts peers one after the other. Made by ``open_peers``."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self._said = b""
+
+    async def live(self, last_step: int) -> tuple[int, int]:
+        """Run a peer that dies at a step; return its exit status, and how many steps it took."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        await self._process.stdin.send_all(b"%d\n" % last_step)
+        while b"\n" not in self._said:
+            said = await self._process.stdout.receive_some()
+            assert said, "the program that starts peers has ended"
+            self._said += said
+        line, _, self._said = self._said.partition(b"\n")
+        status, steps = map(int, line.split())
+        return status, steps
+
+
+@asynccontextmanager
+async def open_peers(port: int) -> AsyncIterator[Peers]:
+    command = [sys.executable, "-m", "tests.shell.mortal_peer", str(port)]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield Peers(process)
+    finally:
+        await process.stdin.aclose()
+        await process.stdout.aclose()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+async def echo(node: Node, accepted: list[Channel]) -> None:
+    channel = await node.accept()
+    accepted.append(channel)
+    async for array in channel:
+        assert np.array_equal(array, np.arange(20_000) + array[0])
+        await channel.send(array)
+
+
+def held() -> tuple[int, int]:
+    """The descriptors and the mapped segments of this process."""
+    gc.collect()
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:sphtp")
+    return len(os.listdir("/proc/self/fd")), mapped
+
+
+async def kill_at(steps: list[int]) -> int:
+    """Have one peer die at each step. Return how many messages went by shared memory in all."""
+    shared = 0
+    async with open_node(settings=SETTINGS) as node, open_peers(node.address[1]) as peers:
+        before = held()
+        for step in steps:
+            accepted: list[Channel] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(echo, node, accepted)
+                with trio.fail_after(20):
+                    status, taken = await peers.live(step)
+                nursery.cancel_scope.cancel()
+            if step == NEVER:
+                assert (status, taken > 100) == (0, True), f"it took {taken} steps"
+            else:
+                assert status == -9, f"step {step}: it ended by itself, {status}"
+            for channel in accepted:
+                shared += channel.statistics().shared_memory_received
+                channel.abort()
+            # Whoever was just accepting a segment finds its end closed.
+            for _ in range(100):
+                if held() == before:
+                    break
+                await trio.sleep(0.001)
+            assert held() == before, f"killed at step {step}"
+    return shared
+
+
+@pytest.mark.slow
+async def test_a_peer_killed_at_some_steps_leaves_nothing() -> None:
+    seed = 20_261_123
+    random = Random(seed)
+    assert await kill_at([NEVER, *(random.randint(1, 150) for _ in range(9)), 140]) > 0
+
+
+@pytest.mark.soak
+async def test_a_peer_killed_at_every_step_leaves_nothing() -> None:
+    async with open_node(settings=SETTINGS) as node, open_peers(node.address[1]) as peers:
+        accepted: list[Channel] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(echo, node, accepted)
+            _, taken = await peers.live(NEVER)
+            nursery.cancel_scope.cancel()
+    # Those that come last differ by a few from run to run.
+    steps = range(1, taken * 9 // 10)
+    assert await kill_at([steps[number % len(steps)] for number in range(500)]) > 0
