@@ -1,11 +1,13 @@
 """A peer that is killed at a chosen step of handing over, writing, reading and freeing memory.
 
-``python -m tests.shell.mortal_peer PORT`` reads a number from each line of its input, and forks a
-process that opens a channel to that port, sends and receives large arrays, and kills itself at that
-step: at the n-th call or return in the modules that perform shared memory. It prints ``STATUS
-STEPS`` when the process is gone: minus the signal, or the steps that it took until its end.
+``python -m tests.shell.mortal_peer PORT`` reads a number and a word from each line of its input. It
+forks a process that opens a channel to that port, sends and receives large arrays, and kills itself
+at that step: at the n-th call or return in the modules that perform shared memory. The word puts
+the process apart: ``user``, ``ipc`` or ``net``; ``here`` does not. It prints ``STATUS STEPS`` when
+the process is gone: minus the signal, or the steps that it took until its end.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -15,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import trio
 
-from sphtp import ChannelSettings, open_channel
+from sphtp import ChannelSettings, Node, open_node
 from sphtp.core.channel import shared_memory as decides
 from sphtp.shell import shared_memory as performs
 
@@ -39,9 +41,29 @@ class Steps:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def talk(port: int) -> None:
+NAMESPACES: Final = {"ipc": 0x08000000, "net": 0x40000000}
+ANOTHER_USER: Final = 54_321
+NOT_ALLOWED: Final = 77
+
+
+def go_apart(where: str) -> None:
+    """Become another user, or go to a namespace of its own."""
+    if where == "user":
+        os.setuid(ANOTHER_USER)
+    elif where in NAMESPACES and ctypes.CDLL(None).unshare(NAMESPACES[where]):
+        os._exit(NOT_ALLOWED)
+
+
+async def talk(port: int, where: str) -> None:
     """Exchange arrays; the first ones, until the segments are there, one by one."""
-    async with open_channel("127.0.0.1", port, settings=SETTINGS) as channel:
+    async with open_node(settings=SETTINGS) as node:
+        # Its UDP socket stays where it is.
+        go_apart(where)
+        await exchange(node, port)
+
+
+async def exchange(node: Node, port: int) -> None:
+    async with node.open_channel("127.0.0.1", port) as channel:
         for number in range(MESSAGES):
             await channel.send(ARRAY + number)
             assert (await channel.receive())[0] == number
@@ -52,11 +74,12 @@ def main() -> None:
     port = int(sys.argv[1])
     for line in sys.stdin:
         reader, writer = os.pipe()
+        step, where = line.split()
         child = os.fork()
         if not child:
-            steps = Steps(int(line))
+            steps = Steps(int(step))
             sys.setprofile(steps)
-            trio.run(talk, port)
+            trio.run(talk, port, where)
             sys.setprofile(None)
             os.write(writer, str(steps.taken).encode())
             os._exit(0)

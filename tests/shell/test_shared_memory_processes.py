@@ -1,4 +1,4 @@
-"""A peer that is killed at any step of a transfer leaves no segment and no descriptor behind."""
+"""Peers in processes of their own: killed at any step, or of another user or namespace."""
 
 import gc
 import os
@@ -17,6 +17,7 @@ import trio
 from sphtp import Channel, ChannelSettings, Node
 from sphtp.shell.node import open_node
 from tests.house.pages import ROOT
+from tests.shell.mortal_peer import MESSAGES, NOT_ALLOWED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is of Linux")
 
@@ -31,11 +32,11 @@ class Peers:
         self._process = process
         self._said = b""
 
-    async def live(self, last_step: int) -> tuple[int, int]:
+    async def live(self, last_step: int, where: str = "here") -> tuple[int, int]:
         """Run a peer that dies at a step; return its exit status, and how many steps it took."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        await self._process.stdin.send_all(b"%d\n" % last_step)
+        await self._process.stdin.send_all(f"{last_step} {where}\n".encode())
         while b"\n" not in self._said:
             said = await self._process.stdout.receive_some()
             assert said, "the program that starts peers has ended"
@@ -110,6 +111,28 @@ async def test_a_peer_killed_at_some_steps_leaves_nothing() -> None:
     seed = 20_261_123
     random = Random(seed)
     assert await kill_at([NEVER, *(random.randint(1, 150) for _ in range(9)), 140]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+async def test_a_peer_of_another_user_or_namespace_gets_all_by_udp() -> None:
+    async with open_node(settings=SETTINGS) as node, open_peers(node.address[1]) as peers:
+        for where in ("user", "ipc", "net", "here"):
+            accepted: list[Channel] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(echo, node, accepted)
+                with trio.fail_after(20):
+                    status, _ = await peers.live(NEVER, where)
+                nursery.cancel_scope.cancel()
+            if status == NOT_ALLOWED:
+                continue
+            assert status == 0, where
+            (channel,) = accepted
+            figures = channel.statistics()
+            assert figures.messages_received == MESSAGES, where
+            shared = figures.shared_memory_sent + figures.shared_memory_received
+            assert (shared > 0) == (where == "here"), where
+            channel.abort()
 
 
 @pytest.mark.soak
