@@ -240,7 +240,6 @@ class Channel(trio.abc.Channel[Any]):
         payloads = self._encoding.encode_many(values, compress)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
-        self._uncork()
         sizes = list(map(len, payloads))
         memory = self._memory
         if memory is None or max(sizes, default=0) < memory.threshold:
@@ -259,7 +258,10 @@ class Channel(trio.abc.Channel[Any]):
         await self._queue_many(payloads[start:], sizes[start:], lane)
 
     async def _queue_many(self, payloads: list[bytes], sizes: list[int], lane: int) -> None:
-        """Queue messages, and wait for room as long as there is too little."""
+        """Queue messages, and wait for room as long as there is too little. Raises as ``send``."""
+        if not payloads:
+            return
+        self._check_sendable()
         self._uncork()
         sent = 0
         if len(sizes) > OFFERED:
