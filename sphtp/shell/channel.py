@@ -32,7 +32,7 @@ from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
-from sphtp.shell.shared_memory import PATIENCE, PAUSE, ChannelMemory, InboundSegment
+from sphtp.shell.shared_memory import HAS_RING, PATIENCE, PAUSE, ChannelMemory, InboundSegment
 
 PARTING: Final = 0.5
 """The seconds that messages may still take to arrive after an error has ended the block."""
@@ -162,12 +162,13 @@ class Channel(trio.abc.Channel[Any]):
         figures = self._connection.port.statistics()
         # These are not queued in the core yet, or the channel ended before they could be.
         held_back = sum([len(cork.payloads) for cork in self._corks.values()])
-        if not held_back and not self._taken:
+        beside = 0 if self._memory is None else self._memory.waiting
+        if not held_back and not self._taken and not beside:
             return figures
         return replace(
             figures,
             messages_sent=figures.messages_sent + held_back,
-            waiting=figures.waiting + held_back,
+            waiting=figures.waiting + held_back + beside,
             messages_received=figures.messages_received - len(self._taken),
             unread=figures.unread + len(self._taken),
         )
@@ -198,6 +199,10 @@ class Channel(trio.abc.Channel[Any]):
         await trio.lowlevel.checkpoint_if_cancelled()
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            if isinstance(payload, Parts) and self._send_beside(payload, lane):
+                if self._loop.is_turn_over:
+                    await self._loop.give_way()
+                return
             cork, payload = await self._place(payload, lane)
         cork.payloads.append(payload)
         cork.room -= 1
@@ -216,6 +221,8 @@ class Channel(trio.abc.Channel[Any]):
         """
         payload = self._encode(value, compress)
         if isinstance(payload, Parts):
+            if self._send_beside(payload, lane):
+                return
             payload = self._share_nowait(payload, lane)
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
@@ -489,6 +496,24 @@ class Channel(trio.abc.Channel[Any]):
             cork = await self._wait_for_room(len(payload), lane)
         return cork, payload
 
+    def _send_beside(self, parts: Parts, lane: int) -> bool:
+        """Send a message by shared memory alone, without a packet; return False if that cannot be.
+
+        Raises as ``send``.
+        """
+        segment = None if self._memory is None else self._memory.outbound
+        if segment is None or self._is_corked or not HAS_RING:
+            return False
+        self._check_sendable()
+        port = self._connection.port
+        port.has_room(parts.size, lane)
+        if not port.may_send_beside or (descriptor := segment.store(parts)) is None:
+            return False
+        port.count_beside(lane, DESCRIPTOR_SIZE)
+        segment.push(descriptor)
+        port.count_shared(sent=1)
+        return True
+
     async def _share(self, parts: Parts, lane: int) -> bytes:
         """Copy a payload into shared memory. Return its descriptor, for which room is reserved.
 
@@ -628,6 +653,8 @@ class Channel(trio.abc.Channel[Any]):
         while not taken or (is_all and len(taken) < most):
             payloads = port.receive_many(most - len(taken) if taken else most)
             if not payloads:
+                if self._take_entries():
+                    continue
                 if taken:
                     break
                 self._check_receivable()
@@ -643,6 +670,11 @@ class Channel(trio.abc.Channel[Any]):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
         return True
+
+    def _take_entries(self) -> bool:
+        """Take what has come by shared memory alone; return True if anything has."""
+        segment = None if self._memory is None else self._memory.inbound
+        return segment is not None and segment.take_entries(self._connection.port.deliver_beside)
 
     def _decode_shared_untrusted(
         self, segment: InboundSegment, payloads: Sequence[bytes]
@@ -683,11 +715,16 @@ class Channel(trio.abc.Channel[Any]):
         self._uncork()
         self._closing = True
         self._taken.clear()
-        if self._memory is not None:
-            # All that was sent is in the memory of the peer, which has that for itself.
-            self._memory.close()
+        self._release_memory()
         self._readers.unpark_all()
         self._changed.unpark_all()
+
+    def _release_memory(self) -> None:
+        """Free the shared memory that nobody needs: the channel has ended, or nobody reads it."""
+        if self._memory is not None and self._connection.closed is not None:
+            self._memory.close_outbound()
+            if self._closing:
+                self._memory.close()
 
     def _check_delivered(self, closed: Closed) -> None:
         if self.statistics().waiting and not self._has_told:
@@ -710,8 +747,7 @@ class Channel(trio.abc.Channel[Any]):
             self._callbacks.report_progress()
         if connection.closed is not None:
             self._uncork()
-            if self._memory is not None:
-                self._memory.close_outbound()
+            self._release_memory()
         if self._changed:
             self._changed.unpark_all()
         if not self._readers:

@@ -138,8 +138,12 @@ class Node(ScopedService):
         self._shared_memory = (
             None
             if rendezvous is None
-            else SharedMemory(rendezvous, settings, lambda: endpoint.connections)
+            else SharedMemory(
+                rendezvous, settings, lambda: endpoint.connections, self._loop.report_one
+            )
         )
+        if self._shared_memory is not None:
+            self._loop.take_entries = self._shared_memory.take_entries
         self.services = Services(endpoint.serve, self._open)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(Service(STREAMS, self._streams.admit))
@@ -316,6 +320,8 @@ class Node(ScopedService):
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return true if a task waited for messages of it."""
+        if connection.closed is not None and self._shared_memory is not None:
+            self._shared_memory.end(connection)
         channel = self._channels.get(connection)
         if channel is None:
             self._welcome()
@@ -364,11 +370,11 @@ class Node(ScopedService):
         self._is_closed = True
         for channel in self._channels.values():
             channel.detach()
-        if self._shared_memory is not None:
-            self._shared_memory.close()
         self._streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
+        if self._shared_memory is not None:
+            self._shared_memory.close()
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:

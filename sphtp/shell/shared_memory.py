@@ -14,9 +14,12 @@ containers that share a network are told apart. Then the side that hands over sa
 the peer put into the handshake of this channel, and hears its own in return. In a sealed channel
 only the peer can know it, so that the keys of the channel decide who may.
 
-**When.** A segment costs two descriptors and addresses, so that none is made before a channel has a
-large message to send. That message, and those that follow until the peer has mapped the segment,
-go by UDP. An attempt that fails is not repeated in this channel.
+**When.** A segment costs each side two descriptors and addresses, so that none is made before a
+channel has a large message to send. That message, and those that follow until the peer has mapped
+the segment, go by UDP. An attempt that fails is not repeated in this channel.
+
+**The ring** needs a second descriptor, an eventfd, and that stores become visible to another
+processor in their order, which those of x86 do. Elsewhere descriptors travel in packets.
 
 **A segment that shrinks** under a mapping kills the process that reads it (SIGBUS). The sender
 seals the size of the file, and the receiver maps no file without that seal. What else a peer of the
@@ -29,6 +32,7 @@ that frees anything at all, and sends by UDP otherwise: then credit holds it up,
 import fcntl
 import mmap
 import os
+import platform
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -45,10 +49,14 @@ from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
     DATA_START,
     DESCRIPTOR_SIZE,
+    FIELDS_SIZE,
+    HEAD,
     HELLO_SIZE,
     MARKER_SIZE,
     PAGE,
     SEGMENT_SIZE,
+    SLOTS,
+    TAIL,
     Region,
     RegionLedger,
     Rendezvous,
@@ -58,12 +66,20 @@ from sphtp.core.channel.shared_memory import (
     encode_descriptor,
     encode_hello,
     encode_segment,
+    entry_at,
 )
 from sphtp.core.packing import Parts
 from sphtp.errors import RemoteError
 from sphtp.shell.randomness import SECRETS
 
 IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
+
+HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
+"""True if stores become visible to other processors in their order, so that an entry is there when
+its number is. Elsewhere descriptors travel in packets, and system calls keep the order."""
+
+_COUNT: Final = 1 << 32
+"""The numbers of entries wrap."""
 
 HANDOVER: Final = 5.0
 """Seconds that handing over a segment may take. Messages go by UDP meanwhile."""
@@ -84,6 +100,8 @@ OVERFLOW_USER: Final = 65_534
 _CREDENTIALS: Final = Struct("3i")
 _DESCRIPTOR_WIDTH: Final = 4
 _MOST_DESCRIPTORS: Final = 8
+_FILES: Final = 2
+"""The files that go with a segment: its own, and the eventfd for its ring."""
 
 
 class OutboundSegment:
@@ -103,8 +121,23 @@ class OutboundSegment:
         except OSError:
             self.close_file()
             raise
+        self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
+        self._head = 0
+
+    @property
+    def in_ring(self) -> int:
+        """The number of entries that the peer has not taken out of the ring."""
+        return min((self._head - self._words[TAIL]) % _COUNT, SLOTS)
+
+    def push(self, descriptor: bytes) -> None:
+        """Put a descriptor into the ring, and wake the peer."""
+        start = entry_at(self._head)
+        self._view[start : start + FIELDS_SIZE] = descriptor[MARKER_SIZE:]
+        self._head = self._words[HEAD] = (self._head + 1) % _COUNT
+        # Only 2^64 unread wake-ups would block.
+        os.eventfd_write(self.event, 1)
 
     @property
     def unread(self) -> int:
@@ -138,6 +171,7 @@ class OutboundSegment:
     def close(self) -> None:
         """Unmap it. What the peer has mapped stays with the peer."""
         self.close_file()
+        os.close(self.event)
         self._words.release()
         self._view.release()
         self._mapping.close()
@@ -168,6 +202,30 @@ class InboundSegment:
         self._payloads = self._view.toreadonly()
         # Arrays that are views, by slot: their regions are freed when nobody has them.
         self._lent: dict[int, ref[Any]] = {}
+        self._tail = 0
+        self.is_closed = False
+
+    def take_entries(self, deliver: Callable[[bytes], bool]) -> bool:
+        """Take entries out of the ring, for as long as there is room; return True if any.
+
+        What they say is looked at when they are read.
+        """
+        if self.is_closed:
+            return False
+        words, tail = self._words, self._tail
+        head = words[HEAD]
+        if (head - tail) % _COUNT > SLOTS:
+            # A peer that lies: nothing in the ring means anything.
+            tail = head
+        while tail != head:
+            start = entry_at(tail)
+            if not deliver(self._marker + bytes(self._view[start : start + FIELDS_SIZE])):
+                break
+            tail = (tail + 1) % _COUNT
+        if tail == self._tail:
+            return False
+        self._tail = words[TAIL] = tail
+        return True
 
     def is_descriptor(self, payload: bytes) -> bool:
         """True if a message stands for one in this segment."""
@@ -196,6 +254,7 @@ class InboundSegment:
 
     def close(self) -> None:
         """Unmap it, or leave that to the last array that is a view of it."""
+        self.is_closed = True
         self._lent.clear()
         self._words.release()
         self._payloads.release()
@@ -214,8 +273,15 @@ class ChannelMemory:
         self.inbound: InboundSegment | None = None
         self.is_copied = not settings.array_views
         self.is_closed = False
+        # What the peer had not taken out of the ring when the channel ended.
+        self._left_over = 0
         # Where a segment was not asked for yet.
         self._offer: Offer | None = offer
+
+    @property
+    def waiting(self) -> int:
+        """The messages in the ring that the peer has not taken out of it."""
+        return self._left_over if self.outbound is None else self.outbound.in_ring
 
     def ask(self, connection: Connection) -> None:
         """Have a segment made and handed to the peer, once: there is a large message to send."""
@@ -227,6 +293,7 @@ class ChannelMemory:
         """Stop sending by shared memory."""
         self._offer = None
         if self.outbound is not None:
+            self._left_over = self.outbound.in_ring
             self.outbound.close()
             self.outbound = None
 
@@ -251,11 +318,49 @@ class SharedMemory:
         listener: socket.socket,
         settings: ChannelSettings,
         connections: Callable[[], tuple[Connection, ...]],
+        report: Callable[[Connection], None],
     ) -> None:
         self._listener = listener
         self._settings = settings
         self._connections = connections
+        self._report = report
         self._nursery: trio.Nursery | None = None
+        # The rings of peers, and what ends the task that waits for entries.
+        self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
+
+    def take_entries(self) -> list[Connection]:
+        """Take what is in the rings, before packets are handled; return whose there was."""
+        return [
+            connection
+            for connection, (segment, _) in self._rings.items()
+            if segment.take_entries(connection.port.deliver_beside)
+        ]
+
+    def end(self, connection: Connection) -> None:
+        """Take what is left in the ring of a channel that has ended."""
+        if connection in self._rings:
+            segment, waits = self._rings.pop(connection)
+            segment.take_entries(connection.port.deliver_beside)
+            waits.cancel()
+
+    async def _wait_for_entries(
+        self,
+        connection: Connection,
+        segment: InboundSegment,
+        waits: trio.CancelScope,
+        event: int,
+    ) -> None:
+        try:
+            with waits:
+                while True:
+                    await trio.lowlevel.wait_readable(event)
+                    with suppress(BlockingIOError):
+                        os.eventfd_read(event)
+                    if segment.take_entries(connection.port.deliver_beside):
+                        self._report(connection)
+        finally:
+            self._rings.pop(connection, None)
+            os.close(event)
 
     def of(self, connection: Connection) -> ChannelMemory:
         """Return the shared memory of a channel."""
@@ -309,7 +414,10 @@ class SharedMemory:
             segment: OutboundSegment | None
             segment = OutboundSegment(self._settings.shared_memory // PAGE * PAGE + DATA_START)
             try:
-                descriptors = segment.file.to_bytes(_DESCRIPTOR_WIDTH, sys.byteorder)
+                descriptors = b"".join(
+                    file.to_bytes(_DESCRIPTOR_WIDTH, sys.byteorder)
+                    for file in (segment.file, segment.event)
+                )
                 await there.sendmsg(
                     [encode_segment(segment.marker, segment.size)],
                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
@@ -331,18 +439,28 @@ class SharedMemory:
                 return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))
-            file, said = await _receive_file(there)
-            if file is None:
+            files, said = await _receive_files(there)
+            if len(files) != _FILES or memory.inbound is not None or memory.is_closed:
+                _close_all(files)
                 return
+            segment_file, event = files
             try:
                 marker, size = decode_segment_untrusted(said)
+                check_event(event)
             except RemoteError:
-                os.close(file)
+                _close_all(files)
                 raise
-            if memory.inbound is not None or memory.is_closed:
-                os.close(file)
+            try:
+                segment = InboundSegment(segment_file, marker, size, self._settings.max_message)
+            except (RemoteError, OSError):
+                os.close(event)
+                raise
+            if self._nursery is None:
+                os.close(event)
                 return
-            memory.inbound = InboundSegment(file, marker, size, self._settings.max_message)
+            memory.inbound, waits = segment, trio.CancelScope()
+            self._rings[connection] = segment, waits
+            self._nursery.start_soon(self._wait_for_entries, connection, segment, waits, event)
             await there.send(MAPPED)
 
     def _find(self, nonce: int) -> Connection | None:
@@ -393,8 +511,8 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
         return False
 
 
-async def _receive_file(there: trio.socket.SocketType) -> tuple[int | None, bytes]:
-    """Return the one file descriptor of a packet, and the packet; close all if there are more."""
+async def _receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
+    """Return the file descriptors of a packet, and the packet."""
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
     said, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)
     files = [
@@ -403,8 +521,16 @@ async def _receive_file(there: trio.socket.SocketType) -> tuple[int | None, byte
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
         for at in range(0, len(data) // _DESCRIPTOR_WIDTH * _DESCRIPTOR_WIDTH, _DESCRIPTOR_WIDTH)
     ]
-    if len(files) == 1:
-        return files[0], said
+    return files, said
+
+
+def _close_all(files: list[int]) -> None:
     for file in files:
         os.close(file)
-    return None, b""
+
+
+def check_event(file: int) -> None:
+    """Raise ``RemoteError`` for a file that is no eventfd; have reading it never wait."""
+    if os.readlink(f"/proc/self/fd/{file}") != "anon_inode:[eventfd]":
+        raise RemoteError("a file that is no eventfd")
+    os.set_blocking(file, False)

@@ -8,6 +8,7 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +77,9 @@ def shared(channel: Channel) -> int:
     return channel.statistics().shared_memory_sent
 
 
+LAST: Final = 1_000_000
+
+
 def segments_mapped() -> int:
     return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:sphtp")
 
@@ -107,6 +111,46 @@ async def test_small_and_large_messages_keep_the_order_of_their_lane():
         assert np.array_equal(await there.receive(), LARGE[:9] + 62)
         assert there.statistics().shared_memory_received == shared(here)
         assert there.undecodable == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_mixture_keeps_its_order_while_messages_expire(seed: int):
+    random = Random(seed)
+    async with connected() as (here, there), trio.open_nursery() as nursery:
+        kept: dict[int, list[int]] = {0: [], 1: []}
+        came: dict[int, list[int]] = {0: [], 1: []}
+
+        async def read() -> None:
+            while True:
+                message = await there.receive()
+                number, lane = (int(message[0]), int(message[1]))
+                came[lane].append(number)
+                if random.random() < 0.1:
+                    await trio.sleep(0.001)
+                if number == LAST and all(numbers[-1:] == [LAST] for numbers in came.values()):
+                    return
+
+        nursery.start_soon(read)
+        for number in [*range(300), LAST]:
+            for lane in (0, 1):
+                size = 2 if random.random() < 0.5 else 20_000
+                message = np.full(size, float(number))
+                message[1] = lane
+                how = random.random() if number < LAST else 0.0
+                if how < 0.8:
+                    await here.send(message, lane=lane)
+                elif how < 0.9:
+                    await here.post(message, lane=lane)
+                else:
+                    await here.post(message, lane=lane, deadline=random.choice((0.0, 1e-4, 1.0)))
+                    continue
+                kept[lane].append(number)
+            if random.random() < 0.1:
+                await trio.sleep(random.choice((0.0, 0.001)))
+    for lane in (0, 1):
+        assert came[lane] == sorted(came[lane]), f"seed {seed}"
+        assert set(kept[lane]) <= set(came[lane]), f"seed {seed}"
+    assert there.undecodable == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,15 @@ travels in the channel is a *descriptor* of the region, as a small reliable mess
 the large one. So order, lanes, acks, receipts and credit for messages are those of any message, and
 nothing of the channel knows about it. The receiver copies the payload out and frees the region.
 
+**The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So where
+nothing that the sender sent before in this channel awaits an ack, the descriptor goes into a ring
+in the segment instead, and an eventfd wakes the receiver. The receiver takes entries out of the
+ring before it handles any packet that it has read from the socket, and puts them behind what has
+arrived. Order follows: what was sent before the entry was acked, and so has arrived; what was sent
+after it left in a packet when the entry could be seen already. An entry uses up credit, and gives
+it back when it is read, like the message that it stands for. A receiver without room for another
+message leaves entries in the ring. Messages with a receipt take the packet, which brings the ack.
+
 **Who decides.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region, the generation that it has read; the
 sender takes a region back when the word shows the generation of that region. A peer that lies there
@@ -44,15 +53,23 @@ from sphtp.core.wire import Reader
 from sphtp.errors import RemoteError, untrusted
 
 SLOTS: Final = 1024
-"""The most regions of a segment in use at a time. The words of all of them fill one page."""
+"""The most regions of a segment in use at a time. The words of all of them fill one page, and a
+ring of as many entries never overflows."""
 
 WORD: Final = 4
-DATA_START: Final = SLOTS * WORD
-"""The offset of the first region in a segment."""
-
 PAGE: Final = 4096
-"""Regions begin and end at multiples of this."""
 
+HEAD: Final = SLOTS
+TAIL: Final = SLOTS + 16
+"""The words with the number of entries that the sender has put into the ring, and that the receiver
+has taken out of it; each in a cache line of its own."""
+
+RING_START: Final = 2 * PAGE
+ENTRY: Final = 32
+"""The offset of the ring, and the bytes of each of its ``SLOTS`` entries."""
+
+DATA_START: Final = RING_START + SLOTS * ENTRY
+"""The offset of the first region in a segment."""
 ALIGNMENT: Final = 64
 """The items of an array begin at a multiple of this within their region."""
 
@@ -68,6 +85,8 @@ RENDEZVOUS_SIZE: Final = len(_MAGIC) + 4 + 8
 # Marker, slot u16, generation u32, offset u64, size u32.
 _DESCRIPTOR: Final = Struct(f"<{MARKER_SIZE}sHIQI")
 DESCRIPTOR_SIZE: Final = _DESCRIPTOR.size
+FIELDS_SIZE: Final = DESCRIPTOR_SIZE - MARKER_SIZE
+"""The bytes of a descriptor without its marker: an entry of the ring."""
 
 # Magic, nonce u64; and marker, size of the segment u64.
 _HELLO: Final = Struct("<4sQ")
@@ -131,6 +150,11 @@ def decode_segment_untrusted(data: bytes) -> tuple[bytes, int]:
     if not DATA_START < size <= MAX_SEGMENT or size % PAGE:
         raise RemoteError(f"a segment of {size} bytes")
     return marker, size
+
+
+def entry_at(number: int) -> int:
+    """Return the offset of an entry of the ring, which has the fields of a descriptor."""
+    return RING_START + number % SLOTS * ENTRY
 
 
 class Region(NamedTuple):
