@@ -457,8 +457,10 @@ class Channel(trio.abc.Channel[Any]):
     def _encode_parts(self, value: Any, compress: bool | None) -> bytes | Parts:
         """Return the payload of a message; in parts if it is large enough for shared memory."""
         parts = self._encoding.encode_parts(value, compress)
-        is_large = self._memory is not None and parts.size >= self._memory.threshold
-        return parts if is_large else parts.join()
+        if self._memory is None or parts.size < self._memory.threshold:
+            return parts.join()
+        # What is placed in the cork without a look at it is bytes.
+        return parts if parts.size > RESERVED_SIZE else parts.join()
 
     def _encode_posted(
         self, value: Any, compress: bool | None, delivery: Delivery, ticket: Ticket

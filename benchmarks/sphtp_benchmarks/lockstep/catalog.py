@@ -39,7 +39,7 @@ SYSTEMS: Final = {
     for system in (
         System(
             OURS,
-            "sealed channels, arrays of 64 kB and more through shared memory: "
+            "sealed channels, arrays of 16 KiB and more through shared memory: "
             "`await channel.send(array)`, `await channel.receive()`",
             "sphtp",
             "sphtp",

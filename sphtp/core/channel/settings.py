@@ -106,7 +106,7 @@ class ChannelSettings:
     linger: float = 1.0
     busy_poll: float = 0.0005
     shared_memory: int = 16 * 1024 * 1024
-    shared_memory_threshold: int = 64 * 1024
+    shared_memory_threshold: int = 16 * 1024
     array_views: bool = False
     backlog: int = 128
     max_channels: int = 16_384
