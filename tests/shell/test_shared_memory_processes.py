@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -78,31 +78,48 @@ def held() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), mapped
 
 
+async def echo_all(node: Node, accepted: list[Channel]) -> None:
+    async def serve(channel: Channel) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for array in channel:
+                assert np.array_equal(array, np.arange(20_000) + array[0])
+                await channel.send(array)
+
+    async with trio.open_nursery() as nursery:
+        async for channel in node.incoming():
+            accepted.append(channel)
+            nursery.start_soon(serve, channel)
+
+
 async def kill_at(steps: list[int]) -> int:
     """Have one peer die at each step. Return how many messages went by shared memory in all."""
     shared = 0
-    async with open_node(settings=SETTINGS) as node, open_peers(node.address[1]) as peers:
+    accepted: list[Channel] = []
+    async with (
+        open_node(settings=SETTINGS) as node,
+        open_peers(node.address[1]) as peers,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(echo_all, node, accepted)
         before = held()
         for step in steps:
-            accepted: list[Channel] = []
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(echo, node, accepted)
-                with trio.fail_after(20):
-                    status, taken = await peers.live(step)
-                nursery.cancel_scope.cancel()
+            with trio.fail_after(20):
+                status, taken = await peers.live(step)
             if step == NEVER:
                 assert (status, taken > 100) == (0, True), f"it took {taken} steps"
             else:
                 assert status == -9, f"step {step}: it ended by itself, {status}"
-            for channel in accepted:
-                shared += channel.statistics().shared_memory_received
-                channel.abort()
-            # Whoever was just accepting a segment finds its end closed.
-            for _ in range(100):
+            # It may be accepted only now; or a segment of its end be closed only now.
+            for _ in range(1000):
+                while accepted:
+                    channel = accepted.pop()
+                    shared += channel.statistics().shared_memory_received
+                    channel.abort()
                 if held() == before:
                     break
                 await trio.sleep(0.001)
             assert held() == before, f"killed at step {step}"
+        nursery.cancel_scope.cancel()
     return shared
 
 
