@@ -259,9 +259,19 @@ class Channel(trio.abc.Channel[Any]):
         for at, size in enumerate(sizes):
             if size >= memory.threshold and memory.outbound is not None:
                 await self._queue_many(payloads[start:at], sizes[start:at], lane)
-                shared = await self._share(Parts((payloads[at],)), lane)
-                await self._queue_many([shared], [len(shared)], lane)
                 start = at + 1
+                parts = Parts((payloads[at],))
+                if not self._send_beside(parts, lane):
+                    shared = await self._share(parts, lane)
+                    if len(shared) != DESCRIPTOR_SIZE:
+                        await self._queue_many([shared], [len(shared)], lane)
+                        continue
+                    # Room for it is reserved; it leaves with those behind it.
+                    self._uncork()
+                    self._connection.port.queue([shared], lane)
+                    self._loop.flush_soon(self._connection)
+                if self._loop.is_turn_over:
+                    await self._loop.give_way()
         await self._queue_many(payloads[start:], sizes[start:], lane)
 
     async def _queue_many(self, payloads: list[bytes], sizes: list[int], lane: int) -> None:
