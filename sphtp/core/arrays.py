@@ -48,6 +48,9 @@ _HEAD: Final = 4
 _LENGTH: Final = 4
 _LENGTHS: Final = [Struct(f"<{number}I") for number in range(MAX_DIMENSIONS + 1)]
 
+MOST_HEAD: Final = _HEAD + _LENGTH * MAX_DIMENSIONS
+"""The most bytes before the items."""
+
 _WIDTHS: Final = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 _KINDS: Final = {
     f"{order}{kind}".encode() + bytes((width,)): f"{order}{kind}{width}"
@@ -100,32 +103,46 @@ def _head(dtype: "numpy.dtype[Any]", shape: tuple[int, ...]) -> bytes:
     return kind + bytes((len(shape),)) + _LENGTHS[len(shape)].pack(*shape)
 
 
-def read_array_untrusted(data: Any, start: int, end: int) -> "Array":
+def write_array(array: "Array", view: memoryview, start: int) -> int:
+    """Copy the items of an array into memory, in C order; return the offset of their end."""
+    numpy = sys.modules["numpy"]
+    numpy.ndarray(array.shape, array.dtype, view, start)[...] = array
+    return start + array.nbytes
+
+
+def read_array_untrusted(
+    data: Any, start: int, end: int, *, head: bytes | None = None, is_copied: bool = True
+) -> "Array":
     """Return a new array from the bytes between ``start`` and ``end``.
+
+    Args:
+        head: a copy of the first bytes, where others may change ``data`` meanwhile.
+        is_copied: if not, the array is a view of ``data``, and keeps it alive.
 
     Raises:
         RemoteError: the bytes are not an array, or NumPy is not installed.
     """
     if end - start < _HEAD:
         raise RemoteError(f"an array in {end - start} bytes")
-    name = _KINDS.get(bytes(data[start : start + 3]))
+    said, at = (data, start) if head is None else (head, 0)
+    name = _KINDS.get(bytes(said[at : at + 3]))
     if name is None:
         raise RemoteError("an array of unknown items")
-    ndim = data[start + 3]
+    ndim = said[at + 3]
     items = start + _HEAD + _LENGTH * ndim
     if ndim > MAX_DIMENSIONS or items > end:
         raise RemoteError(f"an array of {ndim} dimensions in {end - start} bytes")
-    shape = _LENGTHS[ndim].unpack_from(data, start + _HEAD)
+    shape = _LENGTHS[ndim].unpack_from(said, at + _HEAD)
     dtype, ndarray = _numpy(name)
     # Python's integers: 32 dimensions of 2^32 - 1 are a number like any other.
     if prod(shape) * dtype.itemsize != end - items:
         raise RemoteError(f"an array of shape {shape} in {end - items} bytes of items")
     try:
-        array: Array = ndarray(shape, dtype, data, items).copy()
+        array: Array = ndarray(shape, dtype, data, items)
     except ValueError as error:
         # An empty array with dimensions whose product is too large for NumPy.
         raise RemoteError(f"an array of shape {shape}: {error}") from None
-    return array
+    return array.copy() if is_copied else array
 
 
 @lru_cache(maxsize=len(_KINDS))

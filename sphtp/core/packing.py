@@ -39,7 +39,14 @@ from typing import Any, Final, TypeAlias
 
 import msgpack
 
-from sphtp.core.arrays import EXTENSION, array_parts, is_array, read_array_untrusted
+from sphtp.core.arrays import (
+    EXTENSION,
+    MOST_HEAD,
+    array_parts,
+    is_array,
+    read_array_untrusted,
+    write_array,
+)
 from sphtp.errors import MessageTooLargeError, RemoteError, SettingsError, StateError
 
 MAX_ELEMENTS: Final = 2**21
@@ -146,6 +153,16 @@ class Packing:
             self._check_own(_take_out(payload)[0])
         return prefix + payload
 
+    def pack_parts(self, value: Any) -> "Parts":
+        """Return the parts of a value as msgpack, of which a large leaf is not a copy.
+
+        Raises as ``pack``.
+        """
+        kind = type(value)
+        if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
+            return Parts(_leaf(value))
+        return Parts((self.pack(value),))
+
     def _pack_around(self, value: Any, prefix: bytes) -> bytes:
         """Pack a value that contains buffers, arrays or NumPy's numbers; copy each leaf once.
 
@@ -194,6 +211,26 @@ class Packing:
             raise ValueError(f"more than {self.max_elements} values")
         return _build(rest, _extensions(payload, leaves))
 
+    def unpack_shared_untrusted(self, payload: memoryview, *, is_copied: bool = True) -> Any:
+        """Return the value in memory that its sender may change while it is read.
+
+        An array or bytes are copied out of it once, behind a head that is copied before it is
+        looked at. If not ``is_copied``, an array is a view of the memory. Anything else is copied
+        as a whole and then unpacked. Raises ``MALFORMED``.
+        """
+        size = len(payload)
+        head = bytes(payload[:_MOST_BEFORE])
+        if head[0] in _LONG and _end(head, 0) == size:
+            width, more = _LONG[head[0]]
+            body = 1 + width + more
+            if not more and head[0] not in _LONG_TEXT:
+                return bytes(payload[body:])
+            if more and head[body - 1] == EXTENSION:
+                return read_array_untrusted(
+                    payload, body, size, head=head[body:], is_copied=is_copied
+                )
+        return self.unpack(bytes(payload))
+
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
         """Return the values of payloads; None if they have to be unpacked one by one.
 
@@ -239,6 +276,51 @@ class Packing:
         most = self.max_elements
         if len(payload) > most and count_elements(payload, most) is None:
             raise MessageTooLargeError(f"a message of more values than max_elements, {most}")
+
+
+class Parts:
+    """A payload in parts: bytes, and views and arrays that are not copied yet."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+        self.size = sum(map(_nbytes, parts))
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def head_size(self) -> int:
+        """The bytes before the last part, which is the large one."""
+        return self.size - _nbytes(self.parts[-1])
+
+    def join(self) -> bytes:
+        """Return the payload."""
+        return b"".join(self.parts)
+
+    def write(self, view: memoryview, start: int) -> None:
+        """Copy the payload into memory, from an offset on."""
+        for part in self.parts:
+            if is_array(part):
+                start = write_array(part, view, start)
+            else:
+                data = _octets(part)
+                view[start : start + len(data)] = data
+                start += len(data)
+
+
+def _octets(part: Any) -> Any:
+    try:
+        return memoryview(part).cast("B")
+    except TypeError:
+        # Items in a byte order of their own, which only a copy takes off.
+        return bytes(part)
+
+
+def _nbytes(part: Any) -> int:
+    size: int = len(part) if type(part) is bytes else part.nbytes
+    return size
 
 
 def _skip(filler: bytes, payload: bytes) -> None:
@@ -302,6 +384,9 @@ _LONG: Final = {
     0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
 _LENGTHS: Final = {0xC4: (1, 0), 0xC7: (1, 1), 0xD9: (1, 0), **_LONG}
+
+_MOST_BEFORE: Final = 1 + 4 + 1 + MOST_HEAD
+"""The most bytes of a message that is an array before its items."""
 _LONG_TEXT: Final = (0xDA, 0xDB)
 
 # What follows the first byte of any other value; of a list or a map up to its first member.
@@ -553,6 +638,7 @@ def _end_of(chunk: re.Pattern[bytes], payload: bytes, start: int) -> int:
 
 DEFAULT: Final = Packing()
 pack, unpack, unpack_many = DEFAULT.pack, DEFAULT.unpack, DEFAULT.unpack_many
+pack_parts, unpack_shared_untrusted = DEFAULT.pack_parts, DEFAULT.unpack_shared_untrusted
 
 NO_LIMIT: Final = 1 << 30
 
@@ -573,6 +659,19 @@ class PlainEncoding:
         if compress:
             raise StateError("without `messages` nothing is compressed")
         return list(map(pack, values))
+
+    def encode_parts(self, value: Any, compress: bool | None) -> Parts:
+        """Return a value as msgpack, in parts; raises as ``Packing.pack``."""
+        if compress:
+            raise StateError("without `messages` nothing is compressed")
+        return pack_parts(value)
+
+    def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
+        """Return the value in shared memory; none if it is malformed."""
+        try:
+            return [unpack_shared_untrusted(payload, is_copied=is_copied)]
+        except MALFORMED:
+            return []
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the values of payloads, without the malformed ones."""

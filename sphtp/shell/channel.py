@@ -9,7 +9,7 @@ It is filled with more at a time the faster the program reads.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from sphtp.core.arrays import is_array
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.message_port import OFFERED
 from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
+from sphtp.core.channel.shared_memory import DESCRIPTOR_SIZE
 from sphtp.core.channel.statistics import ChannelStatistics
-from sphtp.core.packing import PLAIN
+from sphtp.core.packing import PLAIN, Parts
 from sphtp.core.printable import peer_label
-from sphtp.errors import LocalError, RefusedError, UnreachableError
+from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
+from sphtp.shell.shared_memory import HAS_RING, PATIENCE, PAUSE, ChannelMemory, InboundSegment
 
 if TYPE_CHECKING:
     # A class without its parameter carries anything: PEP 696, which Python has from 3.13 on.
@@ -102,12 +105,16 @@ class Channel(trio.abc.Channel[T]):
         run_callback: Callable[[Callback, Receipt], None],
         attach: Callable[[ChannelHooks], None],
         encoding: Encoding = PLAIN,
+        memory: ChannelMemory | None = None,
     ) -> None:
         attach(ChannelHooks(self._wake, self._detach, self._wait_open))
         self._connection = connection
         self._loop = loop
         self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
+        self._memory = memory
+        # Until there is shared memory to write to, the encoding's own.
+        self._encode: Callable[[Any, bool | None], Any] = encoding.encode
         self._corks: dict[int, _Cork] = {}
         # Whether it stands in the loop's line, and what is held back will be queued.
         self._is_corked = False
@@ -169,12 +176,13 @@ class Channel(trio.abc.Channel[T]):
         figures = self._connection.port.statistics()
         # These are not queued in the core yet, or the channel ended before they could be.
         held_back = sum([len(cork.payloads) for cork in self._corks.values()])
-        if not held_back and not self._taken:
+        beside = 0 if self._memory is None else self._memory.waiting
+        if not held_back and not self._taken and not beside:
             return figures
         return replace(
             figures,
             messages_sent=figures.messages_sent + held_back,
-            waiting=figures.waiting + held_back,
+            waiting=figures.waiting + held_back + beside,
             messages_received=figures.messages_received - len(self._taken),
             unread=figures.unread + len(self._taken),
         )
@@ -198,11 +206,15 @@ class Channel(trio.abc.Channel[T]):
                 which.
             LocalError: there is no such lane.
         """
-        payload = self._encoding.encode(value, None)
+        payload = self._encode(value, None)
         await trio.lowlevel.checkpoint_if_cancelled()
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            cork = await self._wait_for_room(len(payload), lane)
+            if isinstance(payload, Parts) and self._send_beside(payload, lane):
+                if self._loop.is_turn_over:
+                    await self._loop.give_way()
+                return
+            cork, payload = await self._place(payload, lane)
         cork.payloads.append(payload)
         cork.room -= 1
         if not self._is_corked:
@@ -222,11 +234,16 @@ class Channel(trio.abc.Channel[T]):
         leave only when this task next waits for anything. Raises as ``send``, and
         ``MessageTooLargeError`` for a message that is sent once and does not fit one packet.
         """
-        payload = self._encoding.encode(value, None)
         if delivery is not Delivery.RELIABLE:
+            payload = self._encoding.encode(value, None)
             self._check_sendable()
             self._queue(payload, Ticket(trio.current_time(), lane, size=len(payload)), delivery)
             return
+        payload = self._encode(value, None)
+        if isinstance(payload, Parts):
+            if self._send_beside(payload, lane):
+                return
+            payload = self._share_nowait(payload, lane)
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
             cork = self._reserve(len(payload), lane)
@@ -249,8 +266,40 @@ class Channel(trio.abc.Channel[T]):
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
         self._check_sendable()
+        sizes = list(map(len, payloads))
+        memory = self._memory
+        if memory is None or max(sizes, default=0) < memory.threshold:
+            await self._queue_many(payloads, sizes, lane)
+            return
+        # Where one is too large, none is sent.
+        self._connection.port.room_for(sizes, lane)
+        self._seek_memory(max(sizes))
+        start = 0
+        for at, size in enumerate(sizes):
+            if size >= memory.threshold and memory.outbound is not None:
+                await self._queue_many(payloads[start:at], sizes[start:at], lane)
+                start = at + 1
+                parts = Parts((payloads[at],))
+                if not self._send_beside(parts, lane):
+                    shared = await self._share(parts, lane)
+                    if len(shared) != DESCRIPTOR_SIZE:
+                        await self._queue_many([shared], [len(shared)], lane)
+                        continue
+                    # Room for it is reserved; it leaves with those behind it.
+                    self._uncork()
+                    self._connection.port.queue([shared], lane)
+                    self._loop.flush_soon(self._connection)
+                if self._loop.is_turn_over:
+                    await self._loop.give_way()
+        await self._queue_many(payloads[start:], sizes[start:], lane)
+
+    async def _queue_many(self, payloads: list[bytes], sizes: list[int], lane: int) -> None:
+        """Queue messages, and wait for room as long as there is too little. Raises as ``send``."""
+        if not payloads:
+            return
+        self._check_sendable()
         self._uncork()
-        sizes, sent = list(map(len, payloads)), 0
+        sent = 0
         if len(sizes) > OFFERED:
             # Where one is too large, none is sent, but those behind the first are queued later.
             self._connection.port.room_for(sizes, lane)
@@ -298,11 +347,12 @@ class Channel(trio.abc.Channel[T]):
         negative.
         """
         ticket = _make_ticket(lane, expiry, redundancy)
-        payload = self._encoding.encode(value, compress)
-        ticket.size = len(payload)
+        payload = self._encode_posted(value, compress, delivery, ticket)
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
-        while delivery is Delivery.RELIABLE and not self._has_room(ticket.size, lane):
+        if isinstance(payload, Parts):
+            payload = await self._share(payload, lane)
+        while delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
                 # Nothing comes between: a channel that ended meanwhile gives no receipts.
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -333,10 +383,11 @@ class Channel(trio.abc.Channel[T]):
     ) -> Receipt:
         """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where that would wait."""
         ticket = _make_ticket(lane, expiry, redundancy)
-        payload = self._encoding.encode(value, compress)
-        ticket.size = len(payload)
+        payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
-        if delivery is Delivery.RELIABLE and not self._has_room(ticket.size, lane):
+        if isinstance(payload, Parts):
+            payload = self._share_nowait(payload, lane)
+        if delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             raise trio.WouldBlock
         receipt, _ = self._queue(payload, ticket, delivery)
         return receipt
@@ -430,6 +481,112 @@ class Channel(trio.abc.Channel[T]):
 
     # Sending
 
+    def _encode_parts(self, value: Any, compress: bool | None) -> bytes | Parts:
+        """Return the payload of a message; in parts if it is large enough for shared memory."""
+        parts = self._encoding.encode_parts(value, compress)
+        if self._memory is None or parts.size < self._memory.threshold:
+            return parts.join()
+        # What is placed in the cork without a look at it is bytes.
+        return parts if parts.size > RESERVED_SIZE else parts.join()
+
+    def _encode_posted(
+        self, value: Any, compress: bool | None, delivery: Delivery, ticket: Ticket
+    ) -> bytes | Parts:
+        """Return the payload of a message with a ticket, in parts only if it cannot be given up.
+
+        Nobody could tell whether the peer still reads the memory of one that was.
+        """
+        is_kept = delivery is Delivery.RELIABLE and ticket.deadline is None
+        encode = self._encode if is_kept else self._encoding.encode
+        payload: bytes | Parts = encode(value, compress)
+        ticket.size = len(payload)
+        if is_kept and ticket.size > RESERVED_SIZE:
+            self._seek_memory(ticket.size)
+        return payload
+
+    def _seek_memory(self, size: int) -> None:
+        """Have the next large messages go by shared memory: one of ``size`` bytes has come."""
+        memory = self._memory
+        if memory is None or size < memory.threshold:
+            return
+        memory.ask(self._connection)
+        if memory.outbound is not None:
+            self._encode = self._encode_parts
+
+    async def _place(self, payload: bytes | Parts, lane: int) -> tuple["_Cork", bytes]:
+        """Wait for room in a lane; return the cork with that room, and what to put into it.
+
+        A large message is copied into shared memory here, and a descriptor goes in its place.
+        """
+        if isinstance(payload, Parts):
+            payload = await self._share(payload, lane)
+        cork = self._corks.get(lane)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = await self._wait_for_room(len(payload), lane)
+        return cork, payload
+
+    def _send_beside(self, parts: Parts, lane: int) -> bool:
+        """Send a message by shared memory alone, without a packet; return False if that cannot be.
+
+        Raises as ``send``.
+        """
+        segment = None if self._memory is None else self._memory.outbound
+        if segment is None or self._is_corked or not HAS_RING:
+            return False
+        self._check_sendable()
+        port = self._connection.port
+        port.has_room(parts.size, lane)
+        if not port.may_send_beside or (descriptor := segment.store(parts)) is None:
+            return False
+        port.count_beside(lane, DESCRIPTOR_SIZE)
+        segment.push(descriptor)
+        port.count_shared(sent=1)
+        return True
+
+    async def _share(self, parts: Parts, lane: int) -> bytes:
+        """Copy a payload into shared memory. Return its descriptor, for which room is reserved.
+
+        If there is no shared memory left, and the reader frees none, return the payload itself.
+        Nothing is awaited behind the copy, so that a call that is cancelled has taken no memory.
+        Raises as ``send``.
+        """
+        self._check_sendable()
+        self._connection.port.has_room(parts.size, lane)
+        for _ in range(PATIENCE):
+            cork = self._corks.get(lane)
+            if cork is None or not cork.room:
+                await self._wait_for_room(DESCRIPTOR_SIZE, lane)
+            segment = None if self._memory is None else self._memory.outbound
+            if segment is None:
+                break
+            if (descriptor := segment.store(parts)) is not None:
+                self._connection.port.count_shared(sent=1)
+                return descriptor
+            if segment.is_stuck:
+                break
+            # What is corked leaves meanwhile, for the peer to read and to free.
+            await trio.sleep(PAUSE)
+            self._check_sendable()
+        else:
+            assert segment is not None
+            segment.is_stuck = True
+        return parts.join()
+
+    def _share_nowait(self, parts: Parts, lane: int) -> bytes:
+        """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
+        self._check_sendable()
+        self._connection.port.has_room(parts.size, lane)
+        cork = self._corks.get(lane)
+        if (cork is None or not cork.room) and self._reserve(DESCRIPTOR_SIZE, lane) is None:
+            raise trio.WouldBlock
+        memory = self._memory
+        if memory is not None and memory.outbound is not None:
+            descriptor = memory.outbound.store(parts)
+            if descriptor is not None:
+                self._connection.port.count_shared(sent=1)
+                return descriptor
+        return parts.join()
+
     def _push_corked(self) -> None:
         """Queue the corked messages in the core; the loop calls this before it sends."""
         self._is_corked = False
@@ -456,6 +613,8 @@ class Channel(trio.abc.Channel[T]):
         """
         self._check_sendable()
         self._uncork()
+        if size > RESERVED_SIZE:
+            self._seek_memory(size)
         port = self._connection.port
         room = port.reserve(RESERVED, RESERVED_SIZE, lane) if size <= RESERVED_SIZE else 0
         room = room or int(port.has_room(size, lane))
@@ -523,17 +682,60 @@ class Channel(trio.abc.Channel[T]):
         while not taken or (is_all and len(taken) < most):
             payloads = port.receive_many(most - len(taken) if taken else most)
             if not payloads:
+                if self._take_entries():
+                    continue
                 if taken:
                     break
                 self._check_receivable()
                 return False
             if port.is_credit_due:
                 self._loop.flush_soon(self._connection)
-            values = self._encoding.decode_many_untrusted(payloads)
+            memory = self._memory
+            if memory is None or memory.inbound is None:
+                values = self._encoding.decode_many_untrusted(payloads)
+            else:
+                values = self._decode_shared_untrusted(memory.inbound, payloads)
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
         return True
+
+    def _take_entries(self) -> bool:
+        """Take what has come by shared memory alone; return True if anything has."""
+        segment = None if self._memory is None else self._memory.inbound
+        return segment is not None and segment.take_entries(self._connection.port.deliver_beside)
+
+    def _decode_shared_untrusted(
+        self, segment: InboundSegment, payloads: Sequence[bytes]
+    ) -> list[Any]:
+        """Return the messages, those in shared memory among them, without those malformed."""
+        values: list[Any] = []
+        start = 0
+        for at, payload in enumerate(payloads):
+            if segment.is_descriptor(payload):
+                if start < at:
+                    values += self._encoding.decode_many_untrusted(payloads[start:at])
+                values += self._read_shared_untrusted(segment, payload)
+                start = at + 1
+        if start < len(payloads):
+            values += self._encoding.decode_many_untrusted(payloads[start:])
+        return values
+
+    def _read_shared_untrusted(self, segment: InboundSegment, descriptor: bytes) -> list[Any]:
+        """Return the message in a region, and give the region back; none if it is malformed."""
+        assert self._memory is not None
+        try:
+            region, payload = segment.open_untrusted(descriptor)
+        except RemoteError:
+            return []
+        is_copied = self._memory.is_copied
+        values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
+        self._connection.port.count_shared(received=1)
+        if not is_copied and values and is_array(values[0]) and not values[0].flags.owndata:
+            segment.lend(region, values[0])
+        else:
+            segment.free(region)
+        return values
 
     # The loop's side
 
@@ -542,8 +744,16 @@ class Channel(trio.abc.Channel[T]):
         self._uncork()
         self._closing = True
         self._taken.clear()
+        self._release_memory()
         self._readers.unpark_all()
         self._changed.unpark_all()
+
+    def _release_memory(self) -> None:
+        """Free the shared memory that nobody needs: the channel has ended, or nobody reads it."""
+        if self._memory is not None and self._connection.closed is not None:
+            self._memory.close_outbound()
+            if self._closing:
+                self._memory.close()
 
     def _check_delivered(self, closed: Closed) -> None:
         if self.statistics().waiting and not self._has_told:
@@ -566,6 +776,7 @@ class Channel(trio.abc.Channel[T]):
             self._callbacks.report_progress()
         if connection.closed is not None:
             self._uncork()
+            self._release_memory()
         if self._changed:
             self._changed.unpark_all()
         if not self._readers:

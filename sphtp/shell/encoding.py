@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sphtp.core.packing import NO_LIMIT, PLAIN
+from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.errors import LocalError
 
 if TYPE_CHECKING:
@@ -24,8 +24,17 @@ class Encoding(Protocol):
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
         """Return the payloads of messages. Raises if one cannot be encoded."""
 
+    def encode_parts(self, value: Any, compress: bool | None) -> Parts:
+        """Return the payload of a message in parts, to be copied once. Raises as ``encode``."""
+
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the messages, without those that are malformed."""
+
+    def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
+        """Return the message in memory that its sender may change; none if it is malformed.
+
+        If not ``is_copied``, a message that is an array is a view of that memory.
+        """
 
 
 class Typed:
@@ -45,6 +54,15 @@ class Typed:
         """Encode as ``Encoding`` says."""
         return self._codec.encode_many(values, compress=compress)
 
+    def encode_parts(self, value: Any, compress: bool | None) -> Parts:
+        """Encode as ``Encoding`` says."""
+        return Parts((self._codec.encode(value, compress=compress),))
+
+    def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
+        """Decode as ``Encoding`` says, always a copy: a payload is looked at more than once."""
+        del is_copied
+        return self.decode_many_untrusted((bytes(payload),))
+
 
 class RawEncoding:
     """Messages that are bytes already, of a service with a format of its own."""
@@ -63,6 +81,15 @@ class RawEncoding:
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the bytes as they are."""
         return list(payloads)
+
+    def encode_parts(self, value: Any, compress: bool | None) -> Parts:
+        """Return the bytes as they are."""
+        return Parts((value,))
+
+    def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
+        """Return the bytes, always a copy: a reader looks at them more than once."""
+        del is_copied
+        return [bytes(payload)]
 
 
 RAW = RawEncoding()

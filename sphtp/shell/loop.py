@@ -123,6 +123,8 @@ class Loop:
         self._log_at = math.inf
         # Unparked whenever connections have been reported.
         self.reported = trio.lowlevel.ParkingLot()
+        # Takes messages that came by shared memory, and returns whose they are.
+        self.take_entries: Callable[[], list[Connection]] | None = None
         # How many times a task that waited for messages has gone on.
         self._resumed = 0
         # Busy polling: how many wait for messages, whether something was sent since one was read,
@@ -242,6 +244,9 @@ class Loop:
         rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
+        if self.take_entries is not None:
+            # They were sent before what is in these packets: see ``core.channel.shared_memory``.
+            self._endpoint.active.update(dict.fromkeys(self.take_entries()))
         self._endpoint.handle_rows_untrusted(now, rows)
         size = sum([len(row.data) for row in rows])
         self._is_dry = self._udp.is_drained
@@ -249,6 +254,11 @@ class Loop:
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
         return self._report_all() and (self._expects_answer or size <= LITTLE)
+
+    def report_one(self, connection: Connection) -> None:
+        """Report a connection for which messages came by shared memory."""
+        self._endpoint.active[connection] = None
+        self._report_all()
 
     async def _let_readers_go_first(self) -> None:
         """Let woken readers run before acks leave, so that acks travel with an answer.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from socket import socket
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
@@ -28,7 +29,7 @@ from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.encoding import Encoding, encoding_for
-from sphtp.shell.impairment import open_socket
+from sphtp.shell.impairment import Impairment, open_socket
 from sphtp.shell.instruments import watching
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.limits import LimitLog
@@ -37,6 +38,7 @@ from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.services import Services
+from sphtp.shell.shared_memory import SharedMemory, open_rendezvous
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
@@ -121,6 +123,7 @@ class Node(ScopedService):
         settings: ChannelSettings,
         encoding: Encoding = PLAIN,
         stream_settings: "StreamSettings | None" = None,
+        rendezvous: socket | None = None,
     ) -> None:
         self._udp = udp
         self._endpoint = endpoint
@@ -135,6 +138,15 @@ class Node(ScopedService):
             udp, endpoint, self.streams.dispatcher, limits, self._report, settings.busy_poll
         )
         self.streams.touched = self._loop.flush_now
+        self._shared_memory = (
+            None
+            if rendezvous is None
+            else SharedMemory(
+                rendezvous, settings, lambda: endpoint.connections, self._loop.report_one
+            )
+        )
+        if self._shared_memory is not None:
+            self._loop.take_entries = self._shared_memory.take_entries
         self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
@@ -346,6 +358,8 @@ class Node(ScopedService):
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return True if a task waited for messages of it."""
+        if connection.closed is not None and self._shared_memory is not None:
+            self._shared_memory.end(connection)
         channel = self._channels.get(connection)
         if channel is None:
             self._welcome()
@@ -364,6 +378,7 @@ class Node(ScopedService):
             self._callbacks.run_soon,
             partial(self._channels.__setitem__, connection),
             self.services.encoding_of(connection),
+            None if self._shared_memory is None else self._shared_memory.of(connection),
         )
         if connection.closed is not None:
             del self._channels[connection]
@@ -376,6 +391,7 @@ class Node(ScopedService):
                 self._loop.running(),
                 running(self._callbacks.run),
                 running(self.streams.run),
+                running(self._take_segments),
             ):
                 yield
         finally:
@@ -385,6 +401,10 @@ class Node(ScopedService):
                 await self._linger()
             self._loop.close()
 
+    async def _take_segments(self) -> None:
+        if self._shared_memory is not None:
+            await self._shared_memory.run()
+
     def _close(self) -> None:
         """Send every live peer a CLOSE, once, and wake the tasks that wait."""
         self._is_closed = True
@@ -393,6 +413,8 @@ class Node(ScopedService):
         self.streams.dispatcher.close()
         self._endpoint.close(trio.current_time(), "its node closed")
         self._loop.flush_now()
+        if self._shared_memory is not None:
+            self._shared_memory.close()
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
@@ -434,6 +456,13 @@ async def open_node(
     with (
         open_socket(host, port, config.impairment, config.seed) as udp,
         watching(config.instruments, udp.address) as watch,
+        # A bad network is to be tried out with all that is sent.
+        open_rendezvous(
+            is_wanted=config.channel.shared_memory > 0 and config.impairment == Impairment()
+        ) as (
+            rendezvous,
+            name,
+        ),
     ):
         endpoint = Endpoint(
             SECRETS,
@@ -443,6 +472,7 @@ async def open_node(
             security=config.security,
             port=udp.address[1],
             observer=watch,
+            rendezvous=name,
         )
         async with Node(
             udp,
@@ -452,6 +482,7 @@ async def open_node(
             config.channel,
             encoding_for(config.messages),
             config.streams,
+            rendezvous,
         ) as node:
             yield node
 

@@ -14,6 +14,7 @@ from sphtp.core.channel.frames import (
     decode_frames_untrusted,
     encode_data,
 )
+from sphtp.core.channel.shared_memory import Rendezvous
 from sphtp.core.datagrams import Kind
 from sphtp.core.schema import Mismatch
 from sphtp.core.secure.seal import COUNTER, TAG_SIZE
@@ -44,12 +45,22 @@ def read_connect(data: bytes) -> dict[str, Any]:
     connect = handshake.decode_connect_untrusted(data)
     offer = name_offer(connect.offer)
     numbers = {"token": connect.token, "wanted": connect.wanted}
-    return {**numbers, "offer": offer, "digests": list(connect.digests)}
+    rendezvous = name_rendezvous(connect.rendezvous)
+    return {**numbers, "offer": offer, "digests": list(connect.digests), **rendezvous}
 
 
 def read_accept(data: bytes) -> dict[str, Any]:
     accept = handshake.decode_accept_untrusted(data)
-    return {"token": accept.token, "offer": name_offer(accept.offer)}
+    rendezvous = name_rendezvous(accept.rendezvous)
+    return {"token": accept.token, "offer": name_offer(accept.offer), **rendezvous}
+
+
+def name_rendezvous(rendezvous: Rendezvous | None) -> dict[str, Any]:
+    return {} if rendezvous is None else {"rendezvous": rendezvous._asdict()}
+
+
+def rendezvous_of(named: dict[str, Any]) -> Rendezvous | None:
+    return Rendezvous(**named["rendezvous"]) if "rendezvous" in named else None
 
 
 def read_refuse(data: bytes) -> dict[str, Any]:
@@ -125,13 +136,17 @@ def write_data(_: Kind, to: int, named: dict[str, Any]) -> bytes:
 
 def write_connect(_: Kind, __: int, named: dict[str, Any]) -> bytes:
     offer, digests = handshake.TransportParameters(**named["offer"]), tuple(named["digests"])
-    connect = handshake.Connect(named["token"], named["wanted"], offer, digests)
+    rendezvous = rendezvous_of(named)
+    connect = handshake.Connect(
+        named["token"], named["wanted"], offer, digests, rendezvous=rendezvous
+    )
     return handshake.encode_connect(connect)
 
 
 def write_accept(_: Kind, to: int, named: dict[str, Any]) -> bytes:
     offer = handshake.TransportParameters(**named["offer"])
-    return handshake.encode_accept(to, handshake.Accept(named["token"], offer))
+    accept = handshake.Accept(named["token"], offer, rendezvous_of(named))
+    return handshake.encode_accept(to, accept)
 
 
 def write_refuse(_: Kind, to: int, named: dict[str, Any]) -> bytes:

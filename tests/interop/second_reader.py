@@ -211,6 +211,26 @@ def _refuse(cursor: Cursor) -> Fields:
     return fields
 
 
+RENDEZVOUS = record(name=Cursor.u32, nonce=Cursor.u64)
+
+
+def _connect(cursor: Cursor) -> Fields:
+    fields = CONNECT(cursor)
+    padding = Cursor(cursor.rest())
+    if padding.left >= 16 and padding.take(4) == b"SMEM":
+        fields["rendezvous"] = RENDEZVOUS(padding)
+    return fields
+
+
+def _accept(cursor: Cursor) -> Fields:
+    fields = ACCEPT(cursor)
+    if cursor.left:
+        demand(cursor.take(4) == b"SMEM", "nothing else follows the offer")
+        fields["rendezvous"] = RENDEZVOUS(cursor)
+    cursor.end()
+    return fields
+
+
 PACKET = record(sequence=Cursor.u16, ack=Cursor.u16, ack_bits=Cursor.u32, frames=_frames)
 CONNECT = record(token=Cursor.u64, wanted=Cursor.u32, offer=OFFER, digests=_digests)
 ACCEPT = record(token=Cursor.u64, offer=OFFER)
@@ -243,8 +263,8 @@ PATH = record(nonce=Cursor.u64)
 # By kind: the smallest size, the largest, and what follows the front. The rest of it is padding.
 DATAGRAMS: dict[int, tuple[int, int, Decoder]] = {
     0: (13, LARGEST_DATAGRAM, PACKET),
-    1: (64, LARGEST_DATAGRAM, CONNECT),
-    2: (43, 43, ACCEPT),
+    1: (64, LARGEST_DATAGRAM, _connect),
+    2: (43, 59, _accept),
     3: (14, LARGEST_DATAGRAM, _refuse),
     4: (192, LARGEST_DATAGRAM, GREET),
     5: (29, 29, COOKIE),

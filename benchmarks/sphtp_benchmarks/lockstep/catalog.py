@@ -19,21 +19,28 @@ ZMQ: Final = "zmq"
 ZMQ_UNCOPIED: Final = "zmq-uncopied"
 ZENOH: Final = "zenoh"
 MPI: Final = "mpi"
-THEIRS: Final = (TCP, ZMQ, ZMQ_UNCOPIED, ZENOH, MPI)
+MPI_SHM: Final = "mpi_shm"
+THEIRS: Final = (TCP, ZMQ, ZMQ_UNCOPIED, ZENOH, MPI, MPI_SHM)
 
-# Open MPI's. Over TCP, as everybody else, and not through memory that processes share. It refuses
-# to start more processes than there are processors, or anything as root, unless asked.
-LAUNCHER: Final = (
-    *("mpiexec", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"),
-    *("--oversubscribe", "--allow-run-as-root", "-n"),
-)
+
+def launcher(transport: str) -> tuple[str, ...]:
+    """Return the command of Open MPI that starts workers which send by a transport.
+
+    It refuses to start more processes than there are processors, or anything as root, unless asked.
+    """
+    return (
+        *("mpiexec", "--mca", "pml", "ob1", "--mca", "btl", f"{transport},self"),
+        *("--oversubscribe", "--allow-run-as-root", "-n"),
+    )
+
 
 SYSTEMS: Final = {
     system.name: system
     for system in (
         System(
             OURS,
-            "sealed channels: `await channel.send(array)`, `await channel.receive()`",
+            "sealed channels, arrays of 16 KiB and more through shared memory: "
+            "`await channel.send(array)`, `await channel.receive()`",
             "sphtp",
             "sphtp",
             module="lockstep",
@@ -76,7 +83,15 @@ SYSTEMS: Final = {
             "mpi4py",
             "mpi4py",
             module="mpi_lockstep",
-            launcher=LAUNCHER,
+            launcher=launcher("tcp"),
+        ),
+        System(
+            MPI_SHM,
+            "the same through memory that the processes share",
+            "mpi4py",
+            "mpi4py",
+            module="mpi_lockstep",
+            launcher=launcher("sm"),
         ),
     )
 }

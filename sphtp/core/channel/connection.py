@@ -45,6 +45,7 @@ from sphtp.core.channel.received_packets import AckTimer, ReceivedPackets
 from sphtp.core.channel.responder import ResponderHandshake
 from sphtp.core.channel.send_side import SendSide
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.shared_memory import Rendezvous
 from sphtp.core.channel.statistics import BoundCounters, Counters
 from sphtp.core.datagrams import MOST_BYTES, Address, Datagrams, Kind
 from sphtp.core.entropy import Secrets
@@ -103,6 +104,8 @@ class Connection:
         self.initiator = initiator
         self.protection = protection
         self.path_validation: PathValidation | None = None
+        # What the shell keeps with this connection, for as long as anybody has that.
+        self.attachment: object = None
         # The state as the endpoint last saw it.
         self.noted: State | None = None
         self.responder: ResponderHandshake | None = None
@@ -138,6 +141,12 @@ class Connection:
     def is_dialled(self) -> bool:
         """True if this side opened the channel."""
         return self.handshake.is_dialled
+
+    @property
+    def rendezvous(self) -> tuple[Rendezvous, Rendezvous] | None:
+        """The rendezvous of this side and of the peer, if both take messages by shared memory."""
+        own, peer = self.handshake.rendezvous, self.handshake.peer_rendezvous
+        return None if own is None or peer is None else (own, peer)
 
     @property
     def peer_name(self) -> str:

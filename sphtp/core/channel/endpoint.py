@@ -50,6 +50,7 @@ from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings, Lane
+from sphtp.core.channel.shared_memory import draw_rendezvous
 from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.stateless_reset import (
     StatelessReset,
@@ -123,7 +124,8 @@ class Endpoint:
     ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
     be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
     the socket, 0 if there is none, and stateless resets are valid only for channels of that port.
-    ``observer`` observes all channels. Raises ``SettingsError`` if ``settings`` leave no room for
+    ``observer`` observes all channels. ``rendezvous`` names the socket at which it takes segments
+    of shared memory, 0 if it takes none. Raises ``SettingsError`` if ``settings`` leave no room for
     what sealing adds.
     """
 
@@ -137,8 +139,10 @@ class Endpoint:
         security: Security | None = None,
         port: int = 0,
         observer: Instrument | None = None,
+        rendezvous: int = 0,
     ) -> None:
         self.peer_id = peer_id
+        self._rendezvous = rendezvous
         self.counters = EndpointCounters()
         self.handshake_counters = HandshakeCounters()
         self.bounds = BoundCounters()
@@ -246,7 +250,10 @@ class Endpoint:
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
         # A sealed CONNECT travels inside a GREET.
         overhead = GREET_OVERHEAD if keys is not None else 0
-        handshake = make_dial(self._settings, offer, token, candidates, wanted, schema, overhead)
+        rendezvous = draw_rendezvous(self._rendezvous, self._secrets)
+        handshake = make_dial(
+            self._settings, offer, token, candidates, wanted, schema, overhead, rendezvous
+        )
         initiator = None
         if keys is not None and pin is not None:
             opener = offer.connection_id
@@ -755,7 +762,12 @@ class Endpoint:
                 self.counters.over_max_channels += 1
             self._refuse(now, request, Refusal.FULL)
             return None
-        handshake = ClearHandshake(self._offer(schema, own), connect.token, schema=schema)
+        handshake = ClearHandshake(
+            self._offer(schema, own),
+            connect.token,
+            schema=schema,
+            rendezvous=draw_rendezvous(self._rendezvous, self._secrets),
+        )
         connection = self._connection(now, handshake, State.ANSWERING)
         self._table.add(connection)
         (self._dials.cross if own else queue.expect)(connection)

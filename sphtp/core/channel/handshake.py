@@ -24,6 +24,12 @@ from typing import Final
 from sphtp.core.channel.lifecycle import Event
 from sphtp.core.channel.path_mtu import FLOOR
 from sphtp.core.channel.settings import SMALLEST_DATAGRAM, ChannelSettings
+from sphtp.core.channel.shared_memory import (
+    RENDEZVOUS_SIZE,
+    Rendezvous,
+    encode_rendezvous,
+    take_rendezvous_untrusted,
+)
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.schema import Mismatch, Schema
 from sphtp.core.serial import wrap
@@ -83,7 +89,8 @@ class Connect:
     """A request to open a channel; ``wanted`` is the cluster id of the peer meant, 0 for any peer.
 
     ``digests`` identify the types of messages one by one. ``size`` is the size of the datagram in
-    bytes, which an answer must not exceed.
+    bytes, which an answer must not exceed. ``rendezvous`` is there if the opener can take messages
+    by shared memory.
     """
 
     token: int
@@ -91,14 +98,19 @@ class Connect:
     offer: TransportParameters
     digests: tuple[int, ...] = ()
     size: int = CONNECT_SIZE
+    rendezvous: Rendezvous | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer that opens a channel; ``token`` is the opener's."""
+    """The answer that opens a channel; ``token`` is the opener's.
+
+    It has a ``rendezvous`` only if the CONNECT had one.
+    """
 
     token: int
     offer: TransportParameters
+    rendezvous: Rendezvous | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +132,12 @@ def encode_connect(connect: Connect) -> bytes:
     """
     writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
     _write_offer(writer, connect.offer)
-    digests = connect.digests[: min(MOST_DIGESTS, (connect.size - CONNECT_HEAD) // 4)]
+    room = connect.size - CONNECT_HEAD - (RENDEZVOUS_SIZE if connect.rendezvous else 0)
+    digests = connect.digests[: min(MOST_DIGESTS, room // 4)]
     writer.u8(len(digests))
     for digest in digests:
         writer.u32(digest)
+    writer.raw(encode_rendezvous(connect.rendezvous))
     return writer.finish().ljust(connect.size, b"\0")
 
 
@@ -135,21 +149,22 @@ def decode_connect_untrusted(datagram: bytes) -> Connect:
     reader = _body(datagram)
     token, wanted, offer = reader.u64(), reader.u32(), _read_offer(reader)
     digests = tuple(reader.u32() for _ in range(reader.u8()))
-    return Connect(token, wanted, offer, digests, len(datagram))
+    rendezvous = take_rendezvous_untrusted(reader)
+    return Connect(token, wanted, offer, digests, len(datagram), rendezvous)
 
 
 def encode_accept(to: int, accept: Accept) -> bytes:
     """Encode an ACCEPT to the opener's connection id."""
     writer = Writer().raw(encode_front(Kind.ACCEPT, to)).u64(accept.token)
     _write_offer(writer, accept.offer)
-    return writer.finish()
+    return writer.raw(encode_rendezvous(accept.rendezvous)).finish()
 
 
 @untrusted
 def decode_accept_untrusted(datagram: bytes) -> Accept:
     """Decode an ACCEPT."""
     reader = _body(datagram)
-    accept = Accept(reader.u64(), _read_offer(reader))
+    accept = Accept(reader.u64(), _read_offer(reader), take_rendezvous_untrusted(reader))
     reader.finish()
     return accept
 
@@ -269,7 +284,8 @@ class ClearHandshake:
 
     ``candidates`` are the addresses of the peer. All are dialled at once, and the first to answer
     is used. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is the
-    size of a CONNECT in bytes. ``timer`` decides when this side retransmits.
+    size of a CONNECT in bytes. ``timer`` decides when this side retransmits. This side takes
+    segments of shared memory at ``rendezvous``, and the peer at ``peer_rendezvous``.
     """
 
     def __init__(
@@ -280,8 +296,11 @@ class ClearHandshake:
         wanted: int = 0,
         schema: Schema | None = None,
         connect_size: int = CONNECT_SIZE,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         self.offer = offer
+        self.rendezvous = rendezvous
+        self.peer_rendezvous: Rendezvous | None = None
         self.token = token
         self.candidates = tuple(candidates)
         self.wanted = wanted
@@ -327,7 +346,8 @@ class ClearHandshake:
     def connects(self) -> Iterator[Datagrams]:
         """Return a CONNECT to each candidate that has not refused."""
         digests, size = self.schema.digests, self._connect_size
-        datagram = encode_connect(Connect(self.token, self.wanted, self.offer, digests, size))
+        connect = Connect(self.token, self.wanted, self.offer, digests, size, self.rendezvous)
+        datagram = encode_connect(connect)
         return (
             Datagrams.of(address, datagram)
             for address in self.candidates
@@ -341,18 +361,21 @@ class ClearHandshake:
         """
         assert answered.origin is not None
         assert answered.granted is not None
-        self.offer = answered.offer
+        self.offer, self.rendezvous = answered.offer, answered.rendezvous
         self.grant(answered.origin[0], answered.granted)
         return answered.origin[0], answered.granted.offer
 
     def accepted(self, address: Address, accept: Accept) -> None:
         """Note the origin of the peer's own attempt, in case it crossed this one."""
         self.origin = (address, answering_id(accept.offer.connection_id))
+        self.peer_rendezvous = accept.rendezvous
 
     def grant(self, address: Address, connect: Connect) -> None:
         """Prepare the ACCEPT for a CONNECT, to be sent for each of its repetitions."""
-        accept = encode_accept(connect.offer.connection_id, Accept(connect.token, self.offer))
-        self._grant = Datagrams.of(address, accept)
+        self.peer_rendezvous = connect.rendezvous
+        own = self.rendezvous if connect.rendezvous else None
+        accept = Accept(connect.token, self.offer, own)
+        self._grant = Datagrams.of(address, encode_accept(connect.offer.connection_id, accept))
         self.granted = connect
         self.origin = (address, connect.offer.connection_id)
 
@@ -387,11 +410,11 @@ def make_dial(
     wanted: int,
     schema: Schema,
     overhead: int = 0,
+    rendezvous: Rendezvous | None = None,
 ) -> ClearHandshake:
     """Return the handshake of a side that dials with these settings."""
-    return ClearHandshake(
-        offer, token, candidates, wanted, schema, connect_size(settings, schema, overhead)
-    )
+    size = connect_size(settings, schema, overhead)
+    return ClearHandshake(offer, token, candidates, wanted, schema, size, rendezvous)
 
 
 def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> int:

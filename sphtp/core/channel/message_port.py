@@ -137,6 +137,24 @@ class MessagePort:
         if self._observer is not None:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
+    @property
+    def may_send_beside(self) -> bool:
+        """True if a message may leave by no packet: it overtakes none, and there is credit."""
+        queue = self._sending().send_queue
+        return queue.credit.left > 0 and queue.idle
+
+    def count_beside(self, lane: int, size: int) -> None:
+        """Count a message that leaves by no packet, and ``size`` bytes of credit for it."""
+        self._sending().send_queue.credit.spend(1, size)
+        self._counters.messages_sent += 1
+        if self._observer is not None:
+            self._observer.messages_queued(lane, Delivery.RELIABLE, (size,))
+
+    def deliver_beside(self, payload: bytes) -> bool:
+        """Deliver a message that came by no packet. Return False if there is no room for it."""
+        receive_side = self.receive_side
+        return receive_side is not None and receive_side.receive_queue.insert_beside(payload)
+
     def expire(self, now: float, ticket: Ticket) -> None:
         """Settle the ticket of a message that expired before there was room for it."""
         tickets = self._sending().receipts
@@ -156,6 +174,11 @@ class MessagePort:
     def count_undecodable(self, count: int) -> None:
         """Count received messages that could not be decoded."""
         self._counters.undecodable += count
+
+    def count_shared(self, *, sent: int = 0, received: int = 0) -> None:
+        """Count messages whose payload went by shared memory."""
+        self._counters.shared_memory_sent += sent
+        self._counters.shared_memory_received += received
 
     def poll_settled(self) -> Ticket | None:
         """Return the next settled ticket; None if there is none."""

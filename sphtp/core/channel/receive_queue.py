@@ -279,6 +279,19 @@ class ReceiveQueue:
                 self._insert_wanted(restored)
         return why is None
 
+    def insert_beside(self, payload: bytes) -> bool:
+        """Insert a message that came by no packet, behind all that has arrived.
+
+        Return False if there is no room for it.
+        """
+        if self.ready_count + self._blocked.messages >= self._window:
+            return False
+        self._ready.append((payload,))
+        self.ready_count += 1
+        self._ready_bytes += len(payload)
+        self._account()
+        return True
+
     def receive_many(self, limit: int) -> list[bytes]:
         """Return up to ``limit`` messages; unreliable ones first, because they become outdated.
 

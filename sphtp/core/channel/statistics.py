@@ -46,6 +46,8 @@ class Counters:
     resent: int = 0
     messages_sent: int = 0
     messages_received: int = 0
+    shared_memory_sent: int = 0
+    shared_memory_received: int = 0
     undecodable: int = 0
     bounds: BoundCounters = field(default_factory=BoundCounters, metadata={"shown": False})
 
@@ -61,7 +63,9 @@ class ChannelStatistics:
     congestion window in bytes, and ``datagram_size`` the largest datagram that the path is known to
     carry. ``too_early`` counts packets that were refused for want of buffer space; the peer sends
     their content again. ``undecodable`` counts messages that were received and dropped: not
-    msgpack, of no known type, or out of bounds. ``waiting`` counts messages that are not acked yet,
+    msgpack, of no known type, or out of bounds. ``shared_memory_sent`` and
+    ``shared_memory_received`` count the messages among the others that went by shared memory.
+    ``waiting`` counts messages that are not acked yet,
     ``unread`` those that the application has not read.
     """
 
@@ -80,6 +84,8 @@ class ChannelStatistics:
     resent: int
     messages_sent: int
     messages_received: int
+    shared_memory_sent: int
+    shared_memory_received: int
     undecodable: int
     unreliable_dropped: int
     waiting: int

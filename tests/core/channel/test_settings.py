@@ -10,7 +10,7 @@ from sphtp.errors import SettingsError
 
 
 def test_every_setting_has_a_range() -> None:
-    others = {"congestion", "lanes"}
+    others = {"array_views", "congestion", "lanes"}
     assert {field.name for field in fields(ChannelSettings)} == set(RANGES) | others
 
 

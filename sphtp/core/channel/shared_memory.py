@@ -1,0 +1,255 @@
+"""Shared memory: large messages between processes of one user on one machine, beside the channel.
+
+Theory of operation. Each side of a channel may have a *segment*, memory of its own that the peer
+has mapped as well. The payload of a large message is written into a *region* of the segment. What
+travels in the channel is a *descriptor* of the region, as a small reliable message in the lane of
+the large one. So order, lanes, acks, receipts and credit for messages are those of any message, and
+nothing of the channel knows about it. The receiver copies the payload out and frees the region.
+
+**The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So where
+nothing that the sender sent before in this channel awaits an ack, the descriptor goes into a ring
+in the segment instead, and an eventfd wakes the receiver. The receiver takes entries out of the
+ring before it handles any packet that it has read from the socket, and puts them behind what has
+arrived. Order follows: what was sent before the entry was acked, and so has arrived; what was sent
+after it left in a packet when the entry could be seen already. An entry uses up credit, and gives
+it back when it is read, like the message that it stands for. A receiver without room for another
+message leaves entries in the ring. Messages with a receipt take the packet, which brings the ack.
+
+**Who decides.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
+The receiver writes one word of shared memory for each region, the generation that it has read; the
+sender takes a region back when the word shows the generation of that region. A peer that lies there
+overwrites only what it has not read yet. Each allocation of a slot has a new generation, so that a
+word of an earlier one means nothing.
+
+**What is never trusted.** A descriptor is a peer's number: it has to lie within the segment and
+within ``max_message``. The peer may change the bytes while they are read, so that everything that
+is looked at more than once is copied first. The word is compared, and never used as an index.
+
+**How a descriptor is told from a message.** It begins with a marker of 16 random bytes that the
+sender draws for the segment and hands over together with it, on the machine and not in the channel.
+Nobody else knows the marker, so that a message that looks like a descriptor is as likely as a
+guessed key.
+
+**How both sides find each other.** The opener appends a ``Rendezvous`` to its CONNECT, in bytes
+that were padding before and that every reader ignores. The answering side appends its own to the
+ACCEPT only if the CONNECT had one. So a peer that does not know it never sees it. The rendezvous
+names a Unix socket of the node, and a nonce for this channel; in a sealed channel nobody else can
+read them. The side with a large message to send connects there: see ``shell.shared_memory``. Over
+that socket go, in packets, ``encode_hello`` to the named socket and back, and ``encode_segment``
+with the descriptor of the file.
+
+Regions are allocated first fit, at the lowest offset, so that a channel in which little is unread
+uses the same few pages again and again. They stay in the caches of the processor, and the rest of
+the segment never takes memory.
+"""
+
+from bisect import insort
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sphtp.core.entropy import Secrets
+from sphtp.core.wire import Reader
+from sphtp.errors import RemoteError, untrusted
+
+SLOTS: Final = 1024
+"""The most regions of a segment in use at a time. The words of all of them fill one page, and a
+ring of as many entries never overflows."""
+
+WORD: Final = 4
+PAGE: Final = 4096
+
+HEAD: Final = SLOTS
+TAIL: Final = SLOTS + 16
+"""The words with the number of entries that the sender has put into the ring, and that the receiver
+has taken out of it; each in a cache line of its own."""
+
+RING_START: Final = 2 * PAGE
+ENTRY: Final = 32
+"""The offset of the ring, and the bytes of each of its ``SLOTS`` entries."""
+
+DATA_START: Final = RING_START + SLOTS * ENTRY
+"""The offset of the first region in a segment."""
+ALIGNMENT: Final = 64
+"""The items of an array begin at a multiple of this within their region."""
+
+GENERATIONS: Final = 1 << 32
+MARKER_SIZE: Final = 16
+
+MAX_SEGMENT: Final = 1 << 32
+"""The largest segment that a receiver maps. That takes addresses, and no memory."""
+
+_MAGIC: Final = b"SMEM"
+RENDEZVOUS_SIZE: Final = len(_MAGIC) + 4 + 8
+
+# Marker, slot u16, generation u32, offset u64, size u32.
+_DESCRIPTOR: Final = Struct(f"<{MARKER_SIZE}sHIQI")
+DESCRIPTOR_SIZE: Final = _DESCRIPTOR.size
+FIELDS_SIZE: Final = DESCRIPTOR_SIZE - MARKER_SIZE
+"""The bytes of a descriptor without its marker: an entry of the ring."""
+
+# Magic, nonce u64; and marker, size of the segment u64.
+_HELLO: Final = Struct("<4sQ")
+_SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQ")
+HELLO_SIZE: Final = _HELLO.size
+SEGMENT_SIZE: Final = _SEGMENT.size
+
+
+class Rendezvous(NamedTuple):
+    """Where a node takes segments: the number in the name of its socket, and a channel's nonce."""
+
+    name: int
+    nonce: int
+
+
+def draw_rendezvous(name: int, secrets: Secrets) -> Rendezvous | None:
+    """Return the rendezvous of one channel; None if the node takes no segments (``name`` 0)."""
+    return Rendezvous(name, secrets.getrandbits(64)) if name else None
+
+
+def encode_rendezvous(rendezvous: Rendezvous | None) -> bytes:
+    """Return the bytes that follow the last field of a CONNECT or an ACCEPT."""
+    if rendezvous is None:
+        return b""
+    return _MAGIC + rendezvous.name.to_bytes(4, "little") + rendezvous.nonce.to_bytes(8, "little")
+
+
+def take_rendezvous_untrusted(reader: Reader) -> Rendezvous | None:
+    """Take a rendezvous; None if what is left begins with none, and is padding or nothing."""
+    if reader.remaining < RENDEZVOUS_SIZE or reader.take(len(_MAGIC)) != _MAGIC:
+        return None
+    name, nonce = reader.u32(), reader.u64()
+    return Rendezvous(name, nonce) if name else None
+
+
+def encode_hello(nonce: int) -> bytes:
+    """Return the first packet of either side: the nonce of the other side for this channel."""
+    return _HELLO.pack(_MAGIC, nonce)
+
+
+@untrusted
+def decode_hello_untrusted(data: bytes) -> int:
+    """Return the nonce of a hello."""
+    if len(data) != HELLO_SIZE or data[: len(_MAGIC)] != _MAGIC:
+        raise RemoteError(f"{len(data)} bytes that are no hello")
+    nonce: int = _HELLO.unpack(data)[1]
+    return nonce
+
+
+def encode_segment(marker: bytes, size: int) -> bytes:
+    """Return the packet that goes with the file descriptor of a segment."""
+    return _SEGMENT.pack(marker, size)
+
+
+@untrusted
+def decode_segment_untrusted(data: bytes) -> tuple[bytes, int]:
+    """Return the marker and the size of a segment."""
+    if len(data) != SEGMENT_SIZE:
+        raise RemoteError(f"{len(data)} bytes that are no segment")
+    marker, size = _SEGMENT.unpack(data)
+    if not DATA_START < size <= MAX_SEGMENT or size % PAGE:
+        raise RemoteError(f"a segment of {size} bytes")
+    return marker, size
+
+
+def entry_at(number: int) -> int:
+    """Return the offset of an entry of the ring, which has the fields of a descriptor."""
+    return RING_START + number % SLOTS * ENTRY
+
+
+class Region(NamedTuple):
+    """A part of a segment; ``start`` is the offset of its first byte, ``size`` that of a payload.
+
+    A descriptor of a payload that does not begin at the start of its region has ``start`` moved.
+    """
+
+    slot: int
+    generation: int
+    start: int
+    size: int
+
+
+def encode_descriptor(marker: bytes, region: Region) -> bytes:
+    """Return the message that travels in place of the payload in a region."""
+    return _DESCRIPTOR.pack(marker, *region)
+
+
+@untrusted
+def decode_descriptor_untrusted(payload: bytes, segment_size: int, max_message: int) -> Region:
+    """Return the region of a descriptor; raise ``RemoteError`` if it is not within its bounds."""
+    if len(payload) != DESCRIPTOR_SIZE:
+        raise RemoteError(f"{len(payload)} bytes that are no descriptor")
+    region = Region._make(_DESCRIPTOR.unpack(payload)[1:])
+    _, _, start, size = region
+    if region.slot >= SLOTS or not DATA_START <= start <= start + size <= segment_size:
+        raise RemoteError(f"region {region} of a segment of {segment_size} bytes")
+    if not 0 < size <= max_message:
+        raise RemoteError(f"a message of {size} bytes; this channel takes {max_message}")
+    return region
+
+
+class RegionLedger:
+    """The regions of a segment of ``size`` bytes: which are in use, and where there is room."""
+
+    __slots__ = ("_free_slots", "_generations", "_holes", "_used", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        # Holes by offset, none of which touch; slots that are free, the next one last.
+        self._holes = [(DATA_START, size)]
+        self._free_slots = list(range(SLOTS - 1, -1, -1))
+        self._generations = [0] * SLOTS
+        # Regions in use, oldest first, with their extent: ``start`` of a region, and its end.
+        self._used: dict[int, tuple[Region, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    @property
+    def free(self) -> int:
+        """Bytes that are in no region."""
+        return sum([end - start for start, end in self._holes])
+
+    def allocate(self, size: int) -> Region | None:
+        """Return a new region for ``size`` bytes; None if there is no room."""
+        if not self._free_slots:
+            return None
+        length = -(-size // PAGE) * PAGE
+        holes = self._holes
+        at = next((at for at, (start, end) in enumerate(holes) if end - start >= length), None)
+        if at is None:
+            return None
+        start, end = holes[at]
+        holes[at : at + 1] = [(start + length, end)] if end - start > length else []
+        slot = self._free_slots.pop()
+        generation = self._generations[slot] = (self._generations[slot] + 1) % GENERATIONS
+        region = Region(slot, generation, start, size)
+        self._used[slot] = (region, start + length)
+        return region
+
+    def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
+        """Take back the regions that the peer has freed; return how many.
+
+        Messages are mostly read in order, so that the search ends at the first one that was not
+        freed, unless it has to be thorough. A word is the peer's, and only compared.
+        """
+        freed = []
+        for slot, (region, _) in self._used.items():
+            if words[slot] == region.generation:
+                freed.append(slot)
+            elif not is_thorough:
+                break
+        for slot in freed:
+            self._release(slot)
+        return len(freed)
+
+    def _release(self, slot: int) -> None:
+        region, end = self._used.pop(slot)
+        self._free_slots.append(slot)
+        start, holes = region.start, self._holes
+        insort(holes, (start, end))
+        at = holes.index((start, end))
+        if at + 1 < len(holes) and holes[at + 1][0] == end:
+            holes[at : at + 2] = [(start, holes[at + 1][1])]
+        if at and holes[at - 1][1] == start:
+            holes[at - 1 : at + 1] = [(holes[at - 1][0], holes[at][1])]

@@ -1,0 +1,536 @@
+"""Segments of shared memory: how they are made, handed over and mapped.
+
+``core.channel.shared_memory`` has the theory; this is what performs it on Linux.
+
+**Nothing has a name.** A segment is an anonymous file (``memfd_create``). The kernel frees it with
+its last mapping and descriptor, so that a process that is killed at any moment leaves nothing
+behind. The descriptor is handed over through a Unix socket (``SCM_RIGHTS``) in the abstract
+namespace, which has no file either, and which belongs to a network namespace: a peer in another one
+finds nobody there, and the channel goes on by UDP.
+
+**Who gets a segment.** Both ends of the Unix socket ask the kernel who the other one is
+(``SO_PEERCRED``): it has to be the same user, and in the same IPC and user namespace, so that
+containers that share a network are told apart. Then the side that hands over says the nonce that
+the peer put into the handshake of this channel, and hears its own in return. In a sealed channel
+only the peer can know it, so that the keys of the channel decide who may.
+
+**When.** A segment costs each side two descriptors and addresses, so that none is made before a
+channel has a large message to send. That message, and those that follow until the peer has mapped
+the segment, go by UDP. An attempt that fails is not repeated in this channel.
+
+**The ring** needs a second descriptor, an eventfd, and that stores become visible to another
+processor in their order, which those of x86 do. Elsewhere descriptors travel in packets.
+
+**A segment that shrinks** under a mapping kills the process that reads it (SIGBUS). The sender
+seals the size of the file, and the receiver maps no file without that seal. What else a peer of the
+same user could do to the memory, it could do to the process itself.
+
+**When the segment is full,** the sender waits for the reader for ``PATIENCE`` at most, as long as
+that frees anything at all, and sends by UDP otherwise: then credit holds it up, as ever.
+"""
+
+import fcntl
+import mmap
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from struct import Struct
+from typing import Any, Final, TypeAlias
+from weakref import ref
+
+import trio
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.channel.shared_memory import (
+    ALIGNMENT,
+    DATA_START,
+    DESCRIPTOR_SIZE,
+    FIELDS_SIZE,
+    HEAD,
+    HELLO_SIZE,
+    MARKER_SIZE,
+    PAGE,
+    SEGMENT_SIZE,
+    SLOTS,
+    TAIL,
+    Region,
+    RegionLedger,
+    Rendezvous,
+    decode_descriptor_untrusted,
+    decode_hello_untrusted,
+    decode_segment_untrusted,
+    encode_descriptor,
+    encode_hello,
+    encode_segment,
+    entry_at,
+)
+from sphtp.core.packing import Parts
+from sphtp.errors import RemoteError
+from sphtp.shell.randomness import SECRETS
+
+IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
+
+HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
+"""True if stores become visible to other processors in their order, so that an entry is there when
+its number is. Elsewhere descriptors travel in packets, and system calls keep the order."""
+
+_COUNT: Final = 1 << 32
+"""The numbers of entries wrap."""
+
+HANDOVER: Final = 5.0
+"""Seconds that handing over a segment may take. Messages go by UDP meanwhile."""
+
+PATIENCE: Final = 8
+PAUSE: Final = 0.0005
+"""How often a sender looks for room in a full segment, and the seconds between two looks. A reader
+that is not stuck frees megabytes in that time."""
+
+BACKLOG: Final = 128
+NO_DESCRIPTORS: Final = 0.1
+"""Seconds until the next try to accept when the process has no file descriptors left."""
+
+MAPPED: Final = b"\1"
+OVERFLOW_USER: Final = 65_534
+"""The user that the kernel reports for any that this user namespace does not know."""
+
+_CREDENTIALS: Final = Struct("3i")
+_DESCRIPTOR_WIDTH: Final = 4
+_MOST_DESCRIPTORS: Final = 8
+_FILES: Final = 2
+"""The files that go with a segment: its own, and the eventfd for its ring."""
+
+
+class OutboundSegment:
+    """The segment into which this side writes."""
+
+    def __init__(self, size: int) -> None:
+        self.marker = SECRETS.getrandbits(8 * MARKER_SIZE).to_bytes(MARKER_SIZE, "little")
+        self.size = size
+        self.is_stuck = False
+        self._ledger = RegionLedger(size)
+        self.file = os.memfd_create("sphtp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.file, size)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
+            self._mapping = mmap.mmap(self.file, size)
+        except OSError:
+            self.close_file()
+            raise
+        self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._view = memoryview(self._mapping)
+        self._words = self._view[:DATA_START].cast("I")
+        self._head = 0
+
+    @property
+    def in_ring(self) -> int:
+        """The number of entries that the peer has not taken out of the ring."""
+        return min((self._head - self._words[TAIL]) % _COUNT, SLOTS)
+
+    def push(self, descriptor: bytes) -> None:
+        """Put a descriptor into the ring, and wake the peer."""
+        start = entry_at(self._head)
+        self._view[start : start + FIELDS_SIZE] = descriptor[MARKER_SIZE:]
+        self._head = self._words[HEAD] = (self._head + 1) % _COUNT
+        # Only 2^64 unread wake-ups would block.
+        os.eventfd_write(self.event, 1)
+
+    @property
+    def unread(self) -> int:
+        """The number of messages in it that the peer has not freed."""
+        self._ledger.reclaim(self._words, is_thorough=True)
+        return len(self._ledger)
+
+    def store(self, parts: Parts) -> bytes | None:
+        """Copy a payload into a region; return its descriptor, or None if there is no room."""
+        ledger = self._ledger
+        # The items of an array lie at the end, behind a head of any size.
+        skew = -parts.head_size % ALIGNMENT
+        freed = ledger.reclaim(self._words)
+        region = ledger.allocate(skew + parts.size)
+        if region is None:
+            freed += ledger.reclaim(self._words, is_thorough=True)
+            region = ledger.allocate(skew + parts.size)
+        self.is_stuck &= not freed
+        if region is None:
+            return None
+        start = region.start + skew
+        parts.write(self._view, start)
+        return encode_descriptor(self.marker, region._replace(start=start, size=parts.size))
+
+    def close_file(self) -> None:
+        """Close the descriptor: the peer has it now, or will not get it."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def close(self) -> None:
+        """Unmap it. What the peer has mapped stays with the peer."""
+        self.close_file()
+        os.close(self.event)
+        self._words.release()
+        self._view.release()
+        self._mapping.close()
+
+
+class InboundSegment:
+    """The segment out of which this side reads; takes the file descriptor, and closes it.
+
+    Raises ``RemoteError`` or ``OSError`` if it is nothing to map.
+    """
+
+    def __init__(self, file: int, marker: bytes, size: int, max_message: int) -> None:
+        try:
+            try:
+                seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
+            except OSError:
+                raise RemoteError("a segment that cannot be sealed") from None
+            if not seals & fcntl.F_SEAL_SHRINK or os.fstat(file).st_size < size:
+                raise RemoteError("a segment that may shrink")
+            self._mapping = mmap.mmap(file, size)
+        finally:
+            os.close(file)
+        self._size = size
+        self._max_message = max_message
+        self._marker = marker
+        self._view = memoryview(self._mapping)
+        self._words = self._view[:DATA_START].cast("I")
+        self._payloads = self._view.toreadonly()
+        # Arrays that are views, by slot: their regions are freed when nobody has them.
+        self._lent: dict[int, ref[Any]] = {}
+        self._tail = 0
+        self.is_closed = False
+
+    def take_entries(self, deliver: Callable[[bytes], bool]) -> bool:
+        """Take entries out of the ring, for as long as there is room; return True if any.
+
+        What they say is looked at when they are read.
+        """
+        if self.is_closed:
+            return False
+        words, tail = self._words, self._tail
+        head = words[HEAD]
+        if (head - tail) % _COUNT > SLOTS:
+            # A peer that lies: nothing in the ring means anything.
+            tail = head
+        while tail != head:
+            start = entry_at(tail)
+            if not deliver(self._marker + bytes(self._view[start : start + FIELDS_SIZE])):
+                break
+            tail = (tail + 1) % _COUNT
+        if tail == self._tail:
+            return False
+        self._tail = words[TAIL] = tail
+        return True
+
+    def is_descriptor(self, payload: bytes) -> bool:
+        """True if a message stands for one in this segment."""
+        return len(payload) == DESCRIPTOR_SIZE and payload.startswith(self._marker)
+
+    def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
+        """Return the region of a descriptor, and the payload in it; the peer may change it."""
+        region = decode_descriptor_untrusted(payload, self._size, self._max_message)
+        return region, self._payloads[region.start : region.start + region.size]
+
+    def free(self, region: Region) -> None:
+        """Give a region back to the peer."""
+        self._words[region.slot] = region.generation
+
+    def lend(self, region: Region, array: Any) -> None:
+        """Give a region back as soon as nobody has an array any more."""
+        words = self._words
+
+        def give_back(gone: "ref[Any]") -> None:
+            if lent.get(region.slot) is gone:
+                del lent[region.slot]
+                words[region.slot] = region.generation
+
+        lent = self._lent
+        lent[region.slot] = ref(array, give_back)
+
+    def close(self) -> None:
+        """Unmap it, or leave that to the last array that is a view of it."""
+        self.is_closed = True
+        self._lent.clear()
+        self._words.release()
+        self._payloads.release()
+        self._view.release()
+        # Closing the mapping would pull it from under those arrays: NumPy keeps the mapping alive,
+        # but takes no buffer of it that would forbid to close it.
+        del self._mapping
+
+
+class ChannelMemory:
+    """The segments of one channel: one for each direction, as soon as there is need for it."""
+
+    def __init__(self, offer: "Offer", settings: ChannelSettings) -> None:
+        self.threshold = settings.shared_memory_threshold
+        self.outbound: OutboundSegment | None = None
+        self.inbound: InboundSegment | None = None
+        self.is_copied = not settings.array_views
+        self.is_closed = False
+        # What the peer had not taken out of the ring when the channel ended.
+        self._left_over = 0
+        # Where a segment was not asked for yet.
+        self._offer: Offer | None = offer
+
+    @property
+    def waiting(self) -> int:
+        """The messages in the ring that the peer has not taken out of it."""
+        return self._left_over if self.outbound is None else self.outbound.in_ring
+
+    def ask(self, connection: Connection) -> None:
+        """Have a segment made and handed to the peer, once: there is a large message to send."""
+        if self._offer is not None and (both := connection.rendezvous) is not None:
+            offer, self._offer = self._offer, None
+            offer(self, *both)
+
+    def close_outbound(self) -> None:
+        """Stop sending by shared memory."""
+        self._offer = None
+        if self.outbound is not None:
+            self._left_over = self.outbound.in_ring
+            self.outbound.close()
+            self.outbound = None
+
+    def close(self) -> None:
+        """Free both segments."""
+        self.is_closed = True
+        self.close_outbound()
+        if self.inbound is not None:
+            self.inbound.close()
+            self.inbound = None
+
+
+Offer: TypeAlias = Callable[[ChannelMemory, Rendezvous, Rendezvous], None]
+"""Starts to hand a segment over; the rendezvous are this side's and the peer's."""
+
+
+class SharedMemory:
+    """Hands out the segments of a node, and takes those of its peers."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        settings: ChannelSettings,
+        connections: Callable[[], tuple[Connection, ...]],
+        report: Callable[[Connection], None],
+    ) -> None:
+        self._listener = listener
+        self._settings = settings
+        self._connections = connections
+        self._report = report
+        self._nursery: trio.Nursery | None = None
+        # The rings of peers, and what ends the task that waits for entries.
+        self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
+
+    def take_entries(self) -> list[Connection]:
+        """Take what is in the rings, before packets are handled; return whose there was."""
+        return [
+            connection
+            for connection, (segment, _) in self._rings.items()
+            if segment.take_entries(connection.port.deliver_beside)
+        ]
+
+    def end(self, connection: Connection) -> None:
+        """Take what is left in the ring of a channel that has ended."""
+        if connection in self._rings:
+            segment, waits = self._rings.pop(connection)
+            segment.take_entries(connection.port.deliver_beside)
+            waits.cancel()
+
+    async def _wait_for_entries(
+        self,
+        connection: Connection,
+        segment: InboundSegment,
+        waits: trio.CancelScope,
+        event: int,
+    ) -> None:
+        try:
+            with waits:
+                while True:
+                    await trio.lowlevel.wait_readable(event)
+                    with suppress(BlockingIOError):
+                        os.eventfd_read(event)
+                    if segment.take_entries(connection.port.deliver_beside):
+                        self._report(connection)
+        finally:
+            self._rings.pop(connection, None)
+            os.close(event)
+
+    def of(self, connection: Connection) -> ChannelMemory:
+        """Return the shared memory of a channel."""
+        memory = connection.attachment
+        if not isinstance(memory, ChannelMemory):
+            # The peer may have handed a segment over before the program accepts the channel.
+            memory = connection.attachment = ChannelMemory(self._offer, self._settings)
+        return memory
+
+    async def run(self) -> None:
+        """Take the segments of peers, and hand over this node's, for ever."""
+        listener = trio.socket.from_stdlib_socket(self._listener)
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                try:
+                    peer, _ = await listener.accept()
+                except OSError:
+                    await trio.sleep(NO_DESCRIPTORS)
+                    continue
+                if _is_kin(peer):
+                    self._nursery.start_soon(self._bounded, self._take, peer)
+                else:
+                    peer.close()
+
+    def close(self) -> None:
+        """Free everything: the node is closing."""
+        self._nursery = None
+        for connection in self._connections():
+            if isinstance(memory := connection.attachment, ChannelMemory):
+                memory.close()
+
+    async def _bounded(self, task: Callable[..., Any], *args: Any) -> None:
+        # A peer that is not the one it should be, or that does not answer: UDP does it all.
+        with trio.move_on_after(HANDOVER), suppress(OSError, RemoteError):
+            await task(*args)
+
+    # This side hands over
+
+    def _offer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self._bounded, self._hand_over, memory, own, peer)
+
+    async def _hand_over(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
+        with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as there:
+            await there.connect(_address(peer.name))
+            if not _is_kin(there):
+                return
+            await there.send(encode_hello(peer.nonce))
+            if decode_hello_untrusted(await there.recv(HELLO_SIZE + 1)) != own.nonce:
+                return
+            segment: OutboundSegment | None
+            segment = OutboundSegment(self._settings.shared_memory // PAGE * PAGE + DATA_START)
+            try:
+                descriptors = b"".join(
+                    file.to_bytes(_DESCRIPTOR_WIDTH, sys.byteorder)
+                    for file in (segment.file, segment.event)
+                )
+                await there.sendmsg(
+                    [encode_segment(segment.marker, segment.size)],
+                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
+                )
+                segment.close_file()
+                if await there.recv(1) == MAPPED and not memory.is_closed:
+                    memory.outbound, segment = segment, None
+            finally:
+                if segment is not None:
+                    segment.close()
+
+    # This side takes
+
+    async def _take(self, there: trio.socket.SocketType) -> None:
+        with there:
+            nonce = decode_hello_untrusted(await there.recv(HELLO_SIZE + 1))
+            connection = self._find(nonce)
+            if connection is None or connection.rendezvous is None:
+                return
+            memory = self.of(connection)
+            await there.send(encode_hello(connection.rendezvous[1].nonce))
+            files, said = await _receive_files(there)
+            if len(files) != _FILES or memory.inbound is not None or memory.is_closed:
+                _close_all(files)
+                return
+            segment_file, event = files
+            try:
+                marker, size = decode_segment_untrusted(said)
+                check_event(event)
+            except RemoteError:
+                _close_all(files)
+                raise
+            try:
+                segment = InboundSegment(segment_file, marker, size, self._settings.max_message)
+            except (RemoteError, OSError):
+                os.close(event)
+                raise
+            if self._nursery is None:
+                os.close(event)
+                return
+            memory.inbound, waits = segment, trio.CancelScope()
+            self._rings[connection] = segment, waits
+            self._nursery.start_soon(self._wait_for_entries, connection, segment, waits, event)
+            await there.send(MAPPED)
+
+    def _find(self, nonce: int) -> Connection | None:
+        for connection in self._connections():
+            if (both := connection.rendezvous) is not None and both[0].nonce == nonce:
+                return connection if connection.closed is None else None
+        return None
+
+
+def _address(name: int) -> bytes:
+    """Return the abstract address of a node's socket."""
+    return b"\0sphtp-%08x" % name
+
+
+@contextmanager
+def open_rendezvous(*, is_wanted: bool) -> Iterator[tuple[socket.socket | None, int]]:
+    """Bind the Unix socket of a node; yield it and its name, or None and 0 if there is none."""
+    if not (is_wanted and IS_SUPPORTED):
+        yield None, 0
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        name = 1 + SECRETS.getrandbits(32) % (2**32 - 1)
+        try:
+            listener.bind(_address(name))
+            listener.listen(BACKLOG)
+        except OSError:
+            # The name is taken, or a sandbox allows no such socket.
+            yield None, 0
+            return
+        yield listener, name
+
+
+def _is_kin(there: trio.socket.SocketType) -> bool:
+    """True if the other end is of the same user, and in the same namespaces.
+
+    A process of another PID namespace that is not below this one's has no number here.
+    """
+    try:
+        said = there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(said)
+        if not process or user != os.geteuid() or user == OVERFLOW_USER:
+            return False
+        return all(
+            os.readlink(f"/proc/{process}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}")
+            for kind in ("ipc", "user", "net")
+        )
+    except OSError:
+        return False
+
+
+async def _receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
+    """Return the file descriptors of a packet, and the packet."""
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
+    said, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)
+    files = [
+        int.from_bytes(data[at : at + _DESCRIPTOR_WIDTH], sys.byteorder)
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for at in range(0, len(data) // _DESCRIPTOR_WIDTH * _DESCRIPTOR_WIDTH, _DESCRIPTOR_WIDTH)
+    ]
+    return files, said
+
+
+def _close_all(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def check_event(file: int) -> None:
+    """Raise ``RemoteError`` for a file that is no eventfd; have reading it never wait."""
+    if os.readlink(f"/proc/self/fd/{file}") != "anon_inode:[eventfd]":
+        raise RemoteError("a file that is no eventfd")
+    os.set_blocking(file, False)

@@ -1,0 +1,156 @@
+"""Shared memory: the ledger of regions against a list, and what a lying peer may write."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from sphtp.core.channel.handshake import (
+    Accept,
+    Connect,
+    decode_accept_untrusted,
+    decode_connect_untrusted,
+    encode_accept,
+    encode_connect,
+)
+from sphtp.core.channel.shared_memory import (
+    DATA_START,
+    PAGE,
+    SLOTS,
+    Region,
+    RegionLedger,
+    Rendezvous,
+    decode_descriptor_untrusted,
+    decode_hello_untrusted,
+    decode_segment_untrusted,
+    draw_rendezvous,
+    encode_descriptor,
+    encode_hello,
+    encode_segment,
+)
+from sphtp.errors import RemoteError
+from tests.core.channel.talk import offer
+
+MARKER = bytes(range(16))
+HERE = Rendezvous(0x01020304, 0x1122334455667788)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_regions_never_overlap_and_all_room_comes_back(seed: int) -> None:
+    random_ = random.Random(seed)
+    pages = random_.randint(1, 64)
+    ledger, words = RegionLedger(DATA_START + pages * PAGE), [0] * SLOTS
+    used: list[Region] = []
+    for _ in range(400):
+        if random_.random() < 0.6:
+            size = random_.randint(1, random_.choice((1, 3, 20)) * PAGE)
+            region = ledger.allocate(size)
+            free = set(range(pages)) - {page for other in used for page in pages_of(other)}
+            if region is None:
+                assert not fits(free, -(-size // PAGE)), f"seed {seed}"
+                continue
+            assert set(pages_of(region)) <= free, f"seed {seed}"
+            used.append(region)
+        elif used:
+            # Freed out of order; and words that mean nothing change nothing.
+            region = used.pop(random_.randrange(len(used)))
+            words[region.slot] = region.generation
+            if used and random_.random() < 0.5:
+                other = random_.choice(used)
+                words[other.slot] = other.generation + random_.choice((-1, 1, 7))
+            assert ledger.reclaim(words, is_thorough=True) == 1, f"seed {seed}"
+        assert len(ledger) == len(used)
+        assert ledger.free == (pages - sum(len(pages_of(it)) for it in used)) * PAGE
+    for region in used:
+        words[region.slot] = region.generation
+    ledger.reclaim(words)
+    assert (len(ledger), ledger.free) == (0, pages * PAGE)
+    assert ledger.allocate(pages * PAGE) is not None
+
+
+def pages_of(region: Region) -> range:
+    start = (region.start - DATA_START) // PAGE
+    return range(start, start + -(-region.size // PAGE))
+
+
+def fits(free: set[int], number: int) -> bool:
+    return any(set(range(page, page + number)) <= free for page in free)
+
+
+def test_slots_are_bounded_and_have_a_new_generation_each_time() -> None:
+    ledger, words = RegionLedger(DATA_START + 2 * SLOTS * PAGE), [0] * SLOTS
+    regions = [region for _ in range(SLOTS) if (region := ledger.allocate(1))]
+    assert len(regions) == SLOTS
+    assert ledger.allocate(1) is None
+    first = regions[0]
+    words[first.slot] = first.generation
+    assert ledger.reclaim(words) == 1
+    again = ledger.allocate(1)
+    assert again is not None
+    assert (again.slot, again.start) == (first.slot, first.start)
+    assert again.generation != first.generation
+    # The word of the generation before does not free it.
+    assert ledger.reclaim(words, is_thorough=True) == 0
+
+
+def test_a_descriptor_has_to_lie_within_segment_and_bound() -> None:
+    size = DATA_START + 4 * PAGE
+    region = Region(3, 9, DATA_START + 10, PAGE)
+    payload = encode_descriptor(MARKER, region)
+    assert decode_descriptor_untrusted(payload, size, PAGE) == region
+    assert payload.startswith(MARKER)
+    wrong = (
+        region._replace(slot=SLOTS),
+        region._replace(start=DATA_START - 1),
+        region._replace(start=2**64 - 1),
+        region._replace(start=size - PAGE + 1),
+        region._replace(size=0),
+        region._replace(size=PAGE + 1),
+        region._replace(size=2**32 - 1),
+    )
+    for other in wrong:
+        with pytest.raises(RemoteError):
+            decode_descriptor_untrusted(encode_descriptor(MARKER, other), size, PAGE)
+    for cut in (payload[:-1], payload + b"\0", b""):
+        with pytest.raises(RemoteError):
+            decode_descriptor_untrusted(cut, size, PAGE)
+
+
+def test_packets_of_the_rendezvous_are_read_whole_or_refused() -> None:
+    hello, segment = encode_hello(HERE.nonce), encode_segment(MARKER, DATA_START + PAGE)
+    assert decode_hello_untrusted(hello) == HERE.nonce
+    assert decode_segment_untrusted(segment) == (MARKER, DATA_START + PAGE)
+    for cut in (b"", hello[:-1], hello + b"\0", b"X" + hello[1:]):
+        with pytest.raises(RemoteError):
+            decode_hello_untrusted(cut)
+    for size in (0, DATA_START, DATA_START + 1, 2**33):
+        with pytest.raises(RemoteError):
+            decode_segment_untrusted(encode_segment(MARKER, size))
+    with pytest.raises(RemoteError):
+        decode_segment_untrusted(segment + b"\0")
+
+
+@pytest.mark.parametrize("digests", [(), (1, 2, 3), tuple(range(200))])
+def test_a_connect_carries_a_rendezvous_in_its_padding(digests: tuple[int, ...]) -> None:
+    size = 548 if digests else 64
+    plain = Connect(7, 0, offer(77), digests, size)
+    sent = replace(plain, rendezvous=HERE)
+    read = decode_connect_untrusted(encode_connect(sent))
+    assert (read.rendezvous, read.token, read.offer, read.size) == (HERE, 7, plain.offer, size)
+    assert read.digests == digests[: len(read.digests)]
+    assert decode_connect_untrusted(encode_connect(plain)).rendezvous is None
+    # Padding of any other bytes is padding; and a node without a socket has none.
+    filled = encode_connect(Connect(7, 0, offer(77), (), 64))[:48] + b"\xff" * 16
+    assert decode_connect_untrusted(filled).rendezvous is None
+    assert draw_rendezvous(0, random.Random(1)) is None
+
+
+def test_an_accept_carries_one_behind_its_offer_and_nothing_else() -> None:
+    sent = Accept(7, offer(77), HERE)
+    data = encode_accept(5, sent)
+    assert decode_accept_untrusted(data) == sent
+    # No answer is longer than the shortest question.
+    assert len(data) <= 64
+    for wrong in (data[:-1], data + b"\0", data[:-16] + b"\xff" * 16):
+        with pytest.raises(RemoteError):
+            decode_accept_untrusted(wrong)

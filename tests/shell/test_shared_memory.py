@@ -1,0 +1,443 @@
+"""Large messages by shared memory, over real sockets on loopback: the channel does not notice."""
+
+import fcntl
+import gc
+import mmap
+import os
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import trio
+
+from sphtp import Channel, Config, Delivery, Outcome
+from sphtp.config import ChannelSettings, Impairment, Lane
+from sphtp.core.channel.shared_memory import (
+    DATA_START,
+    DESCRIPTOR_SIZE,
+    PAGE,
+    Region,
+    encode_descriptor,
+)
+from sphtp.core.packing import PLAIN, pack_parts
+from sphtp.errors import MessageTooLargeError, RemoteError
+from sphtp.messages import MessageFactory
+from sphtp.shell.shared_memory import InboundSegment, OutboundSegment
+from tests.deadline import within_20_seconds
+from tests.shell.nodes import open_node
+
+pytestmark = [
+    within_20_seconds,
+    pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is of Linux"),
+]
+
+HOST: Final = "127.0.0.1"
+LARGE: Final = np.linspace(0.0, 1.0, 25_000)
+SETTINGS: Final = ChannelSettings(linger=0.05, close_timeout=1.0, lanes=(Lane(), Lane(priority=1)))
+SMALL: Final = ChannelSettings(linger=0.05, shared_memory=512 * 1024)
+"""Room for two of ``LARGE``."""
+
+
+@asynccontextmanager
+async def connected(settings: ChannelSettings = SETTINGS, **options: Any):
+    """Both sides of a channel, the first of which sends large messages by shared memory."""
+    async with (
+        open_node(HOST, **options, config=Config(channel=settings)) as left,
+        open_node(HOST, **options, config=Config(channel=settings)) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        await warm_up(here, there)
+        yield here, there
+
+
+async def warm_up(here: Channel, there: Channel) -> None:
+    """Send until a large message goes by shared memory."""
+    for _ in range(1000):
+        if here.statistics().shared_memory_sent:
+            return
+        await here.send(LARGE)
+        await there.receive()
+    pytest.fail("no message went by shared memory")
+
+
+def shared(channel: Channel) -> int:
+    return channel.statistics().shared_memory_sent
+
+
+LAST: Final = 1_000_000
+
+
+def segments_mapped() -> int:
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:sphtp")
+
+
+async def test_small_and_large_messages_keep_the_order_of_their_lane():
+    async with connected() as (here, there):
+        before = shared(here)
+        for step in range(60):
+            await here.send([step], lane=step % 2)
+            await here.send(LARGE + step, lane=step % 2)
+        await here.send_many([60, LARGE + 60, 61, {"rows": LARGE + 61}, LARGE[:9] + 62])
+        assert shared(here) > before + 50
+        lanes: dict[int, list[Any]] = {0: [], 1: []}
+        for _ in range(120):
+            message = await there.receive()
+            step = message[0] if isinstance(message, list) else round(float(message[0]))
+            lanes[step % 2].append((step, type(message)))
+            if not isinstance(message, list):
+                assert np.array_equal(message, LARGE + step)
+                assert message.flags.writeable
+                assert message.flags.owndata
+        kinds = (list, np.ndarray)
+        for lane, came in lanes.items():
+            assert came == [(step, kind) for step in range(lane, 60, 2) for kind in kinds]
+        assert await there.receive() == 60
+        assert np.array_equal(await there.receive(), LARGE + 60)
+        assert await there.receive() == 61
+        assert np.array_equal((await there.receive())["rows"], LARGE + 61)
+        assert np.array_equal(await there.receive(), LARGE[:9] + 62)
+        assert there.statistics().shared_memory_received == shared(here)
+        assert there.undecodable == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_mixture_keeps_its_order_while_messages_expire(seed: int):
+    random = Random(seed)
+    async with connected() as (here, there), trio.open_nursery() as nursery:
+        kept: dict[int, list[int]] = {0: [], 1: []}
+        came: dict[int, list[int]] = {0: [], 1: []}
+
+        async def read() -> None:
+            while True:
+                message = await there.receive()
+                number, lane = (int(message[0]), int(message[1]))
+                came[lane].append(number)
+                if random.random() < 0.1:
+                    await trio.sleep(0.001)
+                if number == LAST and all(numbers[-1:] == [LAST] for numbers in came.values()):
+                    return
+
+        nursery.start_soon(read)
+        for number in [*range(300), LAST]:
+            for lane in (0, 1):
+                size = 2 if random.random() < 0.5 else 20_000
+                message = np.full(size, float(number))
+                message[1] = lane
+                how = random.random() if number < LAST else 0.0
+                if how < 0.8:
+                    await here.send(message, lane=lane)
+                elif how < 0.9:
+                    await here.post(message, lane=lane)
+                else:
+                    await here.post(message, lane=lane, expiry=random.choice((0.0, 1e-4, 1.0)))
+                    continue
+                kept[lane].append(number)
+            if random.random() < 0.1:
+                await trio.sleep(random.choice((0.0, 0.001)))
+    for lane in (0, 1):
+        assert came[lane] == sorted(came[lane]), f"seed {seed}"
+        assert set(kept[lane]) <= set(came[lane]), f"seed {seed}"
+    assert there.undecodable == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "tä" * 50_000,
+        b"\x01" * 100_000,
+        bytearray(100_000),
+        memoryview(LARGE.data),
+        [1.5] * 20_000,
+        LARGE.reshape(-1, 5).T,
+        LARGE.astype(">c16"),
+        {"many": [LARGE, LARGE.astype("i4")]},
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_any_message_arrives_as_it_would_without(message: Any):
+    async with connected() as (here, there):
+        before = shared(here)
+        await here.send(message)
+        received = await there.receive()
+        assert shared(here) == before + 1
+        if isinstance(message, bytearray | memoryview):
+            message = bytes(message)
+        np.testing.assert_equal(received, message)
+
+
+@dataclass
+class Rows:
+    number: int
+    rows: Any
+
+
+async def test_typed_messages_go_by_shared_memory():
+    factory = MessageFactory([Rows])
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS, messages=factory)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS, messages=factory)) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        while not shared(here):
+            await here.send(Rows(1, LARGE))
+            received = await there.receive()
+            assert received.number == 1
+            assert np.array_equal(received.rows, LARGE)
+
+
+async def test_receipts_say_the_same():
+    async with connected() as (here, there):
+        before = shared(here)
+        receipt = await here.post(LARGE, redundancy=1)
+        size = receipt.progress.total
+        assert size > LARGE.nbytes
+        assert await receipt.wait() is Outcome.DELIVERED
+        assert receipt.progress == (size, size)
+        assert shared(here) == before + 1
+        # What may be given up goes by UDP, and what is sent once fits one packet or is refused.
+        assert await (await here.post(LARGE + 1, expiry=10)).wait() is Outcome.DELIVERED
+        with pytest.raises(MessageTooLargeError):
+            await here.post(np.zeros(3_000_000), delivery=Delivery.UNRELIABLE)
+        with pytest.raises(MessageTooLargeError):
+            await here.send(np.zeros(3_000_000))
+        assert shared(here) == before + 1
+        assert here.post_nowait(LARGE + 2).outcome is None
+        here.send_nowait(LARGE + 3)
+        assert shared(here) == before + 3
+        for step in range(4):
+            assert np.array_equal(await there.receive(), LARGE + step)
+
+
+async def test_a_full_segment_falls_back_and_is_used_again():
+    async with connected(SMALL) as (here, there):
+        before = shared(here)
+        for step in range(12):
+            await here.send(LARGE + step)
+        full = shared(here) - before
+        assert 0 < full <= 2
+        for step in range(12):
+            assert np.array_equal(await there.receive(), LARGE + step)
+        assert there.undecodable == 0
+        for step in range(12):
+            await here.send(LARGE + step)
+            assert np.array_equal(await there.receive(), LARGE + step)
+        assert shared(here) >= before + full + 11
+
+
+async def test_a_cancelled_send_keeps_no_memory_and_sends_nothing():
+    async with connected(SMALL) as (here, there):
+        for _ in range(3):
+            await here.send(LARGE)
+        for _ in range(10):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await here.send(LARGE + 1)
+        for _ in range(3):
+            assert np.array_equal(await there.receive(), LARGE)
+        before = shared(here)
+        for step in range(10):
+            await here.send(LARGE + step)
+            assert np.array_equal(await there.receive(), LARGE + step)
+        assert shared(here) == before + 10
+
+
+async def test_what_was_sent_is_read_after_the_end_and_nothing_is_left():
+    files = len(os.listdir("/proc/self/fd"))
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS)) as right,
+        left.open_channel(*right.address) as here,
+    ):
+        async with await right.accept() as there:
+            await warm_up(here, there)
+            assert segments_mapped() == 2
+            for step in range(3):
+                await here.send(LARGE + step)
+            await here.aclose()
+            for step in range(3):
+                assert np.array_equal(await there.receive(), LARGE + step)
+            with pytest.raises(trio.EndOfChannel):
+                await there.receive()
+        assert segments_mapped() == 0
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+async def test_a_segment_waits_for_a_channel_that_is_accepted_late():
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS)) as right,
+        left.open_channel(*right.address) as here,
+    ):
+        number = 0
+        while not shared(here):
+            await here.send(LARGE + number)
+            number += 1
+            await trio.sleep(0.001)
+        async with await right.accept() as there:
+            for step in range(number):
+                assert np.array_equal(await there.receive(), LARGE + step)
+
+
+async def test_arrays_are_views_where_the_reader_asks_for_it():
+    settings = ChannelSettings(linger=0.05, shared_memory=512 * 1024, array_views=True)
+    async with connected(settings) as (here, there):
+        before = shared(here)
+        await here.send(LARGE)
+        await here.send(LARGE + 1)
+        held = await there.receive()
+        assert not held.flags.owndata
+        assert not held.flags.writeable
+        assert held.flags.aligned
+        part = held[5:10]
+        del held
+        assert np.array_equal(await there.receive(), LARGE + 1)
+        # One region is held by a part of its array: what does not fit goes by UDP.
+        for step in range(5):
+            await here.send(LARGE + step)
+            assert np.array_equal(await there.receive(), LARGE + step)
+        assert np.array_equal(part, LARGE[5:10])
+        assert shared(here) >= before + 2
+    # The memory stays for as long as somebody looks at it.
+    gc.collect()
+    assert segments_mapped() == 1
+    assert np.array_equal(part, LARGE[5:10])
+    del part
+    gc.collect()
+    assert segments_mapped() == 0
+
+
+@pytest.mark.parametrize("side", [0, 1])
+async def test_a_peer_that_does_without_gets_everything_by_udp(side: int):
+    without = ChannelSettings(linger=0.05, shared_memory=0)
+    settings = [SETTINGS, SETTINGS]
+    settings[side] = without
+    async with (
+        open_node(HOST, config=Config(channel=settings[0])) as left,
+        open_node(HOST, config=Config(channel=settings[1])) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        for step in range(20):
+            await here.send(LARGE + step)
+            assert np.array_equal(await there.receive(), LARGE + step)
+            await there.send(LARGE)
+            await here.receive()
+        assert shared(here) == shared(there) == 0
+
+
+async def test_a_bad_network_is_tried_out_with_all_that_is_sent():
+    async with (
+        open_node(HOST, config=Config(impairment=Impairment(loss=0.01), seed=1)) as left,
+        open_node(HOST) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        for _ in range(10):
+            await here.send(LARGE)
+            await there.receive()
+        assert shared(here) == 0
+
+
+async def test_the_clear_and_channels_opened_at_once_share_too():
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS, security=None)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS, security=None)) as right,
+    ):
+        channels: list[Channel] = []
+
+        async def dial(one: Any, other: Any) -> None:
+            async with one.open_channel(*other.address) as channel:
+                channels.append(channel)
+                if len(channels) == 2:
+                    await warm_up(*channels)
+                    await warm_up(*reversed(channels))
+                    ready.set()
+                await ready.wait()
+
+        ready = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dial, left, right)
+            nursery.start_soon(dial, right, left)
+
+
+# A peer that lies
+
+
+def sealed_file(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
+    file = os.memfd_create("sphtp", os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, size)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    return file
+
+
+async def test_what_may_shrink_is_not_mapped_and_not_kept(tmp_path: Path):
+    size, files = DATA_START + PAGE, len(os.listdir("/proc/self/fd"))
+    plain = tmp_path / "plain"
+    plain.write_bytes(bytes(size))
+    reader, writer = os.pipe()
+    os.close(writer)
+    for file in (
+        sealed_file(size, fcntl.F_SEAL_GROW),
+        sealed_file(size - PAGE),
+        os.open(plain, os.O_RDWR),
+        reader,
+    ):
+        with pytest.raises((RemoteError, OSError)):
+            InboundSegment(file, b"m" * 16, size, 1000)
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+async def test_a_descriptor_out_of_bounds_opens_nothing():
+    size, marker = DATA_START + 4 * PAGE, b"m" * 16
+    segment = InboundSegment(sealed_file(size), marker, size, PAGE)
+    good = encode_descriptor(marker, Region(0, 1, DATA_START, 10))
+    assert segment.is_descriptor(good)
+    assert not segment.is_descriptor(b"n" * DESCRIPTOR_SIZE)
+    assert not segment.is_descriptor(marker)
+    region, payload = segment.open_untrusted(good)
+    assert bytes(payload) == bytes(10)
+    payload.release()
+    segment.free(region)
+    for region in (Region(0, 1, size - 5, 10), Region(0, 1, 0, 10), Region(0, 1, DATA_START, 5000)):
+        with pytest.raises(RemoteError):
+            segment.open_untrusted(encode_descriptor(marker, region))
+    segment.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\xc9\xff\xff\xff\xffN",
+        b"\xc1",
+        b"\xc9",
+        b"\xc8\x00\x2cN<f\x08\x01",
+        b"\xdb\x00\x00\x00\x09",
+    ],
+)
+async def test_garbage_in_memory_is_a_malformed_message(head: bytes):
+    for memory in (memoryview(head), memoryview(head + bytes(40))):
+        assert PLAIN.decode_shared_untrusted(memory, is_copied=True) == []
+
+
+async def test_words_of_the_peer_free_nothing_but_its_own_regions():
+    segment = OutboundSegment(DATA_START + 8 * PAGE)
+    with mmap.mmap(segment.file, segment.size) as peer:
+        parts = pack_parts(b"x" * 3 * PAGE)
+        first, second = segment.store(parts), segment.store(parts)
+        assert first is not None
+        assert second is not None
+        assert segment.store(parts) is None
+        peer[:DATA_START] = b"\xff" * DATA_START
+        assert segment.store(parts) is None
+        assert segment.unread == 2
+        peer[:4] = (1).to_bytes(4, sys.byteorder)
+        assert segment.unread == 1
+        assert segment.store(parts) is not None
+    segment.close()
