@@ -14,7 +14,8 @@ later in one run at 99 % loss both ways. A sender that takes such a time for its
 long before it repeats anything, so that hardly an ack comes that would correct it; in that run it
 found its peer dead after a day. So each packet carries the delay of its ack, and the sender
 subtracts it. Packets that leave together with only messages in them cannot carry it. They follow
-one that does, and only while the delay is too short to mislead if that one is lost.
+one that does. Where many packets get lost they do so only while the delay is too short to mislead
+if that one is lost; elsewhere an earlier ack has arrived.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ SHORTEST_DELAY: Final = 0.0005
 
 LONGEST_UNSAID: Final = 0.1
 """The longest delay of an ack, in seconds, that packets right behind one with the delay may leave
-out: Fiedler's time, in which a sender repeats what is not acked."""
+out where many get lost: Fiedler's time, in which a sender repeats what is not acked."""
 
 NEVER: Final = 1 << 80
 """A number higher than any sequence."""
@@ -120,7 +121,7 @@ class AckTimer:
     otherwise ``delay`` seconds after the first packet. What the application sends has no influence.
     """
 
-    __slots__ = ("_delay", "_delay_sent_at", "_every", "_repeats", "_waiting", "due",
+    __slots__ = ("_delay", "_delay_sent_at", "_every", "_is_lossy", "_repeats", "_waiting", "due",
                  "newest_at", "overdue_from")  # fmt: skip
 
     def __init__(self, every: int, delay: float) -> None:
@@ -135,6 +136,8 @@ class AckTimer:
         self._waiting = 0
         # How often the next ack is repeated.
         self._repeats = 0
+        # True if so many packets are missing that acks are repeated.
+        self._is_lossy = False
         self._delay_sent_at = -INFINITY
 
     def owe(
@@ -145,6 +148,7 @@ class AckTimer:
         ``missing`` is the number of missing packets that the ack covers.
         """
         self._repeats = missing // MISSING_PER_REPEAT
+        self._is_lossy = self._repeats > 0
         self.overdue_from = min(self.overdue_from, sequence + MOST_UNACKED)
         self._waiting += count
         at = now if at_once or self._waiting >= self._every else now + self._delay
@@ -165,7 +169,9 @@ class AckTimer:
     def is_late(self, now: float) -> bool:
         """True if an ack sent now has to carry its delay."""
         delay = now - self.newest_at
-        return delay > LONGEST_UNSAID or (delay > SHORTEST_DELAY and now != self._delay_sent_at)
+        if self._is_lossy and delay > LONGEST_UNSAID:
+            return True
+        return delay > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:
         """Return the frame with the delay of an ack; empty if it is not worth one."""
