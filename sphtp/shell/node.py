@@ -458,7 +458,7 @@ async def open_node(
         watching(config.instruments, udp.address) as watch,
         # A bad network is to be tried out with all that is sent.
         open_rendezvous(
-            is_wanted=config.channel.shared_memory > 0 and config.impairment == Impairment()
+            is_wanted=config.channel.shared_memory > 0 and config.impairment in (None, Impairment())
         ) as (
             rendezvous,
             name,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from sphtp.core.timers import INFINITY
 from tests.fuzz.choices import Dice
 from tests.fuzz.nodes import SUBJECTS, Subject
 from tests.fuzz.siege import Siege
@@ -30,6 +31,9 @@ SLOWEST: Final = 5.0
 
 HANGS_AFTER: Final = 120.0
 """Seconds after which a step that is not over is shown, and the process ended."""
+
+RENEWED_AFTER: Final = 1.0
+"""Seconds after which going on counts again: it starts a thread, and most steps take less."""
 
 BINS: Final = 2**28
 """Inputs are told apart by as many checksums: two of ten million seldom share one."""
@@ -80,7 +84,7 @@ def flood(
                 siege.step()
                 slowest = max(slowest, time.process_time() - at)
                 assert slowest < SLOWEST, f"a step of {slowest:.1f} s; seed {seed}"
-            go_on()
+                go_on()
             check_size(siege.node)
             if sample >= WARM_UP * SAMPLES:
                 growth.check(seen.distinct)
@@ -137,9 +141,17 @@ class _Seen:
 
 @contextmanager
 def _shown_if_it_hangs() -> Iterator[Callable[[], None]]:
-    """Show where a step hangs and end the process, unless told every now and then to go on."""
+    """Show where a step hangs and end the process, unless told after each step to go on.
+
+    Told only after many steps, it would end a process that merely gets little of the processor.
+    """
+    told = -INFINITY
 
     def go_on() -> None:
+        nonlocal told
+        if (now := time.monotonic()) < told + RENEWED_AFTER:
+            return
+        told = now
         # Where the process itself would write, whoever reads what tests write.
         faulthandler.dump_traceback_later(HANGS_AFTER, exit=True, file=STDERR)
 

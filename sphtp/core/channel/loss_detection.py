@@ -74,12 +74,16 @@ class RoundTrip:
     def sample(self, elapsed: float, delay: float = 0.0) -> None:
         """Add a sample: the time from a packet's departure to its ack, less the peer's ``delay``.
 
-        A delay that would make the round trip shorter than the minimum is ignored, unless the
-        difference is within one step of the ack delay's encoding.
+        RFC 9002, section 5.3, ignores the first delay, and any that would make the round trip
+        shorter than the minimum, to limit what a peer can claim. But where most acks get lost,
+        most come seconds late. With the first delay ignored, those seconds would be the minimum,
+        and all further delays would be ignored, too. Here the first delay is subtracted, and every
+        other one down to the minimum.
         """
+        if delay:
+            shortest = DELAY_STEP if self.smoothed is None else min(elapsed, self.minimum)
+            elapsed = max(elapsed - delay, shortest)
         self.minimum = min(self.minimum, elapsed)
-        if elapsed - delay >= self.minimum - DELAY_STEP:
-            elapsed = max(elapsed - delay, self.minimum)
         self.latest = elapsed
         if self.smoothed is None:
             self.smoothed, self.deviation = elapsed, elapsed / 2

@@ -8,6 +8,14 @@ Here a side that only receives sends nothing but acks, and if most packets get l
 So an ack is repeated while many of the packets that it covers are missing: once for each
 ``MISSING_PER_REPEAT`` of them, 10 ms apart, in packets of a few bytes. At 90 % loss both ways the
 sender needs 1,200 packets for 100 messages instead of 3,300.
+
+Nevertheless the first ack that arrives may leave long after the packet did that it names: 372 s
+later in one run at 99 % loss both ways. A sender that takes such a time for its round trip waits as
+long before it repeats anything, so that hardly an ack comes that would correct it; in that run it
+found its peer dead after a day. So each packet carries the delay of its ack, and the sender
+subtracts it. Packets that leave together with only messages in them cannot carry it. They follow
+one that does. Where many packets get lost they do so only while the delay is too short to mislead
+if that one is lost; elsewhere an earlier ack has arrived.
 """
 
 from collections.abc import Sequence
@@ -33,6 +41,10 @@ REPEAT_AFTER: Final = 0.01
 
 SHORTEST_DELAY: Final = 0.0005
 """The shortest delay of an ack, in seconds, that is worth a frame."""
+
+LONGEST_UNSAID: Final = 0.1
+"""The longest delay of an ack, in seconds, that packets right behind one with the delay may leave
+out where many get lost: Fiedler's time, in which a sender repeats what is not acked."""
 
 NEVER: Final = 1 << 80
 """A number higher than any sequence."""
@@ -109,7 +121,7 @@ class AckTimer:
     otherwise ``delay`` seconds after the first packet. What the application sends has no influence.
     """
 
-    __slots__ = ("_delay", "_delay_sent_at", "_every", "_repeats", "_waiting", "due",
+    __slots__ = ("_delay", "_delay_sent_at", "_every", "_is_lossy", "_repeats", "_waiting", "due",
                  "newest_at", "overdue_from")  # fmt: skip
 
     def __init__(self, every: int, delay: float) -> None:
@@ -124,6 +136,8 @@ class AckTimer:
         self._waiting = 0
         # How often the next ack is repeated.
         self._repeats = 0
+        # True if so many packets are missing that acks are repeated.
+        self._is_lossy = False
         self._delay_sent_at = -INFINITY
 
     def owe(
@@ -134,6 +148,7 @@ class AckTimer:
         ``missing`` is the number of missing packets that the ack covers.
         """
         self._repeats = missing // MISSING_PER_REPEAT
+        self._is_lossy = self._repeats > 0
         self.overdue_from = min(self.overdue_from, sequence + MOST_UNACKED)
         self._waiting += count
         at = now if at_once or self._waiting >= self._every else now + self._delay
@@ -152,13 +167,16 @@ class AckTimer:
             self.due = now + REPEAT_AFTER
 
     def is_late(self, now: float) -> bool:
-        """Return True if an ack sent now must carry its delay, and none left at this time."""
-        return now - self.newest_at > SHORTEST_DELAY and now != self._delay_sent_at
+        """Return True if an ack sent now has to carry its delay."""
+        delay = now - self.newest_at
+        if self._is_lossy and delay > LONGEST_UNSAID:
+            return True
+        return delay > SHORTEST_DELAY and now != self._delay_sent_at
 
     def lateness(self, now: float) -> Sequence[AckDelay]:
         """Return the frame with the delay of an ack; empty if the delay is too short for one."""
         delay = now - self.newest_at
-        if delay <= SHORTEST_DELAY or now == self._delay_sent_at:
+        if delay <= SHORTEST_DELAY:
             return ()
         self._delay_sent_at = now
         return (AckDelay(delay),)

@@ -27,6 +27,7 @@ from sphtp.core.channel.frames import (
     DATA,
     DATA_FIRST,
     FRAGMENT_FRONT,
+    LONGEST_DELAY,
     MESSAGES_FRONT,
     OVERHEAD,
     RUN,
@@ -205,14 +206,16 @@ class SendSide:
     def handle_ack(self, now: float, newest: int, bits: int, delay: float) -> None:
         """Process the acks of a received header: ``bits`` counts back from packet ``newest``.
 
-        ``delay`` is how long, in seconds, the peer held back the ack of ``newest``.
+        ``delay`` is how long, in seconds, the peer held back the ack of ``newest``. The longest
+        that its field can express stands for any longer one: the ack measures no round trip then.
         """
         acked = self.sent_packets.acknowledge(newest, bits)
         if not acked:
             return
         last, bits = acked[-1]
         # The delay holds only for the packet that the header names.
-        is_timed = last.eliciting and newest <= last.last and bool(bits >> last.last - newest & 1)
+        is_named = newest <= last.last and bool(bits >> last.last - newest & 1)
+        is_timed = last.eliciting and is_named and delay < LONGEST_DELAY
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
         for subset in acked:

@@ -64,14 +64,26 @@ def test_lateness_is_told_when_it_is_worth_it() -> None:
     assert late.delay == pytest.approx(0.25)
 
 
-def test_lateness_is_told_once_to_what_leaves_together() -> None:
+def test_a_short_lateness_may_be_missing_behind_a_packet_that_has_it() -> None:
     timer = AckTimer(2, 0.01)
+    timer.newest_at = 1.0
+    assert not timer.is_late(1.0005)
+    assert timer.is_late(1.05)
+    assert len(timer.lateness(1.05)) == 1
+    assert not timer.is_late(1.05)
+    assert timer.is_late(1.06), "at another moment it is another delay"
+
+
+@pytest.mark.parametrize(("missing", "is_told_again"), [(3, False), (4, True), (31, True)])
+def test_where_many_are_missing_all_that_leaves_is_told_a_long_lateness(
+    missing: int, is_told_again: bool
+) -> None:
+    timer = AckTimer(2, 0.01)
+    timer.owe(1.0, 40, at_once=True, missing=missing)
     timer.newest_at = 1.0
     assert timer.is_late(1.25)
     assert len(timer.lateness(1.25)) == 1
-    assert not timer.is_late(1.25)
-    assert timer.lateness(1.25) == ()
-    assert len(timer.lateness(1.26)) == 1, "at another moment it is another delay"
+    assert timer.is_late(1.25) == is_told_again
 
 
 def test_an_ack_that_nobody_asked_for_is_never_late() -> None:

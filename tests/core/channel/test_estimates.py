@@ -3,7 +3,9 @@
 import pytest
 
 from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Address
 from sphtp.testing import Faults, Pair
+from sphtp.testing.pair import LEFT, RIGHT
 from tests.soaked import soaked
 
 
@@ -50,3 +52,56 @@ def test_deep_jitter_is_no_loss(jitter: float) -> None:
     figures = left.port.statistics()
     assert figures.lost < 0.08 * figures.sent
     assert pair.now - start < 20 * (0.05 + 2 * jitter), "in some twenty round trips"
+
+
+@pytest.mark.parametrize("loss", [0.9, 0.97])
+@pytest.mark.parametrize("is_opened_so", [False, True])
+def test_lost_acks_neither_lengthen_the_round_trip_nor_slow_a_sender(
+    loss: float, is_opened_so: bool
+) -> None:
+    """What is not acked leaves again each 0.1 s, however long ago the last ack came."""
+    weather = Faults(delay=0.01, loss=loss)
+    patient = ChannelSettings(timeout=3600, connect_timeout=3600)
+    pair = Pair(1, weather if is_opened_so else Faults(delay=0.01), patient)
+    sides = dict(zip((LEFT, RIGHT), pair.open(seconds=3600), strict=True))
+    pair.network.set_default(weather)
+    left_at, pauses = dict.fromkeys(sides, pair.now), list[float]()
+    send = pair.network.send
+
+    def noting(now: float, source: Address, destination: Address, datagram: bytes) -> None:
+        if sides[source].port.statistics().waiting:
+            pauses.append(now - left_at[source])
+        left_at[source] = now
+        send(now, source, destination, datagram)
+
+    pair.network.send = noting  # type: ignore[method-assign]
+    for _ in range(20):
+        for address, side in sides.items():
+            if not side.port.statistics().waiting:
+                left_at[address] = pair.now
+            for _ in range(5):
+                pair.send(side, bytes(1000))
+        pair.run(1)
+    assert max(pauses) < 0.801, "eight times as long, while the round trip is not known"
+    for side in sides.values():
+        assert side.port.statistics().rtt == pytest.approx(0.02, abs=0.002)
+
+
+@pytest.mark.parametrize("silence", [1, 20])
+def test_an_ack_after_a_long_silence_is_no_long_round_trip(silence: float) -> None:
+    """After 20 s the delay is longer than its field can express."""
+    fair, blocked = Faults(delay=0.01), Faults(blocked=True)
+    pair = Pair(1, fair, ChannelSettings(timeout=3600))
+    left, right = pair.open()
+    pair.run(1)
+    pair.network.set_faults(blocked, RIGHT, LEFT)
+    pair.send(left, b"its ack is lost")
+    pair.run(0.05)
+    assert pair.receive(right) == [b"its ack is lost"]
+    pair.network.set_faults(blocked, LEFT, RIGHT)
+    pair.run(silence)
+    pair.network.set_faults(fair, RIGHT, LEFT)
+    pair.send(right, b"acks it at last")
+    pair.drive(lambda: left.port.readable)
+    assert not left.port.statistics().waiting
+    assert left.port.statistics().rtt == pytest.approx(0.02, abs=0.0005)

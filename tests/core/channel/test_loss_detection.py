@@ -471,10 +471,18 @@ def test_what_the_peer_kept_an_ack_for_is_no_way() -> None:
     assert estimate.smoothed == pytest.approx(0.1 + 0.01 / 8)
 
 
+def test_what_the_peer_kept_the_first_ack_for_is_no_way_either() -> None:
+    estimate = RoundTrip()
+    estimate.sample(5.1, 5.0)
+    assert estimate.smoothed == estimate.minimum == pytest.approx(0.1)
+    estimate.sample(9.1, 9.0)
+    assert estimate.smoothed == pytest.approx(0.1)
+
+
 def test_a_delay_that_is_not_possible_is_not_believed() -> None:
     estimate = RoundTrip()
     estimate.sample(0.1)
     estimate.sample(0.12, 0.05)
-    assert estimate.latest == 0.12
+    assert estimate.latest == 0.1
     estimate.sample(0.05, 99.0)
     assert (estimate.latest, estimate.minimum) == (0.05, 0.05)
