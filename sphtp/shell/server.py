@@ -161,11 +161,12 @@ async def open_server(options: ServerOptions | None = None) -> AsyncIterator["Se
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
     Raises:
-        BusAddressInUseError: somebody listens on a port already; the message names it.
+        BusAddressInUseError: a port is in use; the message names it.
         BusError: the machine does not have that address.
-        SettingsError: the address is open to others and nothing protects it, a file of ``tls``
-            cannot be used, the secret has another size, nobody would know ``signing_key``, or the
-            server is to join nobody but itself.
+        SettingsError: the address is more than loopback and nothing protects it, a file of ``tls``
+            cannot be used, the secret has the wrong size, programs that accept only
+            ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
+            this server's own.
     """
     options = options or ServerOptions()
     require_protection(options)

@@ -200,7 +200,7 @@ class SimulationView:
         return SlabEnded(slab=slab, step=slab_view.step, reason=reason)
 
     def summary(self, outcome: WatchOutcome) -> WatchSummary:
-        """Return the summary at the end."""
+        """Return the summary that is printed when watching ends."""
         return WatchSummary(
             outcome=outcome,
             step=self.newest,

@@ -106,7 +106,7 @@ class Outbox:
             self._nacks[holder] = reason
 
     def introduce(self, client: int, *, tell_servers: bool) -> None:
-        """Tell all clients, and if asked to all servers, about one that entered or changed."""
+        """Tell all clients, and with ``tell_servers`` all servers, of a new or changed client."""
         self._entered[client] = None
         if tell_servers:
             self._registered[client] = None
@@ -116,7 +116,7 @@ class Outbox:
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
-        """Tell all clients, and if asked to all servers, that a client is de-registered."""
+        """Tell all clients, and with ``tell_servers`` all servers, that a client has gone."""
         holder = Holder(gone.id, gone.nonce)
         self._gone[holder] = gone.reason
         if tell_servers:
