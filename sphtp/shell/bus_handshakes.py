@@ -87,7 +87,7 @@ class Handshakes:
         connection: UnauthenticatedConnection,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the deadline of a connection. If ``excused`` returns true then, it may stay."""
+        """Start the deadline of a connection. It may stay if ``excused`` returns true by then."""
         if connection in self._due:
             return
         while len(self._due) >= self.limits.max_handshakes:

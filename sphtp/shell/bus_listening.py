@@ -448,7 +448,7 @@ class ListeningSocket:
             self._on_connected()
 
     def _watch(self, connection: _BusConnection, events: int) -> None:
-        """Wait for these events of a connection; for none while it has too much to be taken."""
+        """Wait for these events of a connection; with 0, for none."""
         if events == connection.events:
             return
         if not events:

@@ -73,9 +73,9 @@ Wanted = int | Callable[[Peer], bool]
 
 
 class PeerMatcher:
-    """The search for a wanted peer.
+    """The search for a wanted peer, by its id or by the program's function.
 
-    An error that a peer's data caused in the function means that it is another one.
+    If the function fails on a peer's data, that peer is not the wanted one.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -206,8 +206,9 @@ class Client:
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
                 server is live (``state``).
-            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
-                22 and 4 for each parameter are taken; with a secret, another 36.
+            MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
+                message has 22 bytes besides the parameters, 4 more for each parameter, and 36 more
+                with a secret.
         """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()

@@ -3,7 +3,8 @@
 A node puts together what its channels share: the socket, the core's ``Endpoint``, the ``Loop`` that
 moves datagrams between the two, the streams, and the task that runs callbacks. It makes a
 ``Channel`` for each connection that it dials or that a program accepts, and hands on what the loop
-reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
+reports. The end of its block ends all of them. The node then answers for a while peers whose last
+ack got lost.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -48,14 +49,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Datagrams at a node's socket, and those that reached no channel, since it opened.
+    """Counts of datagrams at a node's socket since it opened, and of those without a channel.
 
-    What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. Those
-    of ``stream_...`` belong to streams: ``malformed``, of an ``unknown`` session or receiver, and
-    what no source or subscription here let in, for it was ``forged``, ``replayed``, sealed with an
-    ``unknown_key``, or ``foreign``: from elsewhere than the source. From ``over_receive_buffer`` on
-    it is what bounds of its channels held back: see ``BoundCounters``.
+    ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``HandshakeCounters``
+    describes the counters from ``in_the_clear`` to ``paths_changed``, ``BoundCounters`` those from
+    ``over_receive_buffer`` on. ``stream_...`` counts rejected datagrams of streams: ``malformed``,
+    of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
+    ``unknown_key``, or ``foreign``, which means from another address than the source's.
     """
 
     sent: int
@@ -186,19 +186,18 @@ class Node(ScopedService):
         """Open a channel for the length of the block; leaving it drains and closes.
 
         Args:
-            host, port: where the peer listens.
-            more: other addresses of it; all are dialled at once, the first to answer is used.
-            wanted: its id in the cluster; whoever has another one refuses.
-            key: its public key, 32 bytes; a peer with another one is refused. By default any key
-                is taken, and what is sent is sealed for the peer that has it: see
-                ``Channel.peer_key``.
+            host, port: the address of the peer.
+            more: other addresses of the peer; all are dialled at once, the first to answer is used.
+            wanted: the peer's id in the cluster; a peer with another id refuses.
+            key: the peer's public key, 32 bytes; a peer with another key is rejected. By default
+                any key is accepted; ``Channel.peer_key`` is the key that the peer has proven.
 
         Raises:
-            UnreachableError: nobody answered within ``connect_timeout``, a peer that did was then
-                silent for as long, or no address is one that this node's socket can send to.
-            RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
-                speaks of messages of other types; ``reason`` says it in a word.
-            SettingsError: ``key`` is no public key, or is given for a channel in the clear.
+            UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
+                as long after an answer, or this node's socket can send to none of the addresses.
+            RefusedError: the peer is full or closing, has another id than ``wanted``, does not
+                admit this node, or has other types of messages; ``reason`` is a word for the cause.
+            SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
         dialling = self._open([(host, port), *more], wanted, _pin(key))
@@ -212,14 +211,15 @@ class Node(ScopedService):
         """Open a source of one topic or more for the length of the block; leaving it lingers.
 
         Args:
-            topics: what others subscribe to by these names; messages are of the first one unless
-                they say otherwise.
-            settings: timers and limits, by default those of one network.
-            group: sends by multicast; without, each receiver gets its own copies.
+            topics: the names to which receivers subscribe. A message belongs to the first topic
+                unless the call that sends it names another one.
+            settings: timers and limits, by default those for one network.
+            group: the multicast group to send to; without one, each receiver gets its own copies.
 
         Raises:
-            SettingsError, StateError: no topic, or one that this node has already.
-            UdpAddressError: the group's interface is not of this machine.
+            SettingsError: no topic is given, one is given twice, or a name is not valid.
+            StateError: a source of this node has one of the topics already.
+            UdpAddressError: this machine has no such interface as the group names.
         """
         self._check_open()
         async with self._streams.open_source(topics, settings, group) as source:
@@ -238,11 +238,12 @@ class Node(ScopedService):
     ) -> "AsyncIterator[Stream]":
         """Subscribe to a topic of a source at another node for the length of the block.
 
-        ``terms`` say what is wanted of it; the others are those of ``open_channel``.
+        ``terms`` select the messages of the topic, and how they are delivered; the other arguments
+        are those of ``open_channel``.
 
-        Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
-        node has no such topic, or all receivers that it may have, and ``"session"`` when its source
-        is not the one whose session ``terms`` name.
+        Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
+        if that node has no such topic or accepts no more receivers, and with ``"session"`` if its
+        source has another session than ``terms`` name.
         """
         dial = partial(self._open, [(host, port), *more], wanted, _pin(key), STREAMS)
         async with self._streams.subscribe(dial, topic, terms) as stream:
@@ -298,7 +299,7 @@ class Node(ScopedService):
         return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
     def _welcome(self) -> None:
-        """Take in the channels that other nodes opened."""
+        """Pass on the channels that other nodes opened: to ``accept``, or to their service."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
@@ -356,9 +357,9 @@ class Node(ScopedService):
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
-        """Answer closed peers for as long as they may ask again.
+        """Answer peers of closed channels, for as long as they may repeat their last packets.
 
-        Otherwise they would wait for an ack that got lost.
+        They do so if the last ack got lost, and would wait for it otherwise.
         """
         async with self._loop.running():
             while self._endpoint.connections:
@@ -391,16 +392,17 @@ async def open_node(
     Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
 
     Args:
-        host, port: where to bind; port 0 takes any that is free.
-        peer_id: this node's id in a cluster, 0 when it is in none.
+        host, port: the address to bind; port 0 takes any free port.
+        peer_id: this node's id in a cluster, 0 if it is in none.
         settings: limits and timers of its channels.
-        messages: the types that all its channels carry, of ``sphtp.messages``; both sides of a
-            channel need the same. By default anything that msgpack carries.
-        security: who it is and whom it lets in; None sends in the clear, to nodes that do so, too.
-        impairment: what goes wrong with datagrams on receipt, to try out a bad network.
+        messages: the types of messages of all its channels, from ``sphtp.messages``; both sides of
+            a channel need the same ones. By default a message is any value that msgpack carries.
+        security: the node's identity, and the peers that it admits. With None, channels are in the
+            clear, and the peers need None, too.
+        impairment: faults of the datagrams that arrive, to try out a bad network.
         seed: makes random choices, those of ``impairment`` among them, repeatable; for tests. No
             key, token or nonce follows from it.
-        instruments: are told what happens in it and its channels.
+        instruments: observers of the node and its channels.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
@@ -438,8 +440,8 @@ async def open_channel(
 ) -> AsyncIterator[Channel]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``key``, the public key of the node that has to answer, is that of ``Node.open_channel``; the
-    others are those of ``open_node``. Raises as both do.
+    ``host``, ``port`` and ``key`` are those of ``Node.open_channel``, the other arguments those of
+    ``open_node``. Raises as both do.
     """
     here = await local_address_towards(host, port)
     async with (

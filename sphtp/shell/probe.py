@@ -1,9 +1,9 @@
 """Finds out why a server is silent: dials its two addresses as the bus does, and names the fault.
 
-NNG dials in the background and tells nobody why it gets nowhere. So where a server stays silent,
-each of its addresses is dialled once more here, as far as the first eight bytes that both sides of
-a bus connection send: a NUL, "SP", a version, and what the sender is. A connection that has shown
-them is what the bus needs; everything else has a name in plain words.
+NNG dials in the background and does not report why a connection fails. So each address of a silent
+server is dialled once more here. Both sides of a bus connection first send eight bytes: a NUL,
+"SP", a version, and the number of the sender's protocol. An address that answers with these bytes
+is without fault; any other result is a fault, which is described in plain words.
 """
 
 import socket
@@ -32,7 +32,7 @@ _HEADER_SIZE: Final = 8
 
 
 class FaultKind(IntEnum):
-    """The kinds of fault, by their prospect: time mends some and not others."""
+    """The kinds of fault: a fault of a higher number is more likely to pass with time."""
 
     PERMANENT = 0
     """Time does not help: another program answers, or the secret is wrong."""

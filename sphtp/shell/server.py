@@ -313,10 +313,10 @@ class Server(ScopedService):
 
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff.
-            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
-                10 and 4 for each parameter are taken; with a secret, another 36; with a
-                key that signs, 248.
-            WireError: ``simulation`` is no number of 32 bits.
+            MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
+                message has 10 bytes besides the parameters, 4 more for each parameter, 36 more with
+                a secret, and 248 more with a signing key.
+            WireError: ``simulation`` is not a number of 32 bits.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
@@ -336,7 +336,7 @@ class Server(ScopedService):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
-        """Report why no server to join is heard, soon and then now and again."""
+        """Report at intervals why no server to join is heard."""
         met = False
         await trio.sleep(FIRST_LOOK)
         while True:

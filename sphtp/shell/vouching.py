@@ -131,9 +131,9 @@ def server_vouching(
 ) -> tuple[Vouching, Vouching]:
     """Return a server's marks for messages to clients, and those for messages to servers.
 
-    Each numbers its messages apart, so that a message to clients that is replayed to a server does
-    not use up the numbers of messages to servers. The first one also checks the messages that the
-    server receives. Raises ``SettingsError``.
+    Each has message numbers of its own, so that a message to clients that is replayed to a server
+    does not use up the numbers of messages to servers. The first one also checks the messages that
+    the server receives. Raises ``SettingsError``.
     """
     verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
     to_clients, to_servers = (

@@ -68,7 +68,7 @@ def frame_of(slab: Slab, skipped: int) -> dict[str, Any]:
 
 @untrusted
 def read_frame_untrusted(message: object) -> Frame:
-    """Return the frame that a message is. Raises ``RemoteError`` for one that is none."""
+    """Return the frame in a message. Raises ``RemoteError`` if the message is no frame."""
     if not isinstance(message, dict):
         raise WireError(f"a frame is a map, not {type(message).__name__}")
     ids = np.frombuffer(_bytes(message, "id", 4), "<u4").astype(np.uint32)
@@ -156,7 +156,11 @@ class FrameSchedule:
         self._reported = float("-inf")
 
     def is_due(self, step: int, now: float) -> bool:
-        """Return whether a frame is due; the fewer twos divide the step, the longer it waits."""
+        """Return whether a frame is due.
+
+        Steps that are no multiple of the stride have longer waits; the more factors of two they
+        have, the shorter.
+        """
         power = min(step & -step, self._stride)
         if power < self._stride:
             return now - self._reported >= SLACK * self._interval * self._stride / power

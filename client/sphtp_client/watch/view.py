@@ -52,7 +52,7 @@ class PublishedSlab(EventRecord):
 
 
 def published_slab_of(peer: Peer) -> PublishedSlab | None:
-    """Return the part of a peer that publishes its slab; None of anybody else."""
+    """Return the slab that a peer publishes; None if it publishes none."""
     try:
         published = PublishedSlab.model_validate(peer.data)
     except ValidationError:

@@ -266,7 +266,7 @@ class Directory:
 
     @property
     def finding(self) -> ClientSignal:
-        """The one signal that describes the servers now: the most that holds of them."""
+        """The signal for the present state of the servers; the most advanced one that applies."""
         if not self.heartbeats:
             return ClientSignal.SERVERS_LOST
         if self.is_unanimous:

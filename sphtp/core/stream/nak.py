@@ -65,7 +65,7 @@ def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 
 
 def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
-    """Draw the wait before a later NAK: at least half of ``nak_backoff``, and all on average.
+    """Draw the wait before a later NAK: at least half of ``nak_backoff``, which is its mean.
 
     With an even distribution, one of many receivers always draws a short wait, and asks again for a
     repair that is on its way. So in a group the random half is drawn exponentially, too.
