@@ -16,7 +16,9 @@ class ServerSignal(Name):
 
     NEW_CLUSTER = "this server has to found a cluster"
     SNAPSHOT_COMPLETE = "an active member has sent all clients that it knows"
-    WAITED = "two expiries have passed, and, if this server has to join one, another server is live"
+    WAITED = (
+        "twice the expiry has passed, and, if this server has to join one, another server is live"
+    )
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACTIVE_HEARD = "a heartbeat of an active member came"
     ANNOUNCED_NEW = "a client announces an id that no client holds"
