@@ -172,7 +172,7 @@ class ListeningSocket:
     Args:
         handshakes: shared by the sockets of one server; by default with its own limits.
         on_connected: called when a connection has greeted, and never after ``close``.
-        tls: for addresses ``tls+tcp``, and then for no others.
+        tls: the files for addresses ``tls+tcp``; with them, no other address is accepted.
     """
 
     _OWN: int

@@ -47,7 +47,7 @@ class Spheres:
         )
 
     def moved(self, x: Floats, v: Floats) -> "Spheres":
-        """Return the same spheres elsewhere."""
+        """Return the same spheres with other positions and velocities."""
         return Spheres(self.id, x, v, self.radius, self.mass)
 
 
