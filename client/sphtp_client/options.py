@@ -182,8 +182,8 @@ _SERVER = _option(
 _KEYS = (
     _option(
         "--server-key",
-        "Public key of a server that is heard, or of a cluster that vouches for its servers; "
-        "repeatable. Without: any that has the secret.",
+        "Public key of a server to accept, or of a cluster that certifies its servers; "
+        "repeatable. Without it: any server that has the secret.",
         metavar="KEY",
         multiple=True,
     ),
