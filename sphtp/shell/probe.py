@@ -181,7 +181,7 @@ def _joined(host: str, port: int) -> str:
 
 
 async def _exchange(stream: trio.abc.Stream, protocol: int) -> bytes:
-    """Send our header. Return the first bytes of the other side: less than eight at its end."""
+    """Send our header. Return the first eight bytes of the other side, or fewer if it hangs up."""
     await stream.send_all(_HEADER % (PUB if protocol == SUB else SUB))
     header = b""
     while len(header) < _HEADER_SIZE:
