@@ -261,7 +261,11 @@ WATCH_OPTIONS = (
     _option("--steps", "End this many steps after the first state that came.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
     _option("--once", "End when a state of every slab has come.", is_flag=True),
-    _option("--json", "Print lines of JSON: single and whole states, and losses.", is_flag=True),
+    _option(
+        "--json",
+        "Print lines of JSON: states of single slabs and of all, and losses.",
+        is_flag=True,
+    ),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
