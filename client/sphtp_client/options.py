@@ -116,7 +116,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--heartbeat",
-            "Seconds between heartbeats to the servers; the same for servers and clients.",
+            "Seconds between heartbeats to the servers; give servers and clients the same.",
             type=SECONDS,
             default=defaults["heartbeat"],
         ),
