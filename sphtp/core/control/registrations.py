@@ -419,7 +419,7 @@ class Replication:
             self._adopt(now, message.sender, record)
 
     def on_released(self, now: float, message: Released) -> None:
-        """Remove clients that left, and those that only the sender knew."""
+        """Remove clients that left, and those for which only the sender vouched."""
         for gone in message.gone:
             if self._believes(message.sender, gone):
                 self._ledger.release(now, gone.id, gone.reason, tell_servers=False)
