@@ -86,7 +86,10 @@ def read_frame_untrusted(message: object) -> Frame:
 
 
 def frames_sha256(frames: Iterable[Frame]) -> str:
-    """Return the digest of the spheres of all these frames: of a run's slabs, that of its state."""
+    """Return the digest of the spheres in all these frames.
+
+    Frames of all slabs after one step give the digest of the run's state.
+    """
     listed = list(frames)
     ids = np.concatenate([frame.id for frame in listed])
     order = np.argsort(ids)

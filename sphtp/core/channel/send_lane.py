@@ -611,7 +611,7 @@ class SendLane:
         self._find_perishable()
 
     def _unacked_frames(self) -> Iterator[SentFrame]:
-        """Yield the frames in flight; runs of fragments as single frames."""
+        """Yield the frames in flight; a run of fragments is broken up into a frame for each."""
         for part in self._unacked:
             if isinstance(part, SentFrame):
                 yield part

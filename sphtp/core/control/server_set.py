@@ -39,7 +39,7 @@ class ExponentialBackoff:
         self._not_before = float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return True if a request may be sent now. The next rest begins with it."""
+        """Return True if a request may be sent now; then the next wait begins."""
         if now < self._not_before:
             return False
         self._not_before = now + self._rest
