@@ -351,7 +351,7 @@ class SourceTransport:
     # How it does that
 
     def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths of messages that may be sent."""
+        """Return the lengths of messages. Raises as ``send_many`` if they may not be sent."""
         if topic not in self._pending_bodies.tails:
             raise LocalError(f"no topic {topic}; there are {len(self._pending_bodies.tails)}")
         if not self.room:
