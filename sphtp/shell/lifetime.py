@@ -20,8 +20,8 @@ def block(
 ) -> Callable[P, AbstractAsyncContextManager[T]]:
     """Make a function a context manager for programs, like ``asynccontextmanager``.
 
-    An error of this library on entry explains itself. It leaves without the dozen frames between
-    the program's line and the one that raised it.
+    If an error of this library is raised on entry, its message is enough. So its traceback leaves
+    out the dozen frames between the program's line and the one that raised it.
     """
     managed = asynccontextmanager(function)
 

@@ -52,7 +52,7 @@ class ServerFault(NamedTuple):
 async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
     """Dial all addresses of these servers at once; return None when a server answers at both.
 
-    The result names the fault of each server, and has the kind of the mildest one.
+    The result names the fault of each server, and has the kind that is most likely to pass.
     """
     found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
