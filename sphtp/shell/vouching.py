@@ -147,9 +147,9 @@ def server_vouching(
 
 
 def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
-    """Return the keys by which a server knows the others. Raises ``SettingsError``.
+    """Return the keys by which a server recognises other servers. Raises ``SettingsError``.
 
-    Without any it uses its own certificate.
+    Without ``server_keys`` it is the key that certifies its own.
     """
     told = frozenset(server_keys)
     if key is None:
