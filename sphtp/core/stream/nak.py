@@ -282,7 +282,7 @@ class NakGenerator:
     # Actions of the table
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
-        """Step the table of a range; ``time`` is when its timer should fire, or when it came."""
+        """Step the table of a range; ``time`` is when its timer is due, or when it arrived."""
         _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
