@@ -327,8 +327,8 @@ class SourceTransport:
     def poll_transmit(self, now: float) -> OutgoingBodies | None:
         """Return the bodies that leave next, as many as go out at once; None if none may leave.
 
-        In turn they are a batch for each receiver that misses something, and one of new data for
-        all.
+        Repeated calls return a batch of repairs for each receiver that misses something, then a
+        batch of new data for all receivers, and so on.
         """
         outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
         # An empty turn of the retransmitter has begun another round.
