@@ -282,20 +282,23 @@ class Client:
 
         Args:
             peer_id, topic: the peer, and one of its ``topics``.
-            late_join: messages sent before: all that the source retains, or so many of the last.
-            after: instead, every message after the one with this number, or its loss.
-            session: the ``session`` of the stream in which this number was read.
-            numbered: messages come as ``StreamMessage``, with their numbers.
-            ordered: in the order of their sending; else as they arrive, each at most once.
-            recover: True if messages that the stream does not repair are fetched over TCP.
-            settings: timers and limits of this receiver, by default those of one network.
+            late_join: True to get all earlier messages that the source retains, or the number of
+                earlier messages to get.
+            after: instead of ``late_join``, the number of a message: every later message is
+                delivered, or its loss reported.
+            session: the ``session`` of the stream in which that number was read.
+            numbered: True to get each message as a ``StreamMessage``, with its number.
+            ordered: True to get messages in the order of their sending; else each is delivered on
+                arrival, at most once.
+            recover: True to fetch messages that the stream does not repair over TCP.
+            settings: timers and limits of this receiver, by default those for one network.
             interface: the address at which to join a multicast group, by default this client's.
             timeout: seconds to wait until the servers know the peer.
 
         Raises:
             UnreachableError: the servers do not know the peer, or it does not answer in time.
-            RefusedError: the peer has no such topic, or all receivers that it may have, or its
-                source began anew and ``session`` is no more.
+            RefusedError: the peer has no such topic or accepts no more receivers, or its source
+                has another session than ``session``.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
         # As in ``NodeStreams``: loaded with the first subscription.
@@ -373,14 +376,16 @@ async def open_client(
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
             list of several, as text, as ``ServerAddress`` or as pairs of host and port.
-        data, limits: the client's data for its peers, up to 4096 bytes as msgpack; its limits.
+        data: the client's data for its peers, up to 4096 bytes as msgpack.
+        limits: limits of this client.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
         timeout: seconds within which running servers have to acknowledge the id.
         wait: seconds to wait for a server to start; by default one has to be running.
-        timers, ids: the servers' periods; ids to try.
-        channel_settings, handshake_limits: of its node.
-        messages, instruments, impairment, seed: of its node, too.
+        timers: heartbeat, expiry and other periods, the same as at the servers.
+        ids: ids to try before random ones.
+        channel_settings, handshake_limits: limits and timers of the client's channels.
+        messages, instruments, impairment, seed: as for ``open_node``.
         identity, secret, tls: this client's identity (by default a new one), and the secret and
             the certificates that servers ask for.
         server_keys: public keys of servers, or of clusters that certify them; no others are
