@@ -376,7 +376,7 @@ class Directory:
             self._drop_ghosts()
 
     def keep_peers(self, now: float) -> None:
-        """Give servers one expiry to vouch again for the peers of lost servers."""
+        """Give servers ``expiry`` seconds to vouch again for the peers of lost servers."""
         self._ghosts_until = now + self._timers.expiry
 
     def postpone_expiries(self, lag: float) -> None:

@@ -138,7 +138,7 @@ class Registrations:
             )
 
     def adopt_clients_of(self, now: float, server: int) -> None:
-        """Give the clients of a lost server one expiry to be heard here."""
+        """Give the clients of a lost server ``expiry`` seconds to be heard here."""
         for client in self.sponsored_by(server):
             self.hear(now, client)
 
