@@ -161,8 +161,8 @@ class FrameSchedule:
     def is_due(self, step: int, now: float) -> bool:
         """Return whether a frame is due.
 
-        Steps that are no multiple of the stride have longer waits; the more factors of two they
-        have, the shorter.
+        A step that is no multiple of the stride has a longer wait, which doubles with each factor
+        of two that it has less than the stride.
         """
         power = min(step & -step, self._stride)
         if power < self._stride:

@@ -24,7 +24,7 @@ from sphtp_client.watch.events import (
 
 
 class RunIdentity(NamedTuple):
-    """A simulation: so many slabs and steps, and the digest of its scenario."""
+    """A simulation: its numbers of slabs and of steps, and the digest of its scenario."""
 
     slabs: int
     steps: int
