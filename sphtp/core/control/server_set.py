@@ -228,7 +228,7 @@ class ServerSet:
         return True
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that a known server sent something else."""
+        """Note that a known server sent another message than a heartbeat."""
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
@@ -361,7 +361,7 @@ class Cluster:
         return expired
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server sent something else than a heartbeat."""
+        """Note that a server sent another message than a heartbeat."""
         self._servers.refresh(now, server)
 
     def postpone_expiries(self, lag: float) -> None:
