@@ -133,7 +133,7 @@ class Outbox:
             self._lists[client] = None
 
     def request_snapshot(self, server: int) -> None:
-        """Ask a server for all clients that it knows."""
+        """Ask a server for all clients that it hears itself."""
         self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:

@@ -15,7 +15,7 @@ class ServerSignal(Name):
     """The inputs of the server's state table."""
 
     NEW_CLUSTER = "this server has to found a cluster"
-    SNAPSHOT_COMPLETE = "an active member has sent all clients that it knows"
+    SNAPSHOT_COMPLETE = "an active member has sent all clients that it hears itself"
     WAITED = (
         "twice the expiry has passed, and, if this server has to join one, another server is live"
     )
@@ -27,7 +27,7 @@ class ServerSignal(Name):
     HEARTBEAT_HELD = "a heartbeat of a registered client"
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"
-    SNAPSHOT_REQUESTED = "a member asks for all clients"
+    SNAPSHOT_REQUESTED = "a member asks for the clients that this server hears itself"
     STOP = "the application stops the server"
 
 
