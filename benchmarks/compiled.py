@@ -42,7 +42,7 @@ PAGE: Final = """\
 Written by `benchmarks/compiled.py --markdown FILE`; not edited by hand. `make compiled` installs
 the core compiled with mypyc into `.venv-compiled`. This page compares it with the plain core, which
 is the default. The two take turns in {rounds} rounds; a figure is the least of them, because other
-programs on the machine only add to it. {machine}, Python {python}.
+programs on the machine can only increase it. {machine}, Python {python}.
 
 A figure is processor time for each message or round trip: that of the sender, the receiver and Trio
 together, in one process. So it includes Trio and the system calls, which no compiler makes faster.
@@ -171,8 +171,8 @@ def _core_trips() -> float:
 WHOLE: Final[Mapping[str, tuple[Use, ChannelSettings]]] = {
     "a lone message": (_lone, WIDE),
     "a round trip": (_round_trips, WIDE),
-    "64 bytes in packets of 1200": (_smalls, NARROW),
-    "64 KiB in packets of 1200": (_larges, NARROW),
+    "one of many messages, packets of 1200 bytes": (_smalls, NARROW),
+    "a message of 64 KiB, packets of 1200 bytes": (_larges, NARROW),
 }
 
 

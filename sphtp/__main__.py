@@ -1,10 +1,11 @@
 """The command ``sphtp``: a list of verbs, each an entry point of the group ``sphtp.commands``.
 
-A verb's code is imported when it is asked for and not before, so the library knows no application,
-anybody's package can add a verb, and one that cannot be imported does not break the others.
+A verb's code is imported when the verb is called, and not before. So the library depends on no
+application, any package can add a verb, and a verb that cannot be imported does not break the
+others.
 
-The library needs none of what its programs need: that is two extras. Whoever calls a program
-without them is told which one is missing, and so is whoever calls a verb that no wheel carries.
+Two extras install the packages that only the programs need. If an extra is missing, the program's
+error names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys

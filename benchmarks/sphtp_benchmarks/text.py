@@ -24,17 +24,19 @@ OURS_THEIRS: Final = "ours/theirs"
 COMPARED: Final = {Measure.SENDING: "8/1"}
 """The heading of the column of ratios, for measures other than ``ours/theirs``."""
 EXPLAINED: Final = {
-    Measure.MESSAGES: "`ours/theirs` is SphTP's rate divided by the other's.",
-    Measure.BYTES: "`ours/theirs` is SphTP's rate divided by the other's.",
-    Measure.STEPS: "`ours/theirs` is SphTP's rate divided by the other's.",
+    Measure.MESSAGES: "`ours/theirs` is SphTP's messages/s divided by the other system's.",
+    Measure.BYTES: "`ours/theirs` is SphTP's MB/s divided by the other system's.",
+    Measure.STEPS: "`ours/theirs` is SphTP's steps/s divided by the other system's.",
     Measure.ROUND_TRIP: (
-        "`ours/theirs` is SphTP's round trip divided by the other's: below 1, SphTP is faster."
+        "`ours/theirs` is SphTP's median round trip divided by the other system's: below 1, SphTP "
+        "is faster."
     ),
     Measure.SENDING: (
         "`8/1` is the sender's CPU per message with eight receivers, divided by that with one."
     ),
     Measure.TOLD: (
-        "`ours/theirs` divides the shares of messages that are delivered or reported lost."
+        "`ours/theirs` is the share of messages that SphTP delivers or reports lost, divided by "
+        "the other system's."
     ),
 }
 

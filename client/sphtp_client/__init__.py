@@ -5,6 +5,6 @@
 ``watch``       a view of a running simulation from outside (``sphtp watch``)
 ``relay``       a bad network for real sockets (``sphtp relay``)
 
-Beside them is what several share: ``options`` and ``connection``, from a command line to a client,
-and ``program``, exit codes and how a program is stopped.
+Several of these share three modules. ``options`` and ``connection`` make a client from a command
+line; ``program`` has the exit codes and the reaction to signals.
 """

@@ -116,7 +116,7 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--heartbeat",
-            "Seconds between heartbeats to the servers; the same for servers and clients.",
+            "Seconds between heartbeats to the servers; give servers and clients the same.",
             type=SECONDS,
             default=defaults["heartbeat"],
         ),
@@ -182,8 +182,8 @@ _SERVER = _option(
 _KEYS = (
     _option(
         "--server-key",
-        "Public key of a server that is heard, or of a cluster that vouches for its servers; "
-        "repeatable. Without: any that has the secret.",
+        "Public key of a server to accept, or of a cluster that certifies its servers; "
+        "repeatable. Without it: any server that has the secret.",
         metavar="KEY",
         multiple=True,
     ),
@@ -261,7 +261,11 @@ WATCH_OPTIONS = (
     _option("--steps", "End this many steps after the first state that came.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
     _option("--once", "End when a state of every slab has come.", is_flag=True),
-    _option("--json", "Print lines of JSON: single and whole states, and losses.", is_flag=True),
+    _option(
+        "--json",
+        "Print lines of JSON: states of single slabs and of all, and losses.",
+        is_flag=True,
+    ),
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )

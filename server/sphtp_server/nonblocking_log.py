@@ -13,13 +13,14 @@ MOST_WAITING: Final = 256 * 1024
 
 
 class NonBlockingLog:
-    """Writes each line at once where that is possible, and never waits.
+    """Writes each line at once if there is room for it, and never waits for room.
 
-    Where there is no room, because a disk is full or nobody reads a pipe for now, lines wait for
-    the next one. Past a limit they are lost whole. When there is room again, ``on_lost`` is called
-    with their number. Once a pipe has no reader any more, lines go nowhere.
+    There is no room when a disk is full, or when the reader of a pipe pauses. Lines then wait, and
+    each later call of ``write`` tries to write them first. Beyond a limit, whole lines are dropped.
+    When there is room again, ``on_lost`` is called with their number. When a pipe has lost its
+    reader, all lines are dropped.
 
-    A plain file is written as fast as its disk is.
+    Writing to a plain file takes as long as the disk needs.
     """
 
     def __init__(self, output: TextIO, on_lost: Callable[[int], object] = lambda _: None) -> None:

@@ -87,7 +87,7 @@ class ServerSettings(BaseModel):
     new: bool = Field(
         False,
         description="Found a new cluster: no client holds an id yet, so do not wait. Without "
-        "this and --join, a server waits for two expiries before it admits clients.",
+        "this and --join, a server waits for twice the expiry before it admits clients.",
     )
     insecure: bool = Field(
         False, description="Listen on more than loopback without a secret or TLS."

@@ -45,7 +45,7 @@ class Sources(Generic[M]):
             command = _option(name, field, self.variable(name))(command)
         # Not exists=True: of a file that may not be read, click would say that there is none.
         path = click.Path(path_type=Path)
-        text = "TOML file with these settings, one key each, with _ for -."
+        text = "TOML file with these settings, one key each, with _ instead of -."
         return click.option("--config", type=path, envvar=f"{self.prefix}CONFIG", help=text)(
             command
         )

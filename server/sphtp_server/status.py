@@ -75,11 +75,10 @@ def status(
 ) -> None:
     """Ask the server at ADDRESS for its view, clients and counters.
 
-    The default of ADDRESS is tcp://127.0.0.1:8764. If no server answers, the error names the cause:
-    the connection was refused, the secret is another one, the certificate is not accepted, and so
-    on.
+    The default of ADDRESS is tcp://127.0.0.1:8764. If no server answers, the error names the cause,
+    such as a refused connection, a wrong secret, or a certificate that is not accepted.
 
-    Exit codes: 0 the server answered, 2 a wrong call, 4 no answer, 130 after Ctrl-C.
+    Exit codes: 0 the server answered, 2 wrong arguments, 4 no answer, 130 after Ctrl-C.
     """
     try:
         secret = None if secret_file is None else load_secret(secret_file)

@@ -564,7 +564,7 @@ _CHUNK: Final = 4096
 
 
 def _sized(more: int) -> bytes:
-    """Return a pattern for a length byte, as many bytes as it says, and ``more``."""
+    """Return a pattern for a length byte and as many bytes as it says, plus ``more`` bytes."""
     # In groups of 16: each takes 16 comparisons at most to find, where 256 in a row took 128.
     groups = (
         b"(?=[\\x%02x-\\x%02x])(?:%s)"

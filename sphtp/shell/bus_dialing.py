@@ -175,7 +175,7 @@ class PubSocket(BusSocket):
         buffer: messages kept per subscriber that is slower than this publisher, 1 to 8192.
         on_connected: called in Trio's thread soon after a connection came up; once for several
             that came up together, and never after ``close``.
-        tls: for addresses ``tls+tcp``, and then for no others.
+        tls: the files for addresses ``tls+tcp``; with them, no other address is dialled.
     """
 
     def __init__(

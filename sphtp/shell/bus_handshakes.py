@@ -2,9 +2,10 @@
 
 A connection proves itself in steps: in TLS, where that is asked for; in the greeting of SP, eight
 bytes each way; and, where the cluster has a secret, by a message with a valid MAC. All of them
-together have one deadline. Their number is limited: one more, or the last descriptor of the
-process, costs the network address that holds the most of them its oldest one. So strangers displace
-each other, and an honest newcomer authenticates long before its turn comes.
+together have one deadline. The number of such connections is limited. If there is one more, or if
+the process has no descriptor left, the oldest connection of the network address with the most of
+them is closed. So strangers displace each other, and an honest newcomer authenticates long before
+its connection would be closed.
 """
 
 import errno
@@ -87,7 +88,7 @@ class Handshakes:
         connection: UnauthenticatedConnection,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the deadline of a connection. If ``excused`` returns true then, it may stay."""
+        """Start the deadline of a connection. It may stay if ``excused`` returns true by then."""
         if connection in self._due:
             return
         while len(self._due) >= self.limits.max_handshakes:

@@ -170,7 +170,7 @@ class ListeningSocket:
     Args:
         handshakes: shared by the sockets of one server; by default with its own limits.
         on_connected: called when a connection has greeted, and never after ``close``.
-        tls: for addresses ``tls+tcp``, and then for no others.
+        tls: the files for addresses ``tls+tcp``; with them, no other address is accepted.
     """
 
     _OWN: int
@@ -446,7 +446,7 @@ class ListeningSocket:
             self._on_connected()
 
     def _watch(self, connection: _BusConnection, events: int) -> None:
-        """Wait for these events of a connection; for none while it has too much to be taken."""
+        """Wait for these events of a connection; with 0, for none."""
         if events == connection.events:
             return
         if not events:

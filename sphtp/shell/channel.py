@@ -672,8 +672,8 @@ class Channel(trio.abc.Channel[T]):
     def _take(self, limit: int, *, is_all: bool = False) -> bool:
         """Take messages, up to ``limit``. Return False if there is none yet.
 
-        Where one was taken ahead, only ``is_all`` takes those that are there as well. Raises as
-        ``receive`` where none will come.
+        If messages were taken ahead, more are taken only with ``is_all``. Raises as ``receive`` if
+        no message will come.
         """
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")

@@ -125,9 +125,9 @@ class CallersIntroduced(Mapping[int, Peer]):
 
 
 class PeerMatcher:
-    """The search for a wanted peer.
+    """The search for a wanted peer, by its id or by the program's function.
 
-    An error that a peer's data caused in the function means that it is another one.
+    If the function fails on a peer's data, that peer is not the wanted one.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -312,8 +312,9 @@ class Client(ScopedService):
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
                 server is live (``state``).
-            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
-                22 and 4 for each parameter are taken; with a secret, another 36.
+            MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
+                message has 22 bytes besides the parameters, 4 more for each parameter, and 36 more
+                with a secret.
         """
         self._machine.publish(trio.current_time(), command, parameters)
         self._registration.flush()
@@ -425,16 +426,18 @@ class Client(ScopedService):
 
         Args:
             peer, topic: the peer, its id or its name, and one of its ``topics``.
-            late_join: messages sent before: all that the source retains, or so many of the last.
-            after: instead, every message after the one with this number, or its loss.
-            session: the ``session`` of the subscription in which this number was read.
-            numbered: messages come as ``StreamMessage``, with their numbers.
+            late_join: True to get all earlier messages that the source retains, or the number of
+                earlier messages to get.
+            after: instead of ``late_join``, the number of a message: every later message is
+                delivered, or its loss reported.
+            session: the ``session`` of the subscription in which that number was read.
+            numbered: True to get each message as a ``StreamMessage``, with its number.
             settings: timers and limits of this receiver, instead of ``Config.streams``.
 
         Raises:
             UnreachableError: the servers do not know the peer, or it does not answer in time.
-            RefusedError: the peer has no such topic, or all receivers that it may have, or its
-                source began anew and ``session`` is no more.
+            RefusedError: the peer has no such topic or accepts no more receivers, or its source
+                has another session than ``session``.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
         number, addresses = await self._reach(peer)
@@ -615,7 +618,7 @@ async def open_client(
         data: the client's data for its peers, up to 4096 bytes as msgpack.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
-        ids: ids to try, for tests; drawn at random by default.
+        ids: ids to try before random ones; for tests.
         config: the behaviour of this client: its identity in ``security``, the secret of its
             servers in ``cluster``, how long to wait for them in ``timers``.
 

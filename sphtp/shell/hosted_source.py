@@ -30,7 +30,7 @@ from sphtp.shell.udp import UdpSocket, largest_datagram
 
 @contextmanager
 def open_fan_out(udp: UdpSocket, group: MulticastGroup | None) -> Iterator["FanOutSocket"]:
-    """Open the socket of a source. Raises ``UdpAddressError`` if the interface is not here."""
+    """Open the socket of a source. Raises ``UdpAddressError`` for an unknown interface."""
     if group is None:
         yield FanOutSocket(udp)
         return

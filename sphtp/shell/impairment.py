@@ -1,9 +1,9 @@
 """A bad network at a node's own socket, for experiments.
 
-Incoming datagrams are dropped, duplicated and delayed on purpose. A delayed datagram goes on after
-a few later ones from the same address, or after a few receive calls if they do not come. Which, and
-when, follows from a seed and from the datagrams, not from the time. Links in time, with rate and
-delay, are in ``sphtp.testing.link``.
+Incoming datagrams are dropped, duplicated and delayed on purpose. A delayed datagram is delivered
+after a few later ones from the same address, or after a few receive calls if no later ones come.
+The faults depend on the seed and on the datagrams, not on the time. ``sphtp.testing.link`` has
+links with a rate, and with delays in seconds.
 """
 
 from collections.abc import Iterator

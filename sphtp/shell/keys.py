@@ -122,7 +122,7 @@ def load_server_key(path: str | Path) -> ServerKey:
 
 
 def load_public(path: Path) -> bytes:
-    """Return the public key of the private one in a file, whose title says which it is.
+    """Return the public key of the private key in a file; the title of the file gives its kind.
 
     Raises ``SettingsError``.
     """

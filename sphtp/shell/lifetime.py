@@ -20,8 +20,8 @@ def block(
 ) -> Callable[P, AbstractAsyncContextManager[T]]:
     """Make a function a context manager for programs, like ``asynccontextmanager``.
 
-    An error of this library on entry explains itself. It leaves without the dozen frames between
-    the program's line and the one that raised it.
+    If an error of this library is raised on entry, its message is enough. So its traceback leaves
+    out the dozen frames between the program's line and the one that raised it.
     """
     managed = asynccontextmanager(function)
 
@@ -89,10 +89,10 @@ class ScopedService(AbstractAsyncContextManager[Any]):
 async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Run ``task`` beside the block and cancel it at the block's end; its error ends the block.
 
-    An error that comes alone leaves as itself, so that ``except ValueError`` around the block
-    works as it reads; a nursery would wrap it in a group of one. An error of the block leaves as
-    the same object, a group of the block's own nursery too: only then does ``contextlib`` give it
-    the traceback back that it came with, and the frames of this library are not in it.
+    A nursery would raise a single error inside a group. Here it is raised by itself, so that
+    ``except ValueError`` around the block catches it. An error of the block is raised as the same
+    object, even if it is a group of the block's own nursery. Only then does ``contextlib`` restore
+    its traceback, without the frames of this library.
     """
     of_block: BaseException | None = None
     alone: BaseException | None = None

@@ -61,7 +61,7 @@ class LimitLog:
         self._seen[id(counters)] = self._read(id(counters))
 
     def forget(self, now: float, counters: "Watched") -> None:
-        """Look at these counters one last time."""
+        """Stop watching these counters, after a last look."""
         self.look(now)
         del self._sources[id(counters)], self._seen[id(counters)]
 

@@ -13,12 +13,13 @@ end of the lone send, or the packet's own cost would be taken for the program's 
 
 **Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
 seconds have gone by since it had its own. At every message a turn would cost as much as ten
-messages. The loop itself does the same: what is left after that is for the task that sends.
+messages. The loop, too, sends for ``TURN`` seconds at most, and leaves the rest to the second task.
 
-**Timers.** The task that sends sleeps until the next one is due. Most move away before that, so it
-is not asked for with each packet: a time that is set earlier than the task means to wake moves that
-up, and when it wakes it looks whether anything is due indeed. While the socket has no room, it
-wakes every ``BLOCKED`` seconds, for what waits for the socket has its timer set when it was polled.
+**Timers.** The second task sleeps until the next timer is due. Most timers are postponed before
+they fire, so the loop does not move the wakeup with each packet. It moves the wakeup only if a
+timer is set to an earlier time; and when the task wakes, it checks whether a timer is due. The
+timer of a connection is set after it was polled. So while the socket has no room, and connections
+cannot be polled, the task wakes every ``BLOCKED`` seconds.
 
 **Busy polling.** A task that sleeps is woken late, on a virtual machine some 25 us after the
 datagram came, and with cold caches. So where answers come soon, the loop looks for the next one for
@@ -83,8 +84,8 @@ class Loop:
     """Moves datagrams between the socket of a node and its channels and streams.
 
     ``report`` is called with each connection that may have changed. It wakes the tasks that wait,
-    and returns True if one waited for messages that came. ``busy_poll`` is the seconds to look for
-    an answer before sleeping.
+    and returns True if one waited for messages that came. ``busy_poll`` is the number of seconds
+    for which the loop polls for an answer before it sleeps.
     """
 
     def __init__(

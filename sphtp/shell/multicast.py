@@ -60,7 +60,7 @@ def open_sender(group: MulticastGroup) -> UdpSocket:
 def open_receiver(beside: UdpSocket, group: MulticastGroup) -> UdpSocket:
     """Bind a socket that gets what is sent to a group, and join it on its interface.
 
-    It is of the kind of the node's own. Raises ``UdpAddressError``.
+    It has the impairment of the node's own socket. Raises ``UdpAddressError``.
     """
     udp = beside.open_shared(*group.address)
     membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(group.interface))

@@ -3,7 +3,8 @@
 A node puts together what its channels share: the socket, the core's ``Endpoint``, the ``Loop`` that
 moves datagrams between the two, the streams, and the task that runs callbacks. It makes a
 ``Channel`` for each connection that it dials or that a program accepts, and hands on what the loop
-reports. Its block ends all of them; then it stays a while, for peers whose last ack got lost.
+reports. The end of its block ends all of them. The node then answers for a while peers whose last
+ack got lost.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -53,14 +54,13 @@ Handler = Callable[[Channel[Any]], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Datagrams at a node's socket, and those that reached no channel, since it opened.
+    """Counts of datagrams at a node's socket since it opened, and of those without a channel.
 
-    What was done to those ``received`` on purpose follows from ``Impairment``. From
-    ``in_the_clear`` on it is what was not let in by a sealed node: see ``HandshakeCounters``. Those
-    of ``stream_...`` belong to streams: ``malformed``, of an ``unknown`` session or receiver, and
-    what no source or subscription here let in, for it was ``forged``, ``replayed``, sealed with an
-    ``unknown_key``, or ``foreign``: from elsewhere than the source. From ``over_receive_buffer`` on
-    it is what bounds of its channels held back: see ``BoundCounters``.
+    ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``HandshakeCounters``
+    describes the counters from ``in_the_clear`` to ``paths_changed``, ``BoundCounters`` those from
+    ``over_receive_buffer`` on. ``stream_...`` counts rejected datagrams of streams: ``malformed``,
+    of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
+    ``unknown_key``, or ``foreign``, which means from another address than the source's.
     """
 
     sent: int
@@ -203,18 +203,17 @@ class Node(ScopedService):
         """Open a channel for the length of the block; leaving it drains and closes.
 
         Args:
-            host, port: where the peer listens.
-            peer_id: its id in the cluster; whoever has another one refuses. 0 takes any.
-            key: its public key, 32 bytes; a peer with another one is refused. By default any key
-                is taken, and what is sent is sealed for the peer that has it: see
-                ``Channel.peer_key``.
+            host, port: the address of the peer.
+            peer_id: the peer's id in the cluster; a peer with another id refuses. 0 accepts any.
+            key: the peer's public key, 32 bytes; a peer with another key is rejected. By default
+                any key is accepted; ``Channel.peer_key`` is the key that the peer has proven.
 
         Raises:
-            UnreachableError: nobody answered within ``connect_timeout``, a peer that did was then
-                silent for as long, or no address is one that this node's socket can send to.
-            RefusedError: the peer is full, leaving, not the one wanted, does not want this one, or
-                speaks of messages of other types; ``reason`` says it in a word.
-            SettingsError: ``key`` is no public key, or is given for a channel in the clear.
+            UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
+                as long after an answer, or this node's socket can send to none of the addresses.
+            RefusedError: the peer is full or closing, has another id than ``wanted``, does not
+                admit this node, or has other types of messages; ``reason`` is a word for the cause.
+            SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
         async with self._open([(host, port)], peer_id, _pin(key)) as channel:
@@ -230,14 +229,15 @@ class Node(ScopedService):
         """Open a source of one topic or more for the length of the block; leaving it lingers.
 
         Args:
-            topics: what others subscribe to by these names; messages are of the first one unless
-                they say otherwise.
+            topics: the names to which receivers subscribe. A message belongs to the first topic
+                unless the call that sends it names another one.
             settings: timers and limits of this source, instead of ``Config.streams``.
-            group: sends by multicast; without, each receiver gets its own copies.
+            group: the multicast group to send to; without one, each receiver gets its own copies.
 
         Raises:
-            SettingsError, StateError: no topic, or one that this node has already.
-            UdpAddressError: the group's interface is not of this machine.
+            SettingsError: no topic is given, one is given twice, or a name is not valid.
+            StateError: a source of this node has one of the topics already.
+            UdpAddressError: this machine has no such interface as the group names.
         """
         self._check_open()
         async with self.streams.open_source(topics, settings, group) as source:
@@ -264,9 +264,9 @@ class Node(ScopedService):
             topic: one of the source's topics.
             late_join, after, session, numbered, settings: those of ``Client.subscribe``.
 
-        Raises as ``open_channel`` does, and ``RefusedError`` with the reason ``"topic"`` when that
-        node has no such topic, or all receivers that it may have, and ``"session"`` when its source
-        is not the one of ``session``.
+        Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
+        if that node has no such topic or accepts no more receivers, and with ``"session"`` if its
+        source has another session than ``session``.
         """
         dial = partial(self._open, [(host, port)], 0, _pin(key), STREAMS)
         async with self.streams.subscribe(
@@ -348,7 +348,7 @@ class Node(ScopedService):
         return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
     def _welcome(self) -> None:
-        """Take in the channels that other nodes opened."""
+        """Pass on the channels that other nodes opened: to ``accept``, or to their service."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
@@ -418,9 +418,9 @@ class Node(ScopedService):
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
-        """Answer closed peers for as long as they may ask again.
+        """Answer peers of closed channels, for as long as they may repeat their last packets.
 
-        Otherwise they would wait for an ack that got lost.
+        They do so if the last ack got lost, and would wait for it otherwise.
         """
         async with self._loop.running():
             while self._endpoint.connections:
@@ -444,10 +444,10 @@ async def open_node(
     Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
 
     Args:
-        host, port: where to bind; port 0 takes any that is free.
-        peer_id: this node's id in a cluster, 0 when it is in none.
-        config: the behaviour of this node; of ``cluster``, ``timers`` and the limits of clients and
-            servers it uses nothing.
+        host, port: the address to bind; port 0 takes any free port.
+        peer_id: this node's id in a cluster, 0 if it is in none.
+        config: the behaviour of this node. A node does not use ``cluster``, ``timers`` and the
+            limits of clients and servers.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
@@ -493,8 +493,8 @@ async def open_channel(
 ) -> AsyncIterator[Channel[Any]]:
     """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
 
-    ``key``, the public key of the node that has to answer, is that of ``Node.open_channel``;
-    ``config`` is that of ``open_node``. Raises as both do.
+    ``host``, ``port`` and ``key`` are those of ``Node.open_channel``; ``config`` is that of
+    ``open_node``. Raises as both do.
     """
     here = await local_address_towards(host, port)
     async with (

@@ -1,9 +1,9 @@
 """Finds out why a server is silent: dials its two addresses as the bus does, and names the fault.
 
-NNG dials in the background and tells nobody why it gets nowhere. So where a server stays silent,
-each of its addresses is dialled once more here, as far as the first eight bytes that both sides of
-a bus connection send: a NUL, "SP", a version, and what the sender is. A connection that has shown
-them is what the bus needs; everything else has a name in plain words.
+NNG dials in the background and does not report why a connection fails. So each address of a silent
+server is dialled once more here. Both sides of a bus connection first send eight bytes: a NUL,
+"SP", a version, and the number of the sender's protocol. An address that answers with these bytes
+is without fault; any other result is a fault, which is described in plain words.
 """
 
 import socket
@@ -32,7 +32,7 @@ _HEADER_SIZE: Final = 8
 
 
 class FaultKind(IntEnum):
-    """The kinds of fault, by their prospect: time mends some and not others."""
+    """The kinds of fault: a fault of a higher number is more likely to pass with time."""
 
     PERMANENT = 0
     """Time does not help: another program answers, or the secret is wrong."""
@@ -52,7 +52,7 @@ class ServerFault(NamedTuple):
 async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
     """Dial all addresses of these servers at once; return None when a server answers at both.
 
-    The result names the fault of each server, and has the kind of the mildest one.
+    The result names the fault of each server, and has the kind that is most likely to pass.
     """
     found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
@@ -181,7 +181,7 @@ def _joined(host: str, port: int) -> str:
 
 
 async def _exchange(stream: trio.abc.Stream, protocol: int) -> bytes:
-    """Send our header. Return the first bytes of the other side: less than eight at its end."""
+    """Send our header. Return the first eight bytes of the other side, or fewer if it hangs up."""
     await stream.send_all(_HEADER % (PUB if protocol == SUB else SUB))
     header = b""
     while len(header) < _HEADER_SIZE:

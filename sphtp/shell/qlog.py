@@ -87,18 +87,18 @@ log: Final = logging.getLogger("sphtp.qlog")
 
 
 class QlogWriter(Instrument):
-    """Writes what it is told to a file, as qlog; in a ``with`` block around the node.
+    """Writes the events of a node to a file, as qlog; for a ``with`` block around the node.
 
-    Writing is buffered. When it fails, for the disk is full or gone, the node goes on: the error is
-    logged under ``sphtp.qlog``, kept in ``error``, and no more is written.
+    Writing is buffered. If it fails, because the disk is full for example, the node goes on. The
+    error is logged under ``sphtp.qlog`` and kept in ``error``, and nothing more is written.
 
     Args:
-        path: the file, made anew.
-        title: what the first line calls the log.
-        vantage_point: whose side of its channels the node is on. A node may both dial and answer,
-            so nothing is said of it by default; tools that draw two logs side by side, of the two
-            ends of a channel, want one to be the client's and the other the server's.
-        clock: seconds since 1970, for the date in the first line.
+        path: the file, which is replaced if it exists.
+        title: the title of the log, in its first line.
+        vantage_point: the role of the node. A node may both dial and answer, so the default is
+            ``"unknown"``. A tool that draws the logs of both ends of a channel side by side needs
+            ``"client"`` in one and ``"server"`` in the other.
+        clock: a function that returns seconds since 1970, for the date in the first line.
 
     Raises:
         OSError: the file cannot be opened.
@@ -326,12 +326,13 @@ class QlogWriter(Instrument):
 
 
 class _Offsets:
-    """The offsets of a lane's messages in its bytes, one message standing behind the other.
+    """The offsets of a lane's messages in a stream of bytes that contains them one after the other.
 
-    qlog wants the offset of what a frame carries in its stream, so that what is sent again is seen
-    to be. Frames name messages by ids, so the starts are remembered, by id. The side that sends
-    knows them. To the side that receives, messages are missing for a while: each is taken to be as
-    long as the one that came instead, so that offsets behind a loss are estimates there.
+    qlog gives a frame's offset in its stream, by which tools recognise retransmissions. Frames
+    identify messages by ids, so this object stores the offset of each message by its id. The
+    sending side knows all offsets. On the receiving side messages are missing for a while. Each of
+    these is assumed to be as long as the message that arrived after it, so offsets behind a loss
+    are estimates.
     """
 
     def __init__(self) -> None:
@@ -340,7 +341,7 @@ class _Offsets:
         self._starts = array("Q", [0])
 
     def place(self, message_id: int, size: int, count: int = 1) -> int:
-        """Return where a message begins, the first of ``count`` of ``size`` bytes together."""
+        """Return the offset of the first of ``count`` messages of ``size`` bytes together."""
         if self._first is None:
             self._first = message_id
         starts = self._starts
@@ -370,9 +371,9 @@ class _ChannelTrace:
 
 
 class QlogFile:
-    """A sequence of records, buffered until it is closed or an error comes, which harms nobody.
+    """A file of records. The first record describes the log; each of the others is an event.
 
-    The first one says what the others are; each of the others is an event.
+    Records are buffered. An error ends the writing, is logged, and is kept in ``error``.
 
     ``clock`` gives seconds since 1970. Raises ``OSError`` when the file cannot be opened.
     """
@@ -394,10 +395,10 @@ class QlogFile:
         self._encode = JSONEncoder(separators=(",", ":")).encode
 
     def write(self, now: float, group: str, name: str, data: Mapping[str, Any]) -> None:
-        """Write an event; ``now`` is in seconds, and counted from the first one.
+        """Write an event; ``now`` is in seconds, and the log counts from the first event.
 
-        The times of a log never go back, or tools would sort it, with a warning: what comes late,
-        for its batch was begun before others, gets the time of the event before it.
+        The times of a log never go back; otherwise tools would sort the events, and warn. An event
+        of a batch that was begun before other events gets the time of the event before it.
         """
         if self._file.closed:
             return
@@ -464,7 +465,7 @@ def _packet(packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]
 
 
 def _frame(frame: FrameInfo, packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]:
-    """Name a frame and its fields as QUIC does; a skip is one that QUIC has not."""
+    """Return a frame's type and fields by their names in QUIC, which has no frame like SKIP."""
     if frame.message_id is not None and frame.lane is not None:
         size = frame.total or frame.size
         start = lanes[frame.lane].place(frame.message_id, size, frame.messages or 1)

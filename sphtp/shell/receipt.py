@@ -139,7 +139,7 @@ class CallbackQueue:
         self._called.set()
 
     async def run(self) -> None:
-        """Make the calls, one after the other, for ever; an error in one of them leaves."""
+        """Make the calls one after the other, for ever. Raises the error of a call that fails."""
         while True:
             await self._called.wait()
             self._called = trio.Event()

@@ -142,11 +142,12 @@ async def open_server(
         config: ``cluster``, ``timers``, ``server_limits`` and ``seed`` of it.
 
     Raises:
-        BusAddressInUseError: somebody listens on a port already; the message names it.
+        BusAddressInUseError: a port is in use; the message names it.
         BusError: the machine does not have that address.
-        SettingsError: the address is open to others and nothing protects it, a file of ``tls``
-            cannot be used, nobody would know ``signing_key``, or the server is to join nobody but
-            itself.
+        SettingsError: the address is more than loopback and nothing protects it, a file of ``tls``
+            cannot be used, the secret has the wrong size, programs that accept only
+            ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
+            this server's own.
     """
     cluster, tls = config.cluster, config.cluster.tls
     limits = config.server_limits or ServerLimits()
@@ -300,10 +301,10 @@ class Server(ScopedService):
 
         Raises:
             StateError: command and parameters do not have numbers from 0x0100 to 0xffff.
-            MessageTooLargeError: a parameter is over 65,535 bytes, or all is over 65,536, of which
-                10 and 4 for each parameter are taken; with a secret, another 36; with a
-                key that signs, 248.
-            WireError: ``simulation`` is no number of 32 bits.
+            MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
+                message has 10 bytes besides the parameters, 4 more for each parameter, 36 more with
+                a secret, and 248 more with a signing key.
+            WireError: ``simulation`` is not a number of 32 bits.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
         self._flush()
@@ -323,7 +324,7 @@ class Server(ScopedService):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
     async def _tell_missing(self) -> None:
-        """Report why no server to join is heard, soon and then now and again."""
+        """Report at intervals why no server to join is heard."""
         met = False
         await trio.sleep(FIRST_LOOK)
         while True:

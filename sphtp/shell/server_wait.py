@@ -49,8 +49,8 @@ class ServerWait:
     def pause(self) -> float:
         """Seconds until the next diagnosis: as many as have passed, within bounds.
 
-        A diagnosis dials as the bus itself does. Its server may have a thousand clients that start
-        at once, or no place left; there, the new connection may push out the client's own.
+        A diagnosis dials as the bus itself does. If a thousand clients start at once, or the server
+        has no place left, its connection may displace the client's own.
         """
         passed = self._passed
         if passed <= 2 * GRACE:

@@ -1,4 +1,4 @@
-"""A source as users hold it: messages to all subscribers."""
+"""The public source: messages to all subscribers."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +16,9 @@ from sphtp.shell.hosted_source import HostedSource, StreamReceiver
 class Source(trio.abc.AsyncResource):
     """Sends messages of one topic, or of several, to all who have subscribed to it.
 
-    A message is what a channel's is. A message is kept for repairs for a while, and for late
-    joiners within ``retention``. Made by ``Client.publish`` and
-    ``Node.open_source``.
+    A message is any value that a channel carries. The source keeps each message for repairs for a
+    while, and for late joiners within ``retention``. Made by ``Client.publish``
+    and ``Node.open_source``.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Source(trio.abc.AsyncResource):
         return self._hosted.source.statistics()
 
     async def wait_for_receivers(self, count: int = 1) -> None:
-        """Wait until there are as many subscriptions: what is sent before reaches nobody live."""
+        """Wait until there are ``count`` subscriptions; they do not get earlier messages live."""
         await trio.lowlevel.checkpoint()
         while len(self._hosted.hosted_receivers) < count:
             self._check_open()
@@ -80,9 +80,10 @@ class Source(trio.abc.AsyncResource):
     async def send_many(self, values: Iterable[Any], *, topic: str | None = None) -> list[range]:
         """Send messages in order, much faster than one by one; return their numbers.
 
-        These are in one range unless others sent meanwhile.
+        The numbers are one range, unless other tasks have sent messages meanwhile.
 
-        Waits as ``send`` does. Cancelled, it has sent those before the ones that it waited for.
+        Waits as ``send`` does. A cancelled call has sent the messages before the one for which it
+        waited.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()

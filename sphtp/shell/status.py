@@ -38,16 +38,17 @@ MAX_PARTS: Final = 256
 async def fetch_status(
     address: str | ServerAddress, *, config: Config = DEFAULTS
 ) -> dict[str, Any]:
-    """Return what a server tells about itself: its view, clients and counters.
+    """Return the status of a server: its view, clients and counters.
 
-    Of ``config`` it uses ``cluster`` and ``timers``. One of ``cluster.server_keys`` has to sign the
-    answer, or to vouch for the key that does.
+    A status request uses ``cluster`` and ``timers`` of ``config``. The key that signs the answer has
+    to be one of ``cluster.server_keys``, or be certified by one.
 
     Raises:
-        UnreachableError: it did not answer, and why: within a second where nobody listens or the
-            secret is another one, else after ``timers.answer_timeout``.
-        BusError: the bus cannot make sense of the address.
-        SettingsError: the secret, the keys or the files do not fit, or not the address.
+        UnreachableError: the server did not answer; the message has the cause. Raised within a
+            second if no program listens or the secret is wrong, else after
+            ``timers.answer_timeout``.
+        BusError: the address is malformed.
+        SettingsError: the secret, a key or a file is invalid, or the files do not fit the address.
     """
     address = ServerAddress.parse(address) if isinstance(address, str) else address
     cluster, tls = config.cluster, config.cluster.tls
@@ -128,7 +129,7 @@ def read_untrusted(texts: list[bytes] | None) -> dict[str, Any] | None:
 
 
 def _is_shallow(document: dict[str, Any]) -> bool:
-    """Return True if no reader is overwhelmed by the nesting of lists and mappings."""
+    """Return True if lists and mappings are nested at most ``MOST_NESTED`` levels deep."""
     level: list[Any] = [document]
     for _ in range(MOST_NESTED):
         level = [inner for outer in level for inner in _inside(outer)]

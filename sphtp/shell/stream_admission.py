@@ -1,4 +1,4 @@
-"""Admission: receivers join a node's sources, each over a channel that its user never sees."""
+"""Admission: receivers join a node's sources, each over a channel that the program never sees."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

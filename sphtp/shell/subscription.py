@@ -49,9 +49,9 @@ class Terms:
     """Where a subscription begins. Raises ``SettingsError`` that names what is wrong."""
 
     late_join: bool | int = False
-    """Messages sent before: all that the source retains, or so many of the last ones."""
+    """True to get all earlier messages that the source retains, or the number of them to get."""
     after: int | None = None
-    """Every message after the one with this number, or its loss.
+    """The number of a message: every later message is delivered, or its loss reported.
 
     It is for a receiver that comes back to a source that it has read before, and replaces
     ``late_join``.

@@ -131,9 +131,9 @@ def server_vouching(
 ) -> tuple[Vouching, Vouching]:
     """Return a server's marks for messages to clients, and those for messages to servers.
 
-    Each numbers its messages apart, so that a message to clients that is replayed to a server does
-    not use up the numbers of messages to servers. The first one also checks the messages that the
-    server receives. Raises ``SettingsError``.
+    Each has message numbers of its own, so that a message to clients that is replayed to a server
+    does not use up the numbers of messages to servers. The first one also checks the messages that
+    the server receives. Raises ``SettingsError``.
     """
     verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
     to_clients, to_servers = (
@@ -147,9 +147,9 @@ def server_vouching(
 
 
 def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
-    """Return the keys by which a server knows the others. Raises ``SettingsError``.
+    """Return the keys by which a server recognises other servers. Raises ``SettingsError``.
 
-    Without any it uses its own certificate.
+    Without ``server_keys`` it is the key that certifies its own.
     """
     told = frozenset(server_keys)
     if key is None:

@@ -47,11 +47,11 @@ class Observer:
 class Broadcast(Simulation):
     """A ``publisher``, and ``subscribers`` that joined before it sent anything.
 
-    Others of both may join and leave. Each receiver loses datagrams independently, as in unicast,
-    and a repair goes to the receiver that asked. With ``shared``, all receivers share losses and
-    repairs, as on one line to a multicast group, and have the settings for groups. Nothing is
-    sealed. ``line`` has the faults of connections to a history. Joining, leaving and closing are
-    signalled as over a channel: without loss, and known after the line's delay.
+    Further sources and receivers may join and leave. Each receiver loses datagrams independently,
+    as in unicast, and a repair goes to the receiver that asked. With ``shared``, all receivers
+    share losses and repairs, as on one line to a multicast group, and have the settings for groups.
+    Nothing is sealed. ``line`` has the faults of connections to a history. Joining, leaving and
+    closing are signalled as over a channel: without loss, and known after the line's delay.
     """
 
     def __init__(

@@ -17,10 +17,10 @@ class Faults:
 
     Attributes:
         blocked: nothing is carried: a partition.
-        mtu: bytes of the largest datagram carried; larger ones vanish without a word.
-        duplicate: the share of datagrams that travel twice; each copy has a fate of its own.
+        mtu: bytes of the largest datagram carried; larger ones vanish silently.
+        duplicate: the share of datagrams that travel twice; later faults hit each copy separately.
         loss: the share lost, each independently of all others.
-        burst: the share of datagrams with which a burst begins, in which all are lost.
+        burst: the share of datagrams that begin a burst, in which all datagrams are lost.
         burst_length: datagrams lost in a burst, on average; lengths are geometric
             (Gilbert's model).
         corrupt: the share in which one bit is flipped.

@@ -18,9 +18,9 @@ RIGHT: Address = ("10.0.0.2", 2000)
 class Pair(Stage):
     """Two endpoints, left and right, for tests and scripts.
 
-    ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` is told what
-    happens on the left, ``right_instrument`` on the right; what they raise leaves the call that
-    they were told in. With ``security`` both sides are sealed, each with an identity of its own
+    ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` observes the
+    left side, ``right_instrument`` the right side; an error that one of them raises ends the call
+    that caused the event. With ``security`` both sides are sealed, each with an identity of its own
     unless it names one; ``right_security`` is the right's instead. Time is in seconds and starts
     at zero.
     """

@@ -34,7 +34,8 @@ from sphtp_benchmarks.verb import measured
 def company(channels: int, rounds: int, seconds: float, json: bool) -> None:
     """Measure the cost of idle channels at a node with a busy one.
 
-    Two processes with a socket each; memory is that of the one that dials, one end of each channel.
+    There are two processes, each with one socket. Memory is that of the process that dials, which
+    has one end of each channel.
     Exit codes: 0 measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after SIGTERM.
     """
     task = CompanyTask(side=CompanySide.HOST, channels=channels, seconds=seconds)

@@ -34,9 +34,10 @@ from sphtp_benchmarks.verb import measured
 def flood(rate: int, rounds: int, seconds: float, seed: int, json: bool) -> None:
     """Measure a channel while junk comes to its node's port.
 
-    Three processes: a node, one that sends it a message now and then and waits for the answer, and
-    one that sends it random bytes, half of them with the front of a datagram. Exit codes: 0
-    measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after SIGTERM.
+    There are three processes: a node, one that sends it a message now and then and waits for the
+    answer, and one that sends it datagrams of random bytes. Half of these begin like a datagram of
+    SphTP. Exit codes: 0 measured, 2 usage, 3 the measurement failed, 130 after Ctrl-C, 143 after
+    SIGTERM.
     """
     task = FloodTask(side=FloodSide.VICTIM, rate=rate, seconds=seconds, seed=seed)
     circumstances = conditions(Plan(rounds=rounds, seconds=seconds, cases=(), systems=()))

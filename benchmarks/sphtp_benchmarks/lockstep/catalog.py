@@ -48,8 +48,8 @@ SYSTEMS: Final = {
         System(CLEAR, "the same in the clear", "sphtp", "sphtp", module="lockstep"),
         System(
             TCP,
-            "Trio socket streams, arrays behind a length; large ones are sent by tasks of their "
-            "own, for a worker that only sends stops others that only send",
+            "Trio socket streams, each array preceded by its length; each large array is sent by a "
+            "task of its own, since workers that all sent before they received would deadlock",
             "trio",
             "trio",
             module="tcp_lockstep",
@@ -64,8 +64,8 @@ SYSTEMS: Final = {
         ),
         System(
             ZMQ_UNCOPIED,
-            "the same with `copy=False`: an array sent must be left alone until it has left, and "
-            "one received is read-only",
+            "the same with `copy=False`: the program must not change an array until it has been "
+            "sent, and a received array is read-only",
             "zmq",
             "pyzmq",
             module="zmq_lockstep",
@@ -105,7 +105,8 @@ CASES: Final = {
     for case in (
         Case(
             f"{workers}x{name}",
-            f"{workers} workers; an array of {size // 1000} kB to each other one at every step",
+            f"{workers} workers; each sends an array of {size // 1000} kB to every other at each "
+            "step",
             Measure.STEPS,
             size,
             tuple(name for name in SYSTEMS if size >= LARGE or name != ZMQ_UNCOPIED),

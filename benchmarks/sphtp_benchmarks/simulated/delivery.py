@@ -105,10 +105,11 @@ DELIVERY: Final = Experiment(
 from {MESSAGES:,} messages.
 """,
     after="""\
-Half a round trip is the time on the path. Without copies, a lost message takes at least a round
-trip longer, and so does each message behind it. With three copies, it takes one interval between
-messages longer for each packet lost in a row, and needs no answer of the peer. Copies are traffic,
-too: when every fifth packet is lost, congestion control holds some of them back.
+The time on the path is half a round trip. Without copies, a lost message arrives at least a round
+trip later, and so does each message behind it. With three copies, a copy follows in each of the
+next three packets, 17 ms apart. So a lost message arrives 17 ms later for each packet lost in a
+row, without an answer of the peer. Copies are traffic, too: when every fifth packet is lost,
+congestion control holds some of them back.
 """,
     headings=("loss each way", "copies", "median", "99 % within", "bytes sent per message"),
     trials=[

@@ -41,7 +41,7 @@ class ChildProcess:
     ) -> "ChildProcess":
         """Start a process; raises OSError when that is impossible.
 
-        ``variables`` are those of its environment that are not ours.
+        ``variables`` are added to the environment that it inherits.
         """
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
             process = await trio.lowlevel.open_process(
@@ -112,7 +112,7 @@ class ChildProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Return ours without settings meant for other servers: a child has its own as options."""
+    """Return our environment without settings of SphTP: a child gets its settings as options."""
     inherited = {key: text for key, text in os.environ.items() if not key.startswith(_NOT_THEIRS)}
     return inherited | _ONE_THREAD
 

@@ -67,7 +67,7 @@ class Supervisor:
         return process
 
     async def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until something has become true of the status."""
+        """Wait until a condition on the status holds."""
         while not ready():
             await self._change.wait()
 

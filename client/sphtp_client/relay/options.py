@@ -81,7 +81,7 @@ class UdpAddress(click.ParamType[Address]):
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
     "loss": ("share", SHARE, "Share of datagrams lost, each by itself: 0.05 or 5%."),
-    "burst": ("share", SHARE, "Share with which a burst of loss begins."),
+    "burst": ("share", SHARE, "Share of datagrams that begin a burst of losses."),
     "burst_length": ("count", COUNT, "Datagrams lost in a burst, on average."),
     "duplicate": ("share", SHARE, "Share of datagrams that travel twice."),
     "corrupt": ("share", SHARE, "Share of datagrams in which one bit is flipped."),
@@ -90,7 +90,11 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
     "reorder": ("share", SHARE, "Share held back, so that later ones overtake them."),
     "reorder_delay": ("time", SECONDS, "How long they are held back."),
     "rate": ("bits/s", BITS_PER_SECOND, "Bits per second that get through: 20M. Default: all."),
-    "queue": ("bytes", BYTES, "Bytes that may wait for the rate; further datagrams are dropped."),
+    "queue": (
+        "bytes",
+        BYTES,
+        "Bytes that may wait because of --rate; further datagrams are dropped.",
+    ),
     "mtu": ("bytes", BYTES, "Largest datagram carried; larger ones vanish."),
 }
 """The fields of ``Faults`` that are options: kind, units and meaning."""

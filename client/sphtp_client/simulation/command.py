@@ -41,7 +41,7 @@ def client(**values: Any) -> None:
     Start one client per slab, in any order and on any machine; the servers introduce them to each
     other. Exit codes: 0 finished, 2 usage or configuration, 3 a peer left or could not be
     reached, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, or with
-    --exit-with-stdin when that closes.
+    --exit-with-stdin when standard input closes.
     """
     options = ClientOptions(**values)
     reporter = REPORTERS[options.report](sys.stdout, sys.stderr)

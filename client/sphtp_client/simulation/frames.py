@@ -68,7 +68,7 @@ def frame_of(slab: Slab, skipped: int) -> dict[str, Any]:
 
 @untrusted
 def read_frame_untrusted(message: object) -> Frame:
-    """Return the frame that a message is. Raises ``RemoteError`` for one that is none."""
+    """Return the frame in a message. Raises ``RemoteError`` if the message is no frame."""
     if not isinstance(message, dict):
         raise WireError(f"a frame is a map, not {type(message).__name__}")
     ids = np.frombuffer(_bytes(message, "id", 4), "<u4").astype(np.uint32)
@@ -86,7 +86,10 @@ def read_frame_untrusted(message: object) -> Frame:
 
 
 def frames_sha256(frames: Iterable[Frame]) -> str:
-    """Return the digest of the spheres of all these frames: of a run's slabs, that of its state."""
+    """Return the digest of the spheres in all these frames.
+
+    Frames of all slabs after one step give the digest of the run's state.
+    """
     listed = list(frames)
     ids = np.concatenate([frame.id for frame in listed])
     order = np.argsort(ids)
@@ -156,7 +159,11 @@ class FrameSchedule:
         self._reported = float("-inf")
 
     def is_due(self, step: int, now: float) -> bool:
-        """Return whether a frame is due; the fewer twos divide the step, the longer it waits."""
+        """Return whether a frame is due.
+
+        A step that is no multiple of the stride has a longer wait, which doubles with each factor
+        of two that it has less than the stride.
+        """
         power = min(step & -step, self._stride)
         if power < self._stride:
             return now - self._reported >= SLACK * self._interval * self._stride / power

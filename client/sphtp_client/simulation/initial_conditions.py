@@ -1,4 +1,4 @@
-"""The spheres with which a scenario begins; the file alone decides where they are."""
+"""The spheres with which a scenario begins; the scenario alone determines their places."""
 
 from collections.abc import Callable
 from math import floor, sqrt

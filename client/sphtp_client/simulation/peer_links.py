@@ -251,7 +251,10 @@ class PeerLinks:
             await channel.aclose()
 
     async def close_all(self, *, in_turn: bool) -> None:
-        """Close all links side by side; ``in_turn`` waits for those that opened one to close it."""
+        """Close all links at the same time.
+
+        With ``in_turn`` the side that opened a link closes it, and the other side waits for that.
+        """
         with trio.move_on_after(CLOSE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for link in self.links.values():

@@ -230,7 +230,7 @@ class Slab:
         self._spheres, self._acceleration = self._settle(around)
 
     def _settle(self, around: Spheres) -> tuple[Spheres, Floats]:
-        """Return the owned ones of the spheres around, and their accelerations."""
+        """Return those spheres that the slab owns, with their accelerations."""
         x = around.x[:, 0]
         local = around.take((x >= self.low - self._halo) & (x < self.high + self._halo))
         x = local.x[:, 0]

@@ -47,7 +47,7 @@ class Spheres:
         )
 
     def moved(self, x: Floats, v: Floats) -> "Spheres":
-        """Return the same spheres elsewhere."""
+        """Return the same spheres with other positions and velocities."""
         return Spheres(self.id, x, v, self.radius, self.mass)
 
 
@@ -102,7 +102,7 @@ def state_sha256(spheres: Spheres) -> str:
 
 
 def columns_sha256(ids: Ids, x: Floats, v: Floats) -> str:
-    """Return the same of columns that are in order of ids."""
+    """Return the digest of ``state_sha256`` for columns that are in order of ids."""
     digest = sha256(ids.astype("<u4").tobytes())
     digest.update(x.astype("<f8").tobytes())
     digest.update(v.astype("<f8").tobytes())

@@ -25,7 +25,7 @@ from sphtp_client.watch.events import (
 
 
 class RunIdentity(NamedTuple):
-    """A simulation: so many slabs and steps, and the digest of its scenario."""
+    """A simulation: its numbers of slabs and of steps, and the digest of its scenario."""
 
     slabs: int
     steps: int
@@ -53,7 +53,7 @@ class PublishedSlab(EventRecord):
 
 
 def published_slab_of(peer: Peer) -> PublishedSlab | None:
-    """Return the part of a peer that publishes its slab; None of anybody else."""
+    """Return the slab that a peer publishes; None if it publishes none."""
     try:
         published = PublishedSlab.model_validate(peer.data)
     except ValidationError:
@@ -202,7 +202,7 @@ class SimulationView:
         return SlabEnded(slab=slab, step=slab_view.step, reason=reason)
 
     def summary(self, outcome: WatchOutcome) -> WatchSummary:
-        """Return the summary at the end."""
+        """Return the summary that is printed when watching ends."""
         return WatchSummary(
             outcome=outcome,
             step=self.newest,

@@ -331,7 +331,7 @@ class Endpoint:
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
-        """Handle a datagram of ``size`` bytes to an address that the socket refused."""
+        """Handle the refusal of a datagram of ``size`` bytes to an address: it was too large."""
         size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:

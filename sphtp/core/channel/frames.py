@@ -404,7 +404,7 @@ def _payloads(front: int, count: int, length: int) -> Struct:
 def _part(data: bytes, start: int, end: int) -> Buffer:
     """Return a part of a message.
 
-    A view keeps all of ``data`` alive, so that only a part of most of it is a view.
+    A view keeps all of ``data`` alive, so a part is copied unless it is more than 7/8 of ``data``.
     """
     return memoryview(data)[start:end] if 8 * (end - start) > 7 * len(data) else data[start:end]
 

@@ -94,7 +94,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         "both sides dialled at once: the attempt with the lower token is kept",
     ),
     Row(S.CONNECTING, E.REFUSED, S.CLOSED, (A.END,), "the peer refused the channel"),
-    Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the source is gone"),
+    Row(S.CONNECTING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the peer is not reachable"),
     Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "no message was sent"),
     Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "the same as CLOSE"),
     Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT, A.EXTEND), "ACCEPT was lost"),

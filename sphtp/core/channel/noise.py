@@ -7,8 +7,9 @@ unproven addresses; here it is one, because a GREET is padded to be longer than 
 are three patterns (section 7 of the Noise specification):
 
 IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
-XX      it does not: WELCOME asks who it is, CONFIRM says it and has the CONNECT, 1.5 round trips
-XXpsk0  the same, among those who share a secret
+XX      the opener does not know it: WELCOME asks for the opener's key, CONFIRM carries this key and
+        the CONNECT, 1.5 round trips
+XXpsk0  as XX, between peers that share a secret
 
 So CONNECT, ACCEPT and REFUSE travel as payloads, with the same content as in the clear, each behind
 the proof that a RESET from its sender will carry. ``initiator`` and ``responder`` have the two

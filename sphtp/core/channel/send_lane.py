@@ -193,9 +193,9 @@ class SendLane:
     """The messages of a lane: unreliable ones until they leave, reliable ones until they are acked.
 
     The reliable ones have the ids from the oldest unacked one up to the next to be given. A message
-    gets its id when it first leaves, so that one that expires before uses up no id. For a message
-    that expires later the receiver waits, so that a SKIP frame is sent as reliably as the message
-    would have been; it takes no more room here.
+    gets its id when it first leaves, so that one that expires before uses up no id. The receiver
+    waits for a message that expires later. So a SKIP frame is sent for it, as reliably as the
+    message would have been; the message takes no more room in the lane.
     """
 
     __slots__ = (
@@ -611,7 +611,7 @@ class SendLane:
         self._find_perishable()
 
     def _unacked_frames(self) -> Iterator[SentFrame]:
-        """Yield the frames in flight; runs of fragments as single frames."""
+        """Yield the frames in flight; a run of fragments is broken up into a frame for each."""
         for part in self._unacked:
             if isinstance(part, SentFrame):
                 yield part

@@ -275,7 +275,7 @@ class SendQueue:
         return (frames,)
 
     def note_shortage(self) -> None:
-        """Count it once if credit blocks messages until the peer has read."""
+        """Count once that credit blocks messages until the peer has read."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
             self._bounds.count(f"held_by_{setting}")
 

@@ -82,7 +82,7 @@ class ClientIdentity:
                 self._queue.append(Unsubscribe(topic(old)))
 
     def give_up(self) -> None:
-        """Hold no id. Answers to the old one find no nonce any more."""
+        """Give the id up. Without a nonce, late answers to it have no effect."""
         self.holder = Holder(self.holder.id, NO_NONCE)
         self.acknowledged_by.clear()
 

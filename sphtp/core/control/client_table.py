@@ -70,7 +70,13 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, (_A.REQUEST_ID,), "steps 3 to 5"),
     Row(_S.SEARCHING, _E.LEAVE, _S.LEFT, _LEAVE, "no server is needed to leave"),
     Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 repeats them"),
-    Row(_S.ANNOUNCING, _E.CONNECTED, _S.ANNOUNCING, (_A.ANNOUNCE,), "it missed the announcement"),
+    Row(
+        _S.ANNOUNCING,
+        _E.CONNECTED,
+        _S.ANNOUNCING,
+        (_A.ANNOUNCE,),
+        "this server missed the announcement",
+    ),
     Row(
         _S.ANNOUNCING,
         _E.ACKNOWLEDGED,

@@ -304,7 +304,7 @@ class Directory:
 
     @property
     def finding(self) -> ClientSignal:
-        """The one signal that describes the servers now: the most that holds of them."""
+        """The signal for the present state of the servers; the most advanced one that applies."""
         if not self.heartbeats:
             return ClientSignal.SERVERS_LOST
         if self.is_unanimous:
@@ -440,7 +440,7 @@ class Directory:
             self._drop_ghosts()
 
     def keep_peers(self, now: float) -> None:
-        """Give servers one expiry to vouch again for the peers of lost servers."""
+        """Give servers ``expiry`` seconds to vouch again for the peers of lost servers."""
         self._ghosts_until = now + self._timers.expiry
 
     def postpone_expiries(self, lag: float) -> None:

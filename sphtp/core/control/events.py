@@ -103,7 +103,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class PeerSuspected:
-    """The suspicion of a client: it was silent for half the expiry, or its connection ended."""
+    """The suspicion of a client: it was silent for half of ``expiry``, or its connection ended."""
 
     peer: Peer
 

@@ -6,7 +6,7 @@ from sphtp.core.timers import ExpiringDict, earliest
 
 
 class Liveness:
-    """The silence of each member: suspect after half the expiry, given up after all of it.
+    """The silence of each member: suspect after half of ``expiry``, given up after all of it.
 
     A member that is doubted is given up earlier. Refreshing takes constant time, and so does
     finding the members that are due: fresh ones become suspects, and suspects and doubted ones are
@@ -29,7 +29,7 @@ class Liveness:
 
     @property
     def suspects(self) -> Iterable[int]:
-        """The members that are doubted, or were silent for half the expiry."""
+        """The members that are doubted, or were silent for half of ``expiry``."""
         return (*self._suspect, *self._doubted)
 
     def refresh(self, now: float, number: int) -> None:

@@ -1,13 +1,13 @@
-"""The base of the client and the server: a table, alarms, and the way in and out.
+"""The base of the client and the server: a table, alarms, inputs and outputs.
 
 A machine is driven from outside. Its driver hands in messages and the time by ``handle_*``, each
 with the present as ``now``. After that it takes the outputs until there are none: messages
 (``poll_transmit``), connections (``poll_bus``), events (``poll_event``), and the time of the next
 timer (``poll_timeout``).
 
-A message goes one way. The reader makes one object of its bytes. The signature and sender checks
-decide whether its sender is genuine. ``_handle`` does the work. Then the connection of the message
-is noted for its sender.
+Every message passes the same steps. The reader makes one object of its bytes. The signature and
+sender checks decide whether its sender is genuine. ``_handle`` does the work. Then the connection
+of the message is noted for its sender.
 
 A process that did not run for a while (a laptop that was closed, a machine that swapped) must not
 give others up for it. A machine whose timer is handled more than a heartbeat late postpones every
@@ -66,7 +66,10 @@ class ControlMachine(Generic[State, Signal, Event]):
     def _open_inbound(
         self, known: Known, *, servers: Mapping[int, object], max_senders: int, for_client: bool
     ) -> None:
-        """Open the way in. ``known`` clients and ``servers`` are live mappings by id."""
+        """Make the reader and the checks of messages from the bus.
+
+        ``known`` clients and ``servers`` are live mappings by id.
+        """
         self._reader = MessageReader(self.counters, for_client=for_client, known=known)
         self._proofs = SignatureProofs(self.counters, servers)
         self._senders = SenderCheck(

@@ -3,13 +3,13 @@
 PUB copies every message to every subscriber, so one message carries entries about many clients.
 Within a batch the latest entry about a holder replaces earlier ones.
 
-A batch wakes each of n clients, and when hundreds start at once there are n batches with little in
-each: n squared. So batches are paced: after each the server rests for a multiple of what it has
-cost. As long as no more than a burst of rest is outstanding, which is always so when little
-happens, batches leave at once. Otherwise entries collect until enough time has passed. Lists of all
-peers, which cost the square by themselves, have a pace of their own, so that no acknowledgement
-waits for them: after each list the server rests as long as the list has cost, and all clients that
-ask meanwhile share the next one.
+A batch wakes each of n clients. If n clients start at once, n small batches would wake clients n
+squared times. So batches are paced. Each batch has a cost: the processor time that all clients need
+for it. The server pauses for a multiple of that cost. Pauses of ``_BURST`` seconds in all may be
+put off, so that batches leave at once while little happens. After that, entries collect until the
+pause is over. A list of all peers costs n squared by itself, because n clients read n records. So
+lists have pauses of their own, as long as the cost of the list, and no acknowledgement waits for
+them. All clients that ask during such a pause share the next list.
 
 Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
 requests, and the messages of its application. They leave at once, after everything collected before
@@ -125,7 +125,7 @@ class Outbox:
             self._nacks[holder] = reason
 
     def introduce(self, client: int, *, tell_servers: bool) -> None:
-        """Tell all clients, and if asked to all servers, about one that entered or changed."""
+        """Tell all clients, and with ``tell_servers`` all servers, of a new or changed client."""
         topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
@@ -137,7 +137,7 @@ class Outbox:
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
-        """Tell all clients, and if asked to all servers, that a client is de-registered."""
+        """Tell all clients, and with ``tell_servers`` all servers, that a client has gone."""
         holder = Holder(gone.id, gone.nonce)
         for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
             self._gone.setdefault(to, {})[holder] = gone.reason
@@ -165,7 +165,7 @@ class Outbox:
             self._lists[client] = None
 
     def request_snapshot(self, server: int) -> None:
-        """Ask a server for all clients that it knows."""
+        """Ask a server for all clients that it hears itself."""
         self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:

@@ -139,7 +139,7 @@ class Registrations:
             )
 
     def adopt_clients_of(self, now: float, server: int) -> None:
-        """Give the clients of a lost server one expiry to be heard here."""
+        """Give the clients of a lost server ``expiry`` seconds to be heard here."""
         for client in self.sponsored_by(server):
             self.hear(now, client)
 
@@ -462,7 +462,7 @@ class Replication:
             self._adopt(now, message.sender, record)
 
     def on_released(self, now: float, message: Released) -> None:
-        """Remove clients that left, and those that only the sender knew."""
+        """Remove clients that left, and those for which only the sender vouched."""
         for gone in message.gone:
             if self._believes(message.sender, gone):
                 self._ledger.release(now, gone.id, gone.reason, tell_servers=False)

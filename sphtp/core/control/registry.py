@@ -31,7 +31,7 @@ class ReservedId:
 
 
 class ReservedIds:
-    """The ids reserved for one expiry, so that late messages do not reach a wrong holder."""
+    """The ids reserved for ``expiry``, so that late messages do not reach a wrong holder."""
 
     __slots__ = ("_period", "_reserved")
 
@@ -116,7 +116,7 @@ class Registry(Protocol):
         ...
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register a holder, delete its record, and reserve its id for one expiry."""
+        """De-register a holder, delete its record, and reserve its id for ``expiry``."""
         ...
 
     def reserve(self, now: float, number: int, nonce: int) -> None:
@@ -128,11 +128,11 @@ class Registry(Protocol):
         ...
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that were silent for half the expiry, each once."""
+        """Return the ids that were silent for half of ``expiry``, each once."""
         ...
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Return the ids that were silent for the whole expiry. The caller releases them."""
+        """Return the ids that were silent for ``expiry``. The caller releases them."""
         ...
 
     def next_due(self) -> float | None:
@@ -210,7 +210,7 @@ class MemoryRegistry:
         self._liveness.forget(number)
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
-        """De-register a holder, delete its record, and reserve its id for one expiry."""
+        """De-register a holder, delete its record, and reserve its id for ``expiry``."""
         record = self._records.pop(number, None)
         self._liveness.forget(number)
         self._prints.drop(number)
@@ -227,11 +227,11 @@ class MemoryRegistry:
         self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that were silent for half the expiry, each once."""
+        """Return the ids that were silent for half of ``expiry``, each once."""
         return self._liveness.take_suspects(now)
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Return the ids that were silent for the whole expiry. The caller releases them."""
+        """Return the ids that were silent for ``expiry``. The caller releases them."""
         return self._liveness.take_expired(now)
 
     def next_due(self) -> float | None:

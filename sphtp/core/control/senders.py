@@ -196,7 +196,10 @@ class SignatureProofs:
         self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
-        """Return True if a message may count; count it if not. ``own`` has this side's nonce."""
+        """Return True if a message is accepted; if not, count it as dropped.
+
+        ``own`` has this side's nonce.
+        """
         if (sender := _server(message)) is None:
             return True
         # A server that was restarted may have its id again, and has another boot.

@@ -286,7 +286,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """SNAPSHOT_REQUEST: a server asks another one for all clients."""
+    """SNAPSHOT_REQUEST: a server asks another for the clients that the other hears itself."""
 
     sender: int
     to: int
@@ -298,7 +298,7 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """SNAPSHOT: a piece of the list of all clients, from server to server."""
+    """SNAPSHOT: a piece of the list of the clients that its sender hears, for another server."""
 
     sender: int
     to: int

@@ -39,7 +39,7 @@ class ExponentialBackoff:
         self._not_before = float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return True if a request may be sent now. The next rest begins with it."""
+        """Return True if a request may be sent now; then the next wait begins."""
         if now < self._not_before:
             return False
         self._not_before = now + self._rest
@@ -228,7 +228,7 @@ class ServerSet:
         return True
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that a known server sent something else."""
+        """Note that a known server sent another message than a heartbeat."""
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
@@ -361,7 +361,7 @@ class Cluster:
         return expired
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server sent something else than a heartbeat."""
+        """Note that a server sent another message than a heartbeat."""
         self._servers.refresh(now, server)
 
     def postpone_expiries(self, lag: float) -> None:

@@ -15,8 +15,10 @@ class ServerSignal(Name):
     """The inputs of the server's state table."""
 
     NEW_CLUSTER = "this server has to found a cluster"
-    SNAPSHOT_COMPLETE = "an active member has sent all clients that it knows"
-    WAITED = "two expiries have passed, and, if this server has to join one, another server is live"
+    SNAPSHOT_COMPLETE = "an active member has sent all clients that it hears itself"
+    WAITED = (
+        "twice the expiry has passed, and, if this server has to join one, another server is live"
+    )
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACTIVE_HEARD = "a heartbeat of an active member came"
     ANNOUNCED_NEW = "a client announces an id that no client holds"
@@ -25,7 +27,7 @@ class ServerSignal(Name):
     HEARTBEAT_HELD = "a heartbeat of a registered client"
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"
-    SNAPSHOT_REQUESTED = "a member asks for all clients"
+    SNAPSHOT_REQUESTED = "a member asks for the clients that this server hears itself"
     STOP = "the application stops the server"
 
 

@@ -88,8 +88,8 @@ class PlainMessages:
         """Return the message.
 
         Raises:
-            RemoteError: the bytes are not msgpack, inflate to too many, or encode a value out of
-                bounds.
+            RemoteError: the bytes are not msgpack, inflate to too many bytes, or encode a value
+                out of bounds.
         """
         return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 

@@ -61,7 +61,7 @@ class Compression:
         """Undo ``deflate``, without ever inflating more than ``max_size`` bytes and one.
 
         Raises:
-            RemoteError: the bytes are not deflated, or inflate to too many.
+            RemoteError: the bytes are not deflated, or inflate to too many bytes.
         """
         inflating = zlib.decompressobj(_RAW)
         try:

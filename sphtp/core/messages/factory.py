@@ -162,9 +162,9 @@ class MessageFactory:
     Args:
         types: dataclasses, and subclasses of ``BitMessage``; no two of one name.
         compression: whether single messages may be deflated.
-        max_elements: values of a dataclass in msgpack; a list counts as one, and so does each of
-            its members, and of the array of fields.
-        max_depth: lists and dicts that are nested, that array among them; at most 128.
+        max_elements: values of a dataclass in msgpack; each list counts as one, and so does each
+            member of a list. The fields are a list, too.
+        max_depth: lists and dicts that are nested, the list of fields included; at most 128.
 
     Raises:
         SettingsError: a type cannot be carried, or a bound is out of range; the message names it

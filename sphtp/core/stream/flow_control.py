@@ -1,4 +1,4 @@
-"""Flow control: the limit of a source's lead over its slowest receiver, and of its waiting.
+"""Flow control: how far a source may be ahead of its slowest receiver, and how long it waits.
 
 Every receiver reports its position, and the bytes of room that its reader leaves (Aeron's status
 messages). The source sends no further than the lowest of these limits. Datagrams count in bytes,

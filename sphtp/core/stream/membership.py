@@ -9,10 +9,10 @@ REFUSED    kind u8, text                                              source to 
 KEY        kind u8, key number u8, key 32, first u64                  source to receiver
 END        kind u8, lead u64, trail u64, next u64                     source to receiver
 
-with seal as u8 for none, or 1, key number u8, key 32, first u64, receiver's key 32, and lead and
-settled as one more than they are. Either side leaves by closing the channel. A source that ends
-sends END before it closes the channel; a source that closes it without END has vanished. The
-channel is sealed, so that nobody else learns a key from it.
+A seal is a u8: 0 for none, or 1, followed by key number u8, key 32, first u64, receiver's key 32.
+Lead and settled are sent as one more than their values. Either side leaves by closing the channel.
+A source that ends sends END before it closes the channel; a source that closes it without END has
+vanished. The channel is sealed, so that nobody else learns a key from it.
 """
 
 from collections.abc import Callable
@@ -71,10 +71,10 @@ class Welcome(NamedTuple):
 
     ``topic`` numbers the topic in the session. The message ``next`` is the first that a new
     receiver gets as a whole; for a receiver that came back it is the first that has not left yet.
-    The source may be ``reach`` bytes ahead, 0 for no limit. History is to be had at the TCP port
-    ``history``, 0 for nowhere, at the address that the channel is with. ``group`` and ``port`` are
-    those of a multicast group, empty and 0 for unicast. ``key`` and ``receiver_key`` seal the two
-    directions; None and empty in the clear.
+    The source may be ``reach`` bytes ahead, 0 for no limit. The history is served at the TCP
+    port ``history`` of the channel's address; 0 means that there is none. ``group`` and ``port``
+    are those of a multicast group, empty and 0 for unicast. ``key`` and ``receiver_key`` seal the
+    two directions; None and empty in the clear.
     """
 
     session: int

@@ -65,7 +65,7 @@ def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 
 
 def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
-    """Draw the wait before a later NAK: at least half of ``nak_backoff``, and all on average.
+    """Draw the wait before a later NAK: at least half of ``nak_backoff``, which is its mean.
 
     With an even distribution, one of many receivers always draws a short wait, and asks again for a
     repair that is on its way. So in a group the random half is drawn exponentially, too.
@@ -282,7 +282,7 @@ class NakGenerator:
     # Actions of the table
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
-        """Step the table of a range; ``time`` is when its timer should fire, or when it came."""
+        """Step the table of a range; ``time`` is when its timer is due, or when it arrived."""
         _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:

@@ -77,7 +77,7 @@ class DeliveryOrder(Protocol):
 
     @property
     def count(self) -> int:
-        """The messages and losses that wait for others before them."""
+        """The number of messages and losses that wait for earlier messages."""
         ...
 
     @property

@@ -134,7 +134,7 @@ class RateLimit:
             self._step(now, RateEvent.CAUGHT_UP)
 
     def handle_repairs(self, now: float, waiting: int) -> None:
-        """Note the bytes of repairs that wait, to a group or to one receiver."""
+        """Note how many bytes of repairs wait: those for a group, or those for one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, RateEvent.STRAINED)
 

@@ -393,7 +393,7 @@ _RUNNER = Receiver.runner()
 
 
 def _start_of(body: Body) -> int:
-    """Return the start of a receiver without a window: the first original, or what is next."""
+    """Return where a receiver without a window starts: at new data, or else after the lead."""
     if isinstance(body, StreamData) and BodyFlag.REPAIR not in body.flags:
         return body.sqn
     return body.window.lead + 1

@@ -321,9 +321,9 @@ class RetransmitQueue:
 
 
 class NcfQueue:
-    """NAK confirmations that wait to leave: one for each sqn in ``interval`` seconds.
+    """NAK confirmations (NCFs) to be sent: at most one for each sqn in ``interval`` seconds.
 
-    NAKs that have a reason and the order of magnitude of their wait in common share an NCF.
+    Confirmations share an NCF if they have the same reason and similar waits.
     """
 
     def __init__(self, interval: float) -> None:

@@ -327,8 +327,8 @@ class SourceTransport:
     def poll_transmit(self, now: float) -> OutgoingBodies | None:
         """Return the bodies that leave next, as many as go out at once; None if none may leave.
 
-        In turn they are a batch for each receiver that misses something, and one of new data for
-        all.
+        Repeated calls return a batch of repairs for each receiver that misses something, then a
+        batch of new data for all receivers, and so on.
         """
         outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
         # An empty turn of the retransmitter has begun another round.
@@ -351,7 +351,7 @@ class SourceTransport:
     # How it does that
 
     def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths of messages that may be sent."""
+        """Return the lengths of messages. Raises as ``send_many`` if they may not be sent."""
         if topic not in self._pending_bodies.tails:
             raise LocalError(f"no topic {topic}; there are {len(self._pending_bodies.tails)}")
         if not self.room:

@@ -6,8 +6,8 @@ they were sent. Bundling (implicit batching) makes each datagram as full as it g
 leave no faster than the data rate (``rate_limit``) and no further ahead than the slowest receiver
 allows (``flow_control``), and are then kept in the transmission window.
 
-Sizes are in bytes, with two more for each message: so many may be written in front of it, and a
-queue of empty messages has a bound, too.
+Sizes are in bytes, and each message counts as two bytes more. A datagram may contain a length of
+two bytes for each message, and so a queue of empty messages has a bound, too.
 """
 
 from bisect import bisect_right

@@ -136,7 +136,7 @@ class PathModel:
         return gain * self.rate * (self.shortest + GRAIN)
 
     def held(self, gain: float) -> float:
-        """Return the bytes in flight beyond these, whose acks the receiver holds back."""
+        """Return the further bytes in flight: those whose acks the receiver holds back."""
         return max(*self._bunches, gain * self.rate * max(self._holds))
 
     def acked(self, now: float, ack: Ack) -> bool:
