@@ -40,8 +40,8 @@ async def fetch_status(
 ) -> dict[str, Any]:
     """Return the status of a server: its view, clients and counters.
 
-    A status request uses ``cluster`` and ``timers`` of ``config``. The key that signs the answer has
-    to be one of ``cluster.server_keys``, or be certified by one.
+    Of ``config``, a status request uses ``cluster`` and ``timers``. The key that signs the answer
+    has to be one of ``cluster.server_keys``, or be certified by one.
 
     Raises:
         UnreachableError: the server did not answer; the message has the cause. Raised within a
