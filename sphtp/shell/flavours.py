@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import trio
 
-from sphtp.shell.portal import Call, HeldBlock, Portal, acquire, release
+from sphtp.shell.portal import HeldBlock, Portal, PortalCall, acquire, release
 
 OPENERS: Final[Mapping[str, str]] = {
     "fetch_status": "sphtp.shell.status",
@@ -70,7 +70,7 @@ TAKES_MANY: Final = ("receive_many",)
 """The methods whose result would be lost if the call is cancelled when it has it already."""
 
 
-class _Origin(NamedTuple):
+class _ProxyOrigin(NamedTuple):
     """What a proxy stands for."""
 
     inner: Any
@@ -80,14 +80,14 @@ class _Origin(NamedTuple):
     """What calls of it took when they had been cancelled; it is the next call's."""
 
 
-_origin_of: Final[Callable[["Proxy"], _Origin]] = attrgetter("_origin")
+_origin_of: Final[Callable[["Proxy"], _ProxyOrigin]] = attrgetter("_origin")
 
 
 class Proxy:
     """An object for Trio, from another thread. Its class is made by a ``Flavour``."""
 
     def __init__(self, inner: Any, portal: Portal) -> None:
-        self._origin = _Origin(inner, portal, deque())
+        self._origin = _ProxyOrigin(inner, portal, deque())
 
     def __repr__(self) -> str:
         return repr(self._origin.inner)
@@ -153,7 +153,7 @@ class Flavour:
         async def call() -> Any:
             return function()
 
-        return self.wrap(portal, Call(portal, call).outcome.result())
+        return self.wrap(portal, PortalCall(portal, call).outcome.result())
 
     def method(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method that stands for an async one."""
@@ -373,7 +373,7 @@ class Blocking(Flavour):
         if kept.has_some:
             return kept.take()
         _require_elsewhere(portal)
-        call = Call(portal, function)
+        call = PortalCall(portal, function)
         try:
             call.outcome.exception(_limits.left)
         except BaseException as error:
@@ -512,7 +512,7 @@ class Asyncio(Flavour):
     ) -> Any:
         if kept.has_some:
             return kept.take()
-        call = Call(portal, function)
+        call = PortalCall(portal, function)
         try:
             await _ended(call.outcome, call)
         except asyncio.CancelledError:
@@ -560,7 +560,7 @@ class Asyncio(Flavour):
         return methods
 
 
-async def _ended(future: "Future[Any]", call: Call[Any]) -> None:
+async def _ended(future: "Future[Any]", call: PortalCall[Any]) -> None:
     """Wait for a future of a call; cancelled, cancel the call, and wait for its end as well."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done() or not (cancelled is None or call.outcome.done()):

@@ -1,8 +1,9 @@
 """A portal: Trio in a thread of its own, for programs that do not run on Trio.
 
 The thread runs while anything is open that a program opened through it, and one thread serves all
-of them. A ``Call`` is an async function that runs there as a task; a ``HeldBlock`` is a task that
-keeps an ``async with`` block open, because Trio wants a block left by the task that entered it.
+of them. A ``PortalCall`` is an async function that runs there as a task; a ``HeldBlock`` is a task
+that keeps an ``async with`` block open, because Trio wants a block left by the task that entered
+it.
 
 A thread, and not the event loop of asyncio in guest mode: packets are acknowledged on time while
 the program computes, or while a notebook waits for its next cell. The thread is a daemon, so that a
@@ -65,7 +66,7 @@ class Portal:
             refuse()
 
     def run_soon(self, function: Callable[[], object]) -> None:
-        """Call a function in the thread, unless Trio has ended."""
+        """PortalCall a function in the thread, unless Trio has ended."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function)
 
@@ -123,7 +124,7 @@ def _leave_all() -> None:
         portal.stop()
 
 
-class Call(Generic[T]):
+class PortalCall(Generic[T]):
     """An async function that runs as a task of Trio; ``outcome`` is for other threads."""
 
     def __init__(self, portal: Portal, function: Callable[[], Awaitable[T]]) -> None:
@@ -171,7 +172,7 @@ class HeldBlock(Generic[T]):
         self._portal = portal
         self._leaving = trio.Event()
         self._raised = WITHOUT_ERROR
-        self.call = Call(portal, self._hold)
+        self.call = PortalCall(portal, self._hold)
         self.call.outcome.add_done_callback(self._note_end)
 
     def leave(self, raised: Raised) -> None:
