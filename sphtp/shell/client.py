@@ -374,7 +374,7 @@ Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
 @block
 async def open_client(
-    servers: Servers,
+    servers: Servers | None = None,
     *,
     data: Any = None,
     host: str | None = None,
@@ -387,7 +387,8 @@ async def open_client(
 
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
-            list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+            list of several, as text, as ``ServerAddress`` or as pairs of host and port. None looks
+            for announced servers on this host, and else on this network.
         data: the client's data for its peers, up to 4096 bytes as msgpack.
         host, port: where to bind the UDP socket; by default the address that faces the servers.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
@@ -399,12 +400,18 @@ async def open_client(
         UnreachableError: no server is heard, and why: within a second where nobody listens and
             there is no ``timers.start_timeout``, or where a server has another secret or
             certificate; else after ``timers.answer_timeout``. What may still come right is a
-            warning in the log ``sphtp.client``, until time is up.
+            warning in the log ``sphtp.client``, until time is up. Without ``servers``: nothing was
+            found within 3 s or ``timers.start_timeout``, or several clusters were.
         RefusedError: the servers do not admit this client; ``reason`` is their word.
         SettingsError, UdpAddressError: an argument makes no sense, or its address no socket.
     """
     timers, cluster = config.timers or ControlTimers(), config.cluster
     security = _secure(config.security, peers := dict[int, Peer]())
+    if servers is None:
+        # Loaded only by programs that search.
+        from sphtp.shell.discovery import find_servers
+
+        servers = await find_servers(config)
     server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
     discovery = AddressDiscovery(addresses := _parse(servers, cluster.tls), server_wait)
     async with open_node(
