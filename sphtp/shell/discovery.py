@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
@@ -101,11 +101,14 @@ async def find_servers(config: Config, interfaces: Interfaces = None) -> list[Se
     with trio.move_on_after(patience):
         found.on_host(read_files())
         if not found.followed:
+            # A server that has just become active announces itself in the next turn.
+            await trio.sleep(LOOK)
+            found.on_host(read_files())
+        if not found.followed:
             # Only who looks further loads zeroconf.
             async with _browsed(found, interfaces):
                 while not found.followed:
-                    with trio.move_on_after(LOOK):
-                        await found.changed.wait()
+                    await found.wait_for_more(LOOK)
                     found.on_host(read_files())
                 await trio.sleep(SETTLE)
     return found.choose(patience)
@@ -119,7 +122,7 @@ class _Found:
         self._has_tls = config.cluster.tls is not None
         self._on_host: Sequence[Announcement] = ()
         self._on_network = list[Announcement]()
-        self.changed = trio.Event()
+        self._changed = trio.Event()
         self.complaints = list[str]()
 
     @property
@@ -132,7 +135,13 @@ class _Found:
 
     def add(self, announcement: Announcement) -> None:
         self._on_network.append(announcement)
-        self.changed.set()
+        self._changed.set()
+
+    async def wait_for_more(self, seconds: float) -> None:
+        """Wait until there is one more of the network, or for so many seconds."""
+        self._changed = trio.Event()
+        with trio.move_on_after(seconds):
+            await self._changed.wait()
 
     def choose(self, patience: float) -> list[ServerAddress]:
         """Return the servers to use. Raises ``UnreachableError``."""
@@ -317,14 +326,18 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(_offer, names, name)
 
-    async def resolve(zeroconf: "Zeroconf") -> None:
-        async for name in names_out:
-            get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
-            info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
-            if info is not None:
-                values = {key: value or "" for key, value in info.decoded_properties.items()}
-                with suppress(WireError):
-                    found.add(decode_untrusted(values))
+    async def resolve(zeroconf: "Zeroconf", name: str) -> None:
+        get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
+        info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
+        if info is not None:
+            with suppress(WireError):
+                found.add(decode_untrusted(_texts_untrusted(info.properties)))
+
+    async def resolve_all(zeroconf: "Zeroconf") -> None:
+        async with trio.open_nursery() as nursery:
+            async for name in names_out:
+                # One that does not answer holds up no other.
+                nursery.start_soon(resolve, zeroconf, name)
 
     async with _zeroconf(interfaces) as zeroconf:
         if zeroconf is None:
@@ -335,11 +348,19 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
             partial(ServiceBrowser, zeroconf, SERVICE, handlers=[note])
         )
         try:
-            async with running(partial(resolve, zeroconf)):
+            async with running(partial(resolve_all, zeroconf)):
                 yield
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(browser.cancel)
+
+
+def _texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
+    """Return a TXT record as text. What is no text is marked, and then not understood."""
+    return {
+        key.decode(errors="replace"): (value or b"").decode(errors="replace")
+        for key, value in properties.items()
+    }
 
 
 def _offer(names: trio.MemorySendChannel[str], name: str) -> None:

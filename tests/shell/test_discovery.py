@@ -138,7 +138,7 @@ sys.modules["zeroconf"] = None
 from sphtp import Config
 from sphtp.config import ControlTimers
 from sphtp.shell import discovery
-discovery.SEARCH = 0.1
+discovery.SEARCH = 0.5
 discovery.read_files = list
 try:
     trio.run(discovery.find_servers, Config())

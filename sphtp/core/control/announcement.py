@@ -66,6 +66,8 @@ def decode_untrusted(values: Mapping[str, str]) -> Announcement:
         raise WireError(f"an announcement of version {values.get('version', '')[:20]!r}")
     if any(len(key) + len(value) >= MOST_TEXT for key, value in values.items()):
         raise WireError("an announcement that is too long")
+    if not all(value.isascii() for value in values.values()):
+        raise WireError("an announcement that is not ASCII")
     try:
         address = ServerAddress.parse(values["address"])
         cluster = int(values["cluster"], 16)

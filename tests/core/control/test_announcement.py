@@ -1,5 +1,7 @@
 """What a server says of itself is followed by those who share its secret, and only by them."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +47,16 @@ def test_a_changed_announcement_is_malformed_or_not_followed(key: str, value: st
     except WireError:
         return
     assert heard == said or heard.obstacle(SECRET, has_tls=True)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.sampled_from(["address", "cluster", "fingerprint"]), st.text()))
+def test_whatever_arrives_is_understood_or_refused(values: dict[str, str]) -> None:
+    with suppress(WireError):
+        decode_untrusted({"version": "1", **values}).obstacle(SECRET, has_tls=True)
+    heard = {**Announcement.make(HERE, 2, None).encode(), "fingerprint": "\ud800"}
+    with pytest.raises(WireError, match="ASCII"):
+        decode_untrusted(heard)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,21 @@ def test_an_error_in_a_block_leaves_it_as_it_is() -> None:
     assert caught.value is mistake
 
 
+def test_what_fails_beside_a_block_leaves_it_and_ends_the_calls_in_it() -> None:
+    def fail(_: blocking.Receipt) -> None:
+        raise ZeroDivisionError
+
+    def wait_for_ever() -> None:
+        with pair() as (here, there):
+            here.post(1).add_callback(fail)
+            there.receive()
+            here.receive()
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        wait_for_ever()
+    assert isinstance(caught.value.__context__, trio.ClosedResourceError)
+
+
 def test_time_limits_lose_nothing() -> None:
     with pair() as (here, there):
         with pytest.raises(TimeoutError), blocking.fail_after(0.02):
