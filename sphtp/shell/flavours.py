@@ -219,10 +219,10 @@ class Flavour:
         """Return an argument as objects for Trio take it."""
         if isinstance(value, Proxy):
             return _origin_of(value).inner
+        if name in HANDLERS and callable(value):
+            return self.handle(portal, value)
         if not inspect.isroutine(value) and not isinstance(value, partial):
             return value
-        if name in HANDLERS:
-            return self.handle(portal, value)
         return lambda *args: value(*[self.wrap(portal, each) for each in args])
 
     def _bind(

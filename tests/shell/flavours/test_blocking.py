@@ -82,15 +82,16 @@ def test_clients_find_each_other_and_tell_of_events() -> None:
 
 
 def test_handlers_serve_in_threads_of_their_own() -> None:
-    def echo(channel: blocking.Channel) -> None:
-        for message in channel:
-            channel.send(message)
+    class Echo:
+        def __call__(self, channel: blocking.Channel) -> None:
+            for message in channel:
+                channel.send(message)
 
     with blocking.open_node(config=BRIEFLY) as server, blocking.open_node(config=BRIEFLY) as client:
 
         def serve() -> None:
             with suppress(ExceptionGroup):
-                server.serve_channels(echo)
+                server.serve_channels(Echo())
 
         serving = threading.Thread(target=serve)
         serving.start()
