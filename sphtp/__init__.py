@@ -2,7 +2,8 @@
 
 Here is what most programs use. The other public names are in modules by subject: `sphtp.config`,
 `sphtp.security`, `sphtp.streams`, `sphtp.messages`, `sphtp.events`, `sphtp.observe`,
-`sphtp.errors`, and `sphtp.testing`, which is for tests. Modules inside `sphtp.core` and
+`sphtp.errors`, and `sphtp.testing`, which is for tests. The same objects for programs that do not
+run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside `sphtp.core` and
 `sphtp.shell` are not public: they may change in any version.
 
 The module that defines a name is loaded when the name is first asked for (PEP 562). So a program
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # The one list of names: type checkers and editors read it as it stands, and the function below
     # reads where each name is from.
+    from sphtp import aio as aio
+    from sphtp import blocking as blocking
     from sphtp import config as config
     from sphtp import errors as errors
     from sphtp import events as events

@@ -4,8 +4,11 @@
 for it.
 """
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 from zlib import crc32
 
@@ -19,6 +22,10 @@ from tests import profiles  # noqa: F401  (loads what the properties are tried w
 from tests.sockets import sockets  # noqa: F401  (a fixture)
 
 SEED = "1"
+
+# Servers of tests announce themselves to these tests only.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="sphtp-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

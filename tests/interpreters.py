@@ -25,6 +25,7 @@ PRELOADED: Final = (
     "sphtp.messages",
     "sphtp.events",
     "sphtp.shell.client",
+    "sphtp.shell.flavours",
     "sphtp.shell.qlog",
     "sphtp.shell.server",
     "sphtp.shell.source",

@@ -89,6 +89,11 @@ class ServerSettings(BaseModel):
         description="Found a new cluster: no client holds an id yet, so do not wait. Without "
         "this and --join, a server waits for twice the expiry before it admits clients.",
     )
+    announce: bool = Field(
+        True,
+        description="Let clients find this server without its address (by default): those of this "
+        "user on this host and, unless it listens on loopback, those on this network.",
+    )
     insecure: bool = Field(
         False, description="Listen on more than loopback without a secret or TLS."
     )
@@ -271,6 +276,7 @@ class ServerSettings(BaseModel):
             advertise=self.advertise,
             join=self.join,
             new_cluster=self.new,
+            announce=self.announce,
             admit=self.admit(),
             config=self.config(),
         )

@@ -595,7 +595,7 @@ Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
 @block
 async def open_client(
-    servers: Servers,
+    servers: Servers | None = None,
     *,
     name: str = "",
     presence: Iterable[str] | None = None,
@@ -610,7 +610,8 @@ async def open_client(
 
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
-            list of several, as text, as ``ServerAddress`` or as pairs of host and port.
+            list of several, as text, as ``ServerAddress`` or as pairs of host and port. None looks
+            for announced servers on this host, and then on this network.
         name: the client's name for its peers, up to 64 printable characters; it need not be unique.
         presence: the groups whose members this client wants to know; by default it knows everybody.
             It gets no message of others entering or leaving, but by id it can reach them. An empty
@@ -626,13 +627,19 @@ async def open_client(
         UnreachableError: no server answers; the message has the cause. Raised within a second if no
             program listens and there is no ``timers.start_timeout``, or if a server has another
             secret or certificate. A cause that may pass is a warning in the log ``sphtp.client``
-            until ``timers.answer_timeout`` ends.
+            until ``timers.answer_timeout`` ends. Without ``servers``: the search found no server
+            within 3 s or ``timers.start_timeout``, or it found several clusters.
         RefusedError: the servers do not admit this client; ``reason`` is their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
     """
     timers, cluster = config.timers or ControlTimers(), config.cluster
     callers = CallersIntroduced(peers := dict[int, Peer]())
     security = _secure(config.security, callers)
+    if servers is None:
+        # Loaded only by programs that search.
+        from sphtp.shell.discovery import find_servers
+
+        servers = await find_servers(config)
     server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
     discovery = AddressDiscovery(addresses := _parse(servers, cluster.tls), server_wait)
     async with open_node(

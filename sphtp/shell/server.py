@@ -124,6 +124,7 @@ async def open_server(
     advertise: str | ServerAddress | None = None,
     join: Sequence[str | ServerAddress] = (),
     new_cluster: bool = False,
+    announce: bool = False,
     admit: Admit = everybody,
     config: Config = DEFAULTS,
 ) -> AsyncIterator["Server"]:
@@ -137,6 +138,8 @@ async def open_server(
         advertise: the address that others use, if it differs from ``bind``.
         join: other servers of the cluster; one that is up is enough, and none needs to be up yet.
         new_cluster: True if no client holds an id yet, so that there is nothing to wait for.
+        announce: True lets clients find it without an address: those of this user on this host
+            and, unless it listens on loopback only, those on this network.
         admit: called for each new client. False refuses it, and so does an error, which is logged
             with its traceback under ``sphtp.server``. See ``sphtp.security.allow_only``.
         config: ``cluster``, ``timers``, ``server_limits`` and ``seed`` of it.
@@ -180,7 +183,14 @@ async def open_server(
         )
         bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
         async with Server(machine, bound, advertised, bus, tls, guarded_admission(admit)) as server:
-            yield server
+            if not announce:
+                yield server
+                return
+            # Loaded only by servers that announce themselves.
+            from sphtp.shell.discovery import announced
+
+            async with announced(server, config):
+                yield server
 
 
 def _parse(address: str | ServerAddress) -> ServerAddress:

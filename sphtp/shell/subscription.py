@@ -105,7 +105,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         *,
         is_numbered: bool = False,
     ) -> None:
-        self.topic = topic
+        self._topic = topic
         self._hosted = hosted
         self._encoding = encoding
         # What is decoded; of the batch that is being read, what is not; and the item behind it, if
@@ -122,6 +122,11 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         self._ended: StreamEnd | None = None
         self._is_closed = False
         self._undecodable = 0
+
+    @property
+    def topic(self) -> str:
+        """The topic that was subscribed to."""
+        return self._topic
 
     @property
     def session(self) -> int:

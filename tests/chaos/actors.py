@@ -93,7 +93,13 @@ class Server(Actor):
         return ServerAddress.parse(f"tcp://{self._host}:{self._ports[0]},{self._ports[1]}")
 
     def command(self) -> list[str]:
-        logs = ("--log-format=json", "--log-level=debug", "--insecure", f"--host={self._host}")
+        logs = (
+            "--log-format=json",
+            "--log-level=debug",
+            "--no-announce",
+            "--insecure",
+            f"--host={self._host}",
+        )
         ports = (f"--pub-port={self._ports[0]}", f"--sub-port={self._ports[1]}")
         joins = [f"--join={address}" for address in self._joins]
         # One that starts again knows nothing of whoever holds an id.

@@ -22,6 +22,7 @@ EXTRAS = {
     "sphtp": (),
     "sphtp/__main__.py": ("cli",),
     "sphtp/core/arrays.py": ("arrays",),
+    "sphtp/shell/discovery.py": ("discovery",),
     "server/sphtp_server": ("cli",),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),

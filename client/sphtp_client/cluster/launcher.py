@@ -79,7 +79,7 @@ class ClusterPlan:
         options = (
             *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
-            *("--log-format", "json", "--exit-with-stdin"),
+            *("--log-format", "json", "--exit-with-stdin", "--no-announce"),
         )
         return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
 

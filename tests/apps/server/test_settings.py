@@ -28,6 +28,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "advertise": ('"tcp://example:5"', "tcp://example:5"),
     "join": ('["tcp://a:1", "tcp://b:2,7"]', "tcp://a:1 tcp://b:2,7"),
     "new": ("true", "true"),
+    "announce": ("false", "false"),
     "insecure": ("true", "true"),
     "heartbeat": ("0.5", "0.5"),
     "jitter": ("0.2", "0.2"),
@@ -105,6 +106,7 @@ def test_a_flag_says_the_same_as_a_variable(
     monkeypatch.setattr("sphtp_server.command.serve", serve)
     option, text = flag(name), SAMPLES[name][1]
     boolean = FIELDS[name].annotation is bool
+    option = f"--no-{name}" if text == "false" else option
     by_flag = [option] if boolean else [word for one in text.split() for word in (option, one)]
     assert call(*by_flag).exit_code == 0
     assert call(**{f"SPHTP_SERVER_{name.upper()}": text}).exit_code == 0

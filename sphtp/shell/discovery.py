@@ -1,0 +1,388 @@
+"""Discovery: servers announce themselves, and clients that were given no address find them.
+
+On one host an announcement is a file in a folder of the user, which its server keeps locked. No
+network is needed for that, nor a library; and a file whose server was killed has lost its lock, so
+that the next reader deletes it. On one network announcements are DNS-SD over multicast DNS (RFC
+6762, 6763), with `zeroconf`, which runs in threads of its own. A server that only its own host can
+reach is not announced to the network.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import trio
+
+from sphtp.core.control.announcement import Announcement, clusters_of, decode_untrusted
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import UnreachableError, WireError
+from sphtp.shell.addresses import is_loopback
+from sphtp.shell.config import Config
+from sphtp.shell.lifetime import running
+
+if TYPE_CHECKING:
+    from zeroconf import Zeroconf
+
+    from sphtp.shell.server import Server
+
+SERVICE: Final = "_sphtp._tcp.local."
+
+SEARCH: Final = 3.0
+"""Seconds for a search, unless ``start_timeout`` is longer. Multicast DNS asks three times, within
+the first two (RFC 6762, 5.2).
+"""
+
+LOOK: Final = 0.2
+"""Seconds between two looks into the folder of this host."""
+
+SETTLE: Final = 0.3
+"""Seconds in which other servers on the network may answer after the first."""
+
+RESOLVE: Final = 1000
+"""Milliseconds for the TXT record of a service whose name is known."""
+
+MOST_TEXT: Final = 4096
+"""The most bytes that are read of a file."""
+
+NO_LIBRARY: Final = (
+    "the network was not searched, for which pip install 'sphtp[discovery]' brings zeroconf"
+)
+
+log: Final = logging.getLogger("sphtp.discovery")
+
+Interfaces = Sequence[str] | None
+"""The addresses of the interfaces on which to speak; None for all."""
+
+
+@asynccontextmanager
+async def announced(
+    server: "Server", config: Config, interfaces: Interfaces = None
+) -> AsyncIterator[None]:
+    """Announce a server as long as the block lasts, from when it admits clients."""
+    async with running(partial(_announce, server, config.cluster.secret, interfaces)):
+        yield
+
+
+async def _announce(server: "Server", secret: bytes | None, interfaces: Interfaces) -> None:
+    host = urlsplit(server.advertised.pub).hostname or ""
+    to_network = interfaces is not None or not is_loopback(host)
+    with suppress(trio.ClosedResourceError), server.events() as events:
+        await server.wait_active()
+        with _own_file() as write:
+            async with _own_service(interfaces, is_on=to_network) as register:
+                while True:
+                    # Servers that enter or leave may change the number of the cluster.
+                    members = [member.id for member in server.view.members]
+                    said = Announcement.make(server.advertised, min([server.id, *members]), secret)
+                    write(said)
+                    await register(said)
+                    await anext(events)
+
+
+async def find_servers(config: Config, interfaces: Interfaces = None) -> list[ServerAddress]:
+    """Return the servers of the one cluster on this host, or else on this network.
+
+    Raises:
+        UnreachableError: there is none in time, or there are several; the message names those that
+            were found, and why they are not followed.
+    """
+    patience = max(SEARCH, config.timers.start_timeout if config.timers else 0.0)
+    found = _Found(config)
+    with trio.move_on_after(patience):
+        found.on_host(read_files())
+        if not found.followed:
+            # A server that has just become active announces itself in the next turn.
+            await trio.sleep(LOOK)
+            found.on_host(read_files())
+        if not found.followed:
+            # Only who looks further loads zeroconf.
+            async with _browsed(found, interfaces):
+                while not found.followed:
+                    await found.wait_for_more(LOOK)
+                    found.on_host(read_files())
+                await trio.sleep(SETTLE)
+    return found.choose(patience)
+
+
+class _Found:
+    """The announcements that a search has found."""
+
+    def __init__(self, config: Config) -> None:
+        self._secret = config.cluster.secret
+        self._has_tls = config.cluster.tls is not None
+        self._on_host: Sequence[Announcement] = ()
+        self._on_network = list[Announcement]()
+        self._changed = trio.Event()
+        self.complaints = list[str]()
+
+    @property
+    def followed(self) -> list[Announcement]:
+        """The announcements of servers that this client can use."""
+        return [each for each in self._all if not self._obstacle(each)]
+
+    def on_host(self, announcements: Sequence[Announcement]) -> None:
+        self._on_host = announcements
+
+    def add(self, announcement: Announcement) -> None:
+        self._on_network.append(announcement)
+        self._changed.set()
+
+    async def wait_for_more(self, seconds: float) -> None:
+        """Wait until there is one more of the network, or for so many seconds."""
+        self._changed = trio.Event()
+        with trio.move_on_after(seconds):
+            await self._changed.wait()
+
+    def choose(self, patience: float) -> list[ServerAddress]:
+        """Return the servers to use. Raises ``UnreachableError``."""
+        clusters = clusters_of(self.followed)
+        if len(clusters) == 1:
+            return clusters[0]
+        if clusters:
+            named = "; ".join(", ".join(map(str, each)) for each in clusters)
+            raise UnreachableError(
+                f"found {len(clusters)} clusters, and no reason to prefer one: {named}; name a "
+                "server of the one that is meant"
+            )
+        seen = [f"found a server at {each.address} {self._obstacle(each)}" for each in self._all]
+        why = "; ".join([*dict.fromkeys(seen), *self.complaints]) or "none is announced"
+        raise UnreachableError(f"no server found within {patience:g} s: {why}")
+
+    @property
+    def _all(self) -> list[Announcement]:
+        return [*self._on_host, *self._on_network]
+
+    def _obstacle(self, announcement: Announcement) -> str:
+        return announcement.obstacle(self._secret, has_tls=self._has_tls)
+
+
+# On this host
+
+
+def folder() -> Path:
+    """Return the folder with the announcements of this user's servers on this host."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "sphtp"
+    return Path(tempfile.gettempdir()) / f"sphtp-{os.getuid()}"
+
+
+def read_files() -> list[Announcement]:
+    """Return the announcements on this host, and delete the files of servers that are gone."""
+    place = folder()
+    try:
+        _require_own(place)
+        files = sorted(place.glob("*.server"))
+    except OSError:
+        return []
+    found = list[Announcement]()
+    for file in files:
+        with suppress(OSError, ValueError, WireError):
+            text = _read_locked(file)
+            values = json.loads(text) if text is not None else None
+            if isinstance(values, dict):
+                texts = {str(key): str(value) for key, value in values.items()}
+                found.append(decode_untrusted(texts))
+    return found
+
+
+def _read_locked(file: Path) -> str | None:
+    """Return the text of a file that its server keeps locked. Delete one that nobody locks."""
+    with file.open(encoding="utf-8") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return opened.read(MOST_TEXT)
+        file.unlink(missing_ok=True)
+        return None
+
+
+def _require_own(place: Path) -> None:
+    """Raise ``OSError`` unless a folder is this user's alone: /tmp is everybody's."""
+    status = place.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_own or status.st_mode & 0o022:
+        raise PermissionError(f"{place} is not a folder that only this user can write to")
+
+
+@contextmanager
+def _own_file() -> Iterator[Callable[[Announcement], None]]:
+    """Keep a locked file for the length of the block. Yields a function that writes it."""
+    place = folder()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_own(place)
+        number, name = tempfile.mkstemp(suffix=".new", prefix=f"{os.getpid()}-", dir=place)
+    except OSError as error:
+        log.warning("not announced on this host: %s", error)
+        yield lambda _: None
+        return
+    # It gets its name when it is locked and written, so that no reader takes it for a stale one.
+    hidden, shown = Path(name), Path(name).with_suffix(".server")
+
+    def write(announcement: Announcement) -> None:
+        text = json.dumps(announcement.encode()).encode()
+        os.pwrite(number, text, 0)
+        os.ftruncate(number, len(text))
+        if hidden.exists():
+            hidden.rename(shown)
+
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield write
+    finally:
+        hidden.unlink(missing_ok=True)
+        shown.unlink(missing_ok=True)
+        os.close(number)
+
+
+# On this network
+
+Register = Callable[[Announcement], Any]
+
+
+async def _register_nothing(_: Announcement) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def _own_service(interfaces: Interfaces, *, is_on: bool) -> AsyncIterator[Register]:
+    """Offer a service for the length of the block. Yields a function that says which."""
+    if not is_on:
+        yield _register_nothing
+        return
+    try:
+        from zeroconf import Error, ServiceInfo
+    except ModuleNotFoundError:
+        log.warning(
+            "announced on this host only: pip install 'sphtp[discovery]' brings what announces "
+            "servers to the network"
+        )
+        yield _register_nothing
+        return
+    async with _zeroconf(interfaces) as zeroconf:
+        if zeroconf is None:
+            yield _register_nothing
+            return
+        offered = list[Any]()
+
+        async def register(announcement: Announcement) -> None:
+            info = _service_info(ServiceInfo, announcement)
+            if offered and offered[0] == (info.name, info.text):
+                return
+            change = zeroconf.update_service if offered else zeroconf.register_service
+            offered[:] = [(info.name, info.text)]
+            try:
+                # It takes a second; who leaves meanwhile does not wait for it.
+                await trio.to_thread.run_sync(change, info, abandon_on_cancel=True)
+            except (OSError, TimeoutError, Error) as error:
+                log.warning("not announced to the network: %r", error)
+
+        yield register
+
+
+def _service_info(make: Any, announcement: Announcement) -> Any:
+    parts = urlsplit(announcement.address.pub)
+    host, port = parts.hostname or "", parts.port or 0
+    # One name for one address; the addresses of the host are in the TXT record, as clients dial it.
+    name = f"{host.replace('.', '-').replace(':', '-')}-{port}"
+    with suppress(ValueError):
+        return make(
+            SERVICE,
+            f"{name}.{SERVICE}",
+            port,
+            properties=announcement.encode(),
+            server=f"{name}.local.",
+            addresses=[ip_address(host).packed],
+        )
+    return make(
+        SERVICE, f"{name}.{SERVICE}", port, properties=announcement.encode(), server=f"{host}."
+    )
+
+
+@asynccontextmanager
+async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]:
+    """Add the servers of this network to those that were found, for the length of the block."""
+    try:
+        from zeroconf import ServiceBrowser
+    except ModuleNotFoundError:
+        found.complaints.append(NO_LIBRARY)
+        yield
+        return
+    token = trio.lowlevel.current_trio_token()
+    names, names_out = trio.open_memory_channel[str](256)
+
+    def note(*, name: str, **_: object) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(_offer, names, name)
+
+    async def resolve(zeroconf: "Zeroconf", name: str) -> None:
+        get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
+        info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
+        if info is not None:
+            with suppress(WireError):
+                found.add(decode_untrusted(_texts_untrusted(info.properties)))
+
+    async def resolve_all(zeroconf: "Zeroconf") -> None:
+        async with trio.open_nursery() as nursery:
+            async for name in names_out:
+                # One that does not answer holds up no other.
+                nursery.start_soon(resolve, zeroconf, name)
+
+    async with _zeroconf(interfaces) as zeroconf:
+        if zeroconf is None:
+            found.complaints.append("the network cannot be searched; see the log sphtp.discovery")
+            yield
+            return
+        browser = await trio.to_thread.run_sync(
+            partial(ServiceBrowser, zeroconf, SERVICE, handlers=[note])
+        )
+        try:
+            async with running(partial(resolve_all, zeroconf)):
+                yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(browser.cancel)
+
+
+def _texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
+    """Return a TXT record as text. What is no text is marked, and then not understood."""
+    return {
+        key.decode(errors="replace"): (value or b"").decode(errors="replace")
+        for key, value in properties.items()
+    }
+
+
+def _offer(names: trio.MemorySendChannel[str], name: str) -> None:
+    # A network that offers more than anybody can resolve is not worth waiting for.
+    with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+        names.send_nowait(name)
+
+
+@asynccontextmanager
+async def _zeroconf(interfaces: Interfaces) -> AsyncIterator["Zeroconf | None"]:
+    """Speak multicast DNS for the length of the block, or None where this machine cannot."""
+    from zeroconf import InterfaceChoice, Zeroconf
+
+    choice = InterfaceChoice.All if interfaces is None else list(interfaces)
+    try:
+        zeroconf = await trio.to_thread.run_sync(partial(Zeroconf, interfaces=choice))
+    except OSError as error:
+        log.warning("no multicast DNS: %s", error)
+        yield None
+        return
+    try:
+        yield zeroconf
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(zeroconf.close)

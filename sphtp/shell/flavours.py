@@ -1,0 +1,624 @@
+"""The blocking and the asyncio flavour of this library's objects, derived from those for Trio.
+
+There is one list, ``OPENERS`` and ``CLASSES``; what each class has is read off it. Of an object for
+Trio, a ``Proxy`` has the same public members, which run in the portal's thread (see ``portal``):
+
+    async method               waits: a plain method, or a coroutine of asyncio
+    method that opens a block  ``with``, or ``async with`` of asyncio
+    iteration                  ``for``, or ``async for`` of asyncio
+    other method, property     answers at once, in both
+
+Results that are of a listed class are wrapped as well, and so are the arguments of functions that
+a program hands in. ``docs/tools/flavours.py`` writes the same down for type checkers.
+"""
+
+import asyncio
+import inspect
+import math
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from functools import partial, update_wrapper
+from importlib import import_module
+from operator import attrgetter
+from types import FunctionType, MappingProxyType, TracebackType
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+import trio
+
+from sphtp.shell.portal import HeldBlock, Portal, PortalCall, acquire, release
+
+OPENERS: Final[Mapping[str, str]] = {
+    "fetch_status": "sphtp.shell.status",
+    "open_channel": "sphtp.shell.node",
+    "open_client": "sphtp.shell.client",
+    "open_node": "sphtp.shell.node",
+    "open_server": "sphtp.shell.server",
+}
+"""The functions that programs begin with, and their modules."""
+
+CLASSES: Final[Mapping[str, str]] = {
+    "Channel": "sphtp.shell.channel",
+    "Client": "sphtp.shell.client",
+    "Listener": "sphtp.shell.feed",
+    "Node": "sphtp.shell.node",
+    "Receipt": "sphtp.shell.receipt",
+    "Server": "sphtp.shell.server",
+    "Source": "sphtp.shell.source",
+    "Subscription": "sphtp.shell.subscription",
+    "TopicSubscription": "sphtp.shell.topics",
+}
+"""The classes whose objects wait for something, and their modules."""
+
+OF_TRIO_ONLY: Final = ("handler_nursery", "task_status")
+"""The parameters that only a program on Trio can give."""
+
+HANDLERS: Final = ("handler",)
+"""The parameters that are async functions; other functions are called and never awaited."""
+
+TAKES_ONE: Final = ("receive", "receive_nowait", "__anext__", "accept")
+TAKES_MANY: Final = ("receive_many",)
+"""The methods whose result would be lost if the call is cancelled when it has it already."""
+
+
+class _ProxyOrigin(NamedTuple):
+    """What a proxy stands for."""
+
+    inner: Any
+    """The object for Trio."""
+    portal: Portal
+    unclaimed: deque[Any]
+    """What calls of it took when they had been cancelled; it is the next call's."""
+
+
+_origin_of: Final[Callable[["Proxy"], _ProxyOrigin]] = attrgetter("_origin")
+
+
+class Proxy:
+    """An object for Trio, from another thread. Its class is made by a ``Flavour``."""
+
+    def __init__(self, inner: Any, portal: Portal) -> None:
+        self._origin = _ProxyOrigin(inner, portal, deque())
+
+    def __repr__(self) -> str:
+        return repr(self._origin.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proxy) and _origin_of(other).inner is self._origin.inner
+
+    def __hash__(self) -> int:
+        return hash(self._origin.inner)
+
+
+class Flavour:
+    """How a program waits for what the portal does."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """The members that have another name than those of the class for Trio."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._classes = dict[type[Any], type[Proxy]]()
+
+    @abstractmethod
+    def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: "Kept") -> Any:
+        """Wait for a function that runs in the portal. If cancelled, keep what it returned."""
+
+    @abstractmethod
+    def block(self, portal: Portal | None, manage: "Manage") -> Any:
+        """Return a block. Where it has no portal, it acquires one as long as it lasts."""
+
+    @abstractmethod
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        """Return an async function for Trio that runs a program's handler."""
+
+    @abstractmethod
+    def special(self, cls: type[Any]) -> dict[str, Any]:
+        """Return the methods by which Python iterates over objects, and closes them."""
+
+    def find(self, name: str) -> Any:
+        """Return the opener or the class of this name. Raises ``KeyError``."""
+        if name in OPENERS:
+            return self._opener(getattr(import_module(OPENERS[name]), name))
+        return self.class_of(getattr(import_module(CLASSES[name]), name))
+
+    def class_of(self, cls: type[Any]) -> type[Proxy]:
+        """Return the class of proxies for objects of a listed class."""
+        if cls not in self._classes:
+            self._classes[cls] = self._make_class(cls)
+        return self._classes[cls]
+
+    def wrap(self, portal: Portal, value: Any) -> Any:
+        """Return a proxy for an object of a listed class, and anything else as it is."""
+        kind = type(value)
+        if CLASSES.get(kind.__name__) == kind.__module__:
+            return self.class_of(kind)(value, portal)
+        # It changes in the portal's thread.
+        return MappingProxyType(dict(value)) if kind is MappingProxyType else value
+
+    def at_once(self, portal: Portal, function: Callable[[], Any]) -> Any:
+        """Call a function that does not wait, in the portal's thread."""
+        if portal.is_here:
+            return self.wrap(portal, function())
+
+        async def call() -> Any:
+            return function()
+
+        return self.wrap(portal, PortalCall(portal, call).outcome.result())
+
+    def method(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method that stands for an async one."""
+
+        def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
+            inner, portal, unclaimed = _origin_of(proxy)
+            bound = self._bind(portal, function, inner, *args, **kwargs)
+            return self.wait(portal, bound, Kept.of_call(unclaimed, name, args))
+
+        return _dress(call, function)
+
+    def plain_method(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method that stands for one that never waits."""
+
+        def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
+            inner, portal, unclaimed = _origin_of(proxy)
+            kept = Kept.of_call(unclaimed, name, args)
+            if kept.has_some:
+                return kept.take()
+            return self.at_once(portal, self._bind(portal, function, inner, *args, **kwargs))
+
+        return _dress(call, function)
+
+    def _block_method(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
+            inner, portal, _ = _origin_of(proxy)
+            bound = self._bind(portal, function, inner, *args, **kwargs)
+            return self.block(portal, lambda _: bound())
+
+        return _dress(call, function)
+
+    def _property(self, member: property) -> property:
+        def get(proxy: Proxy) -> Any:
+            inner, portal, _ = _origin_of(proxy)
+            return self.at_once(portal, partial(getter, inner))
+
+        def set_to(proxy: Proxy, value: Any) -> None:
+            inner, portal, _ = _origin_of(proxy)
+            self.at_once(portal, partial(setter, inner, value))
+
+        getter: Any = member.fget
+        setter: Any = member.fset
+        return property(get, set_to if setter else None, doc=member.__doc__)
+
+    def _opener(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def open_block(*args: Any, **kwargs: Any) -> Any:
+            inspect.signature(function).bind(*args, **kwargs)
+            return self.block(None, lambda portal: self._bind(portal, function, *args, **kwargs)())
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            def manage(portal: Portal) -> AbstractAsyncContextManager[Any]:
+                return _waiting(self._bind(portal, function, *args, **kwargs))
+
+            return self.in_block(self.block(None, manage))
+
+        return _dress(open_block if opens_block(function) else wait, function)
+
+    @abstractmethod
+    def in_block(self, block: Any) -> Any:
+        """Enter a block and leave it. Return what it gave."""
+
+    def _adapt(self, portal: Portal, name: str, value: Any) -> Any:
+        """Return an argument as objects for Trio take it."""
+        if isinstance(value, Proxy):
+            return _origin_of(value).inner
+        if name in HANDLERS and callable(value):
+            return self.handle(portal, value)
+        if not inspect.isroutine(value) and not isinstance(value, partial):
+            return value
+        return lambda *args: value(*[self.wrap(portal, each) for each in args])
+
+    def _bind(
+        self, portal: Portal, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Callable[[], Any]:
+        """Return a call of a function for Trio, with adapted arguments."""
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if name in OF_TRIO_ONLY:
+                raise TypeError(f"{name} is for programs on Trio")
+            bound.arguments[name] = self._adapt(portal, name, value)
+        return partial(function, *bound.args, **bound.kwargs)
+
+    def _make_class(self, cls: type[Any]) -> type[Proxy]:
+        members = {
+            self.renamed.get(name, name): self._member(name, member)
+            for name, member in public_members(cls).items()
+        }
+        about: dict[str, Any] = {"__doc__": cls.__doc__, "__module__": self._module}
+        # Parameters, as in Channel[Step], are for type checkers.
+        about["__class_getitem__"] = classmethod(lambda own, _: own)
+        return type(cls.__name__, (Proxy,), {**members, **self.special(cls), **about})
+
+    def _member(self, name: str, member: Any) -> Any:
+        if isinstance(member, property):
+            return self._property(member)
+        if inspect.iscoroutinefunction(member):
+            return self.method(name, member)
+        if opens_block(member):
+            return self._block_method(member)
+        return self.plain_method(name, member)
+
+
+Manage = Callable[[Portal], AbstractAsyncContextManager[Any]]
+"""Makes the block for Trio."""
+
+
+@asynccontextmanager
+async def _waiting(function: Callable[[], Awaitable[Any]]) -> AsyncIterator[Any]:
+    """A block around nothing: for a function that has no object whose portal it could use."""
+    yield await function()
+
+
+class Kept:
+    """What cancelled calls of a method took, which the next call gets."""
+
+    def __init__(self, unclaimed: deque[Any] | None, limit: int | None) -> None:
+        self._unclaimed = unclaimed
+        self._limit = limit
+
+    @classmethod
+    def of_call(cls, unclaimed: deque[Any], name: str, args: Sequence[Any]) -> Self:
+        """Return what is kept for a call of a method; nothing for most methods."""
+        if name in TAKES_MANY:
+            return cls(unclaimed, args[0] if args else len(unclaimed))
+        return cls(unclaimed if name in TAKES_ONE else None, None)
+
+    @property
+    def has_some(self) -> bool:
+        """True if the call gets something without asking."""
+        return bool(self._unclaimed)
+
+    def put(self, value: Any) -> None:
+        """Keep what a cancelled call took."""
+        if self._unclaimed is not None:
+            self._unclaimed.extend([value] if self._limit is None else value)
+
+    def take(self) -> Any:
+        """Return what the call gets."""
+        assert self._unclaimed is not None
+        if self._limit is None:
+            return self._unclaimed.popleft()
+        number = min(self._limit, len(self._unclaimed))
+        return [self._unclaimed.popleft() for _ in range(number)]
+
+
+def public_members(cls: type[Any]) -> dict[str, Any]:
+    """Return the public methods and properties of a class, those of its bases included."""
+    members = dict[str, Any]()
+    for base in reversed(cls.__mro__):
+        for name, member in vars(base).items():
+            if not name.startswith("_") and isinstance(member, property | FunctionType):
+                members[name] = member
+    # A helper of trio.abc.Channel for streams that are split.
+    members.pop("send_channel", None)
+    return members
+
+
+def opens_block(function: Any) -> bool:
+    """Return true for a function that returns an async context manager: one made by ``block``."""
+    return inspect.isasyncgenfunction(inspect.unwrap(function))
+
+
+def signature_without_trio(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function without the parameters that only Trio's programs give."""
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.name not in OF_TRIO_ONLY]
+    return signature.replace(parameters=kept)
+
+
+def _dress(call: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a method the name, the documentation and the signature of the one that it stands for."""
+    update_wrapper(call, function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    vars(call).pop("__wrapped__")
+    vars(call)["__signature__"] = signature_without_trio(function)
+    return call
+
+
+# Blocking
+
+
+class _Limits(threading.local):
+    """The time by which the calls of a thread have to end."""
+
+    until: float = math.inf
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that a call may take; None for any number."""
+        return None if self.until == math.inf else max(self.until - time.monotonic(), 0.0)
+
+
+_limits: Final = _Limits()
+
+
+@contextmanager
+def fail_after(seconds: float) -> Iterator[None]:
+    """Bound all calls inside the block, which raise ``TimeoutError`` when the time is up.
+
+    It is for calls of `sphtp.blocking` in this thread. One that is given up has the effect of one
+    that is cancelled on Trio: nothing was sent, nothing is lost. Leaving a
+    block, too, then waits for nothing.
+    """
+    before = _limits.until
+    _limits.until = min(before, time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _limits.until = before
+
+
+class Blocking(Flavour):
+    """Methods wait, and ``KeyboardInterrupt`` cancels what they wait for."""
+
+    renamed = MappingProxyType({"aclose": "close"})
+
+    def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept) -> Any:
+        if kept.has_some:
+            return kept.take()
+        _require_elsewhere(portal)
+        call = PortalCall(portal, function)
+        try:
+            call.outcome.exception(_limits.left)
+        except BaseException as error:
+            call.cancel()
+            # What it took is not lost: it came in time, or is kept.
+            if call.outcome.exception() is None:
+                value = self.wrap(portal, call.outcome.result())
+                if isinstance(error, TimeoutError):
+                    return value
+                kept.put(value)
+            raise
+        return self.wrap(portal, call.outcome.result())
+
+    def block(self, portal: Portal | None, manage: Manage) -> AbstractContextManager[Any]:
+        return _BlockingBlock(self, portal, manage)
+
+    def in_block(self, block: AbstractContextManager[Any]) -> Any:
+        with block as value:
+            return value
+
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        # Each handler has a thread as long as it runs; Trio's own limit is for short calls.
+        limiter = trio.CapacityLimiter(math.inf)
+
+        async def run(*args: Any) -> None:
+            call = partial(handler, *[self.wrap(portal, each) for each in args])
+            # Cancelled, the thread meets the end of its channel in its next call.
+            await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+
+        return run
+
+    def special(self, cls: type[Any]) -> dict[str, Any]:
+        methods = dict[str, Any]()
+        if hasattr(cls, "__anext__"):
+            receive = self.method("__anext__", cls.__anext__)
+
+            def receive_next(proxy: Proxy) -> Any:
+                try:
+                    return receive(proxy)
+                except StopAsyncIteration:
+                    raise StopIteration from None
+
+            methods |= {"__iter__": _itself, "__next__": receive_next}
+        if hasattr(cls, "__exit__"):
+            methods |= {"__enter__": _itself, "__exit__": self.plain_method("", cls.__exit__)}
+        elif issubclass(cls, trio.abc.AsyncResource):
+            methods |= {"__enter__": _itself, "__exit__": self.method("", cls.__aexit__)}
+        return methods
+
+
+class _BlockingBlock(AbstractContextManager[Any]):
+    def __init__(self, flavour: Blocking, portal: Portal | None, manage: Manage) -> None:
+        self._flavour = flavour
+        self._acquired: Portal | None = None
+        self._portal = portal
+        self._manage = manage
+
+    def __enter__(self) -> Any:
+        if self._portal is not None:
+            _require_elsewhere(self._portal)
+        portal = self._portal or acquire()
+        self._acquired = None if self._portal else portal
+        try:
+            self._held = HeldBlock(portal, partial(self._manage, portal))
+            try:
+                self._held.entered.exception(_limits.left)
+            except BaseException:
+                self._held.call.cancel()
+                self._held.call.outcome.exception()
+                raise
+            return self._flavour.wrap(portal, self._held.entered.result())
+        except BaseException:
+            self._release()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        outcome = self._held.call.outcome
+        try:
+            self._held.leave((kind, error, traceback))
+            try:
+                outcome.exception(_limits.left)
+            except BaseException as interruption:
+                self._held.call.cancel()
+                outcome.exception()
+                if error is not None and isinstance(interruption, TimeoutError):
+                    return False
+                raise
+            return _result_of_block(outcome, error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._acquired is not None:
+            release(self._acquired)
+            self._acquired = None
+
+
+def _result_of_block(outcome: "Future[bool]", error: BaseException | None) -> bool:
+    """Return true if the block has handled an error of its body. Raises other errors."""
+    other = outcome.exception()
+    if other is None:
+        return outcome.result()
+    if other is error:
+        return False
+    raise other
+
+
+def _require_elsewhere(portal: Portal) -> None:
+    if portal.is_here:
+        raise RuntimeError(
+            "a function that the library calls must not wait: it runs in the thread that would "
+            "have to answer"
+        )
+
+
+def _itself(proxy: Proxy) -> Proxy:
+    return proxy
+
+
+# asyncio
+
+
+class Asyncio(Flavour):
+    """Methods are coroutines of asyncio, and cancelling one cancels what it waits for."""
+
+    def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept) -> Any:
+        return self._wait(portal, function, kept)
+
+    async def _wait(
+        self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept
+    ) -> Any:
+        if kept.has_some:
+            return kept.take()
+        call = PortalCall(portal, function)
+        try:
+            await _ended(call.outcome, call)
+        except asyncio.CancelledError:
+            if call.outcome.exception() is None:
+                kept.put(self.wrap(portal, call.outcome.result()))
+            raise
+        return self.wrap(portal, call.outcome.result())
+
+    def block(self, portal: Portal | None, manage: Manage) -> AbstractAsyncContextManager[Any]:
+        return _AsyncioBlock(self, portal, manage)
+
+    async def in_block(self, block: AbstractAsyncContextManager[Any]) -> Any:
+        async with block as value:
+            return value
+
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+        loop = asyncio.get_running_loop()
+
+        async def run(*args: Any) -> None:
+            ended = trio.Event()
+            task = asyncio.run_coroutine_threadsafe(
+                handler(*[self.wrap(portal, each) for each in args]), loop
+            )
+            task.add_done_callback(lambda _: portal.run_soon(ended.set))
+            try:
+                await ended.wait()
+            except trio.Cancelled:
+                task.cancel()
+                raise
+            # A task that somebody cancelled has ended, and that is all.
+            with suppress(CancelledError):
+                task.result()
+
+        return run
+
+    def special(self, cls: type[Any]) -> dict[str, Any]:
+        methods = dict[str, Any]()
+        if hasattr(cls, "__anext__"):
+            receive = self.method("__anext__", cls.__anext__)
+            methods |= {"__aiter__": _itself, "__anext__": receive}
+        if hasattr(cls, "__exit__"):
+            methods |= {"__enter__": _itself, "__exit__": self.plain_method("", cls.__exit__)}
+        elif issubclass(cls, trio.abc.AsyncResource):
+            methods |= {"__aenter__": _itself_soon, "__aexit__": self.method("", cls.__aexit__)}
+        return methods
+
+
+async def _ended(future: "Future[Any]", call: PortalCall[Any]) -> None:
+    """Wait for a future of a call; cancelled, cancel the call, and wait for its end as well."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done() or not (cancelled is None or call.outcome.done()):
+        waiter = asyncio.wrap_future(future if cancelled is None else call.outcome)
+        try:
+            await asyncio.wait([waiter])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            call.cancel()
+        finally:
+            # Whoever wants the error asks the future itself.
+            waiter.add_done_callback(_ignore)
+    if cancelled is not None:
+        raise cancelled
+
+
+def _ignore(waiter: "asyncio.Future[Any]") -> None:
+    if not waiter.cancelled():
+        waiter.exception()
+
+
+class _AsyncioBlock(AbstractAsyncContextManager[Any]):
+    def __init__(self, flavour: Asyncio, portal: Portal | None, manage: Manage) -> None:
+        self._flavour = flavour
+        self._acquired: Portal | None = None
+        self._portal = portal
+        self._manage = manage
+
+    async def __aenter__(self) -> Any:
+        portal = self._portal or acquire()
+        self._acquired = None if self._portal else portal
+        try:
+            self._held = HeldBlock(portal, partial(self._manage, portal))
+            await _ended(self._held.entered, self._held.call)
+            return self._flavour.wrap(portal, self._held.entered.result())
+        except BaseException:
+            self._release()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        try:
+            self._held.leave((kind, error, traceback))
+            await _ended(self._held.call.outcome, self._held.call)
+            return _result_of_block(self._held.call.outcome, error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._acquired is not None:
+            release(self._acquired)
+            self._acquired = None
+
+
+async def _itself_soon(proxy: Proxy) -> Proxy:
+    return proxy

@@ -1,0 +1,149 @@
+"""Clients without an address find servers on this host, and over multicast DNS on loopback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from sphtp import Config, UnreachableError, open_client, open_server
+from sphtp.security import ClusterSecurity
+from sphtp.shell import discovery
+from sphtp.shell.discovery import announced, find_servers, folder, read_files
+
+ANYWHERE = "tcp://127.0.0.1:0"
+LOOPBACK = ["127.0.0.1"]
+SECRET = Config(cluster=ClusterSecurity(secret=bytes(32)))
+OTHER_SECRET = Config(cluster=ClusterSecurity(secret=bytes([1]) * 32))
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(discovery, "SEARCH", 0.3)
+
+
+async def test_a_client_finds_the_server_of_this_host() -> None:
+    async with open_server(ANYWHERE, new_cluster=True, announce=True) as server:
+        await server.wait_active()
+        async with open_client() as client:
+            assert set(client.servers) == {server.id}
+    assert list(folder().iterdir()) == []
+
+
+async def test_servers_of_one_cluster_are_found_as_one() -> None:
+    async with (
+        open_server(ANYWHERE, new_cluster=True, announce=True) as first,
+        open_server(ANYWHERE, join=[first.address], announce=True) as second,
+    ):
+        await second.wait_active()
+        with trio.fail_after(10):
+            while len({each.cluster for each in read_files()}) != 1 or len(read_files()) != 2:
+                await trio.lowlevel.checkpoint()
+        async with open_client() as client:
+            assert set(client.servers) == {first.id, second.id}
+
+
+async def test_two_clusters_are_no_choice_of_a_client() -> None:
+    async with (
+        open_server(ANYWHERE, new_cluster=True, announce=True) as first,
+        open_server(ANYWHERE, new_cluster=True, announce=True) as second,
+    ):
+        await until_there_are(2)
+        with pytest.raises(UnreachableError, match="found 2 clusters") as caught:
+            await find_servers(Config(), LOOPBACK)
+    assert str(first.address) in str(caught.value)
+    assert str(second.address) in str(caught.value)
+
+
+async def until_there_are(number: int) -> None:
+    with trio.fail_after(10):
+        while len(read_files()) < number:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_only_those_who_have_the_secret_follow() -> None:
+    async with (
+        open_server(ANYWHERE, new_cluster=True, announce=True, config=SECRET) as server,
+        open_server(ANYWHERE, new_cluster=True, announce=True) as open_one,
+    ):
+        await until_there_are(2)
+        assert await find_servers(SECRET, LOOPBACK) == [server.address]
+        assert await find_servers(Config(), LOOPBACK) == [open_one.address]
+        with pytest.raises(UnreachableError) as caught:
+            await find_servers(OTHER_SECRET, LOOPBACK)
+    assert f"found a server at {server.address} that has another secret" in str(caught.value)
+    assert f"found a server at {open_one.address} that has no secret" in str(caught.value)
+
+
+async def test_nothing_is_found_where_nothing_is_announced() -> None:
+    async with open_server(ANYWHERE, new_cluster=True):
+        with pytest.raises(UnreachableError, match=r"within 0\.3 s: none is announced"):
+            await find_servers(Config(), LOOPBACK)
+
+
+KILLED = """
+import os, signal, trio
+from sphtp import open_server
+async def main():
+    async with open_server("tcp://127.0.0.1:0", new_cluster=True, announce=True) as server:
+        await server.wait_active()
+        from sphtp.shell.discovery import read_files
+        while not read_files():
+            await trio.lowlevel.checkpoint()
+        os.kill(os.getpid(), signal.SIGKILL)
+trio.run(main)
+"""
+
+
+async def test_the_file_of_a_killed_server_is_deleted() -> None:
+    done = await trio.run_process([sys.executable, "-c", KILLED], check=False)
+    assert done.returncode == -9
+    assert len(list(folder().iterdir())) == 1
+    assert read_files() == []
+    assert list(folder().iterdir()) == []
+
+
+def test_files_of_others_are_not_read(tmp_path: Path) -> None:
+    folder().mkdir(mode=0o700)
+    for name in ("a.server", "b.server", "c.new"):
+        (folder() / name).write_text("[1, {")
+    assert read_files() == []
+    folder().chmod(0o777)
+    (folder() / "d.server").write_text("{}")
+    assert read_files() == []
+    assert (folder() / "d.server").exists(), "a folder that is not this user's own is left alone"
+
+
+async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "SEARCH", 10.0)
+    async with (
+        open_server(ANYWHERE, new_cluster=True, config=SECRET) as server,
+        announced(server, SECRET, LOOPBACK),
+    ):
+        await until_there_are(1)
+        # Not by the file.
+        monkeypatch.setattr(discovery, "read_files", list)
+        assert await find_servers(SECRET, LOOPBACK) == [server.address]
+        monkeypatch.setattr(discovery, "SEARCH", 2.0)
+        with pytest.raises(UnreachableError, match="that has another secret"):
+            await find_servers(OTHER_SECRET, LOOPBACK)
+
+
+def test_the_extra_is_named_where_the_library_is_missing() -> None:
+    program = """
+import sys, trio
+sys.modules["zeroconf"] = None
+from sphtp import Config
+from sphtp.config import ControlTimers
+from sphtp.shell import discovery
+discovery.SEARCH = 0.5
+discovery.read_files = list
+try:
+    trio.run(discovery.find_servers, Config())
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "sphtp[discovery]" in done.stdout
