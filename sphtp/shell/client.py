@@ -48,6 +48,7 @@ from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
+from sphtp.shell.clock import Clock
 from sphtp.shell.feed import Listener
 from sphtp.shell.impairment import UNIMPAIRED, Impairment
 from sphtp.shell.keys import draw_identity
@@ -199,6 +200,7 @@ class Client:
         self._identity = identity
         self._node = node
         self._machine = machine
+        self._clock = Clock(machine.clock)
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
@@ -248,6 +250,11 @@ class Client:
     def peer_named(self, name: str) -> Peer | None:
         """Return the peer of this name, or None. Of several return the one that entered last."""
         return named(self._peers, name)
+
+    @property
+    def clock(self) -> Clock:
+        """The cluster's time."""
+        return self._clock
 
     @property
     def servers(self) -> Mapping[int, Member]:

@@ -28,6 +28,8 @@ class ControlTimers:
     """Seconds to wait for every server's answer before trying another id."""
     backoff: float = 1.0
     """The longest pause, in seconds, between withdrawing an id and announcing the next one."""
+    max_drift: float = 100e-6
+    """The most by which the rate of a machine's clock is wrong: the error of ``clock`` follows."""
 
     def __post_init__(self) -> None:
         longest = self.heartbeat * (1 + self.jitter)
@@ -41,6 +43,9 @@ class ControlTimers:
             f"announce_deadline is {self.announce_deadline:g}; it must be at least one heartbeat, "
             f"{self.heartbeat:g}": self.announce_deadline >= self.heartbeat,
             f"backoff is {self.backoff:g}; it must not be negative": self.backoff >= 0,
+            f"max_drift is {self.max_drift:g}; it must be more than 0 and at most 0.01": (
+                0 < self.max_drift <= 0.01
+            ),
         }
         wrong = [rule for rule, holds in checks.items() if not holds]
         if wrong:
