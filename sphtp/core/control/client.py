@@ -339,7 +339,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
-        self._sender.announce(self._identity.holder, self._features)
+        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        self._sender.announce(self._identity.holder, features)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
         self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
 
@@ -363,12 +364,9 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         else:
             self._sender.lookup(self._identity.holder, server=server)
 
-    @property
-    def _features(self) -> int:
-        return FEATURES | RESTRICTED * self._interest.is_restricted
-
     def _announce(self, now: float) -> None:
-        self._sender.announce(self._identity.holder, self._features)
+        features = FEATURES | RESTRICTED * self._interest.is_restricted
+        self._sender.announce(self._identity.holder, features)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:

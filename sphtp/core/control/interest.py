@@ -62,15 +62,12 @@ class Interest:
     def __init__(self, groups: Iterable[str] | None = None) -> None:
         self.topics: frozenset[int] = frozenset()
         """The simulation ids of messages for this client, besides its own id."""
+        self.is_restricted = False
+        """True if not all peers are wanted."""
         self._groups: frozenset[int] | None = None
         self._looked_up: dict[int, None] = {}
         self._queue: deque[Subscribe | Unsubscribe] = deque()
         self.set(groups)
-
-    @property
-    def is_restricted(self) -> bool:
-        """True if not all peers are wanted."""
-        return self._groups is not None
 
     def set(self, groups: Iterable[str] | None) -> None:
         """Want the members of these groups only; None stands for everybody.
@@ -85,6 +82,7 @@ class Interest:
         self._queue += [Subscribe(topic(each)) for each in sorted(topics - self.topics)]
         self._queue += [Unsubscribe(topic(each)) for each in sorted(self.topics - topics)]
         self.topics = topics
+        self.is_restricted = groups is not None
 
     def look_up(self, peer: int) -> bool:
         """Want a peer whatever its groups. Return true if the oldest one had to make room."""

@@ -100,6 +100,7 @@ class Outbox:
         self._times_from = 0.0
         self.sender = sender
         self._registry = registry
+        self._records = registry.records
         self._counters = counters
         self._ready: deque[BusMessage] = deque()
         self._groups = GroupIndex()
@@ -132,7 +133,7 @@ class Outbox:
 
     def introduce(self, client: int, *, tell_servers: bool) -> None:
         """Tell all clients, and if asked to all servers, about one that entered or changed."""
-        topics = self._groups.put(self._registry.records[client])
+        topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
         if tell_servers:
@@ -236,7 +237,7 @@ class Outbox:
                 self._rested_at = min(self._rested_at, now + _BURST + _LONGEST_REST)
             if self._lists and now >= self._lists_from:
                 self._flush_lists()
-                cost = _RECORD_COST * len(self._registry.records) ** 2
+                cost = _RECORD_COST * len(self._records) ** 2
                 self._lists_from = now + min(cost, self._expiry / 2)
             if self._group_lists and now >= self._group_lists_from:
                 cost = self._flush_group_list()
@@ -249,7 +250,7 @@ class Outbox:
             to_all += outgoing.data.startswith(_TO_ALL)
         to_one = len(self._ready) - to_all
         cost = to_all * _MESSAGE_COST + to_one * _FILTER_COST
-        return cost * len(self._registry.records)
+        return cost * len(self._records)
 
     def next_due(self) -> float | None:
         """Return the time at which the next message is due."""
@@ -285,7 +286,7 @@ class Outbox:
 
     def _flush_lists(self) -> None:
         to = next(iter(self._lists)) if len(self._lists) == 1 else EVERYBODY
-        for part, share in number_parts(divide_records(self._registry.records.values())):
+        for part, share in number_parts(divide_records(self._records.values())):
             self._append(BusAudience.CLIENTS, Peers(self.sender, to, share, part).encode())
         self._lists.clear()
 
@@ -297,7 +298,7 @@ class Outbox:
         shares = number_parts(divide_records(members))
         for part, share in shares:
             self._append(BusAudience.CLIENTS, Peers(self.sender, group, share, part).encode())
-        filtered = _FILTER_COST * len(shares) * len(self._registry.records)
+        filtered = _FILTER_COST * len(shares) * len(self._records)
         return filtered + _RECORD_COST * len(members) ** 2
 
     def _flush_gone(self) -> None:
@@ -310,7 +311,7 @@ class Outbox:
         self._released.clear()
 
     def _flush_records(self) -> None:
-        records = self._registry.records
+        records = self._records
         for to, clients in self._entered.items():
             entered = [records[client] for client in clients if client in records]
             for share in divide_records(entered):
@@ -340,7 +341,7 @@ class Outbox:
 
     def _flush_lookups(self) -> None:
         for client, peer in self._lookups:
-            record = self._registry.records.get(peer)
+            record = self._records.get(peer)
             if record is None:
                 gone = (GoneHolder(peer, NO_NONCE, Reason.UNKNOWN),)
                 answer = PeersGone(self.sender, client, gone).encode()
