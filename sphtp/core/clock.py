@@ -62,10 +62,13 @@ _TOLERANCE: Final = 5e-9
 """Seconds by which rounding alone may make bounds exclude each other."""
 
 _SHORTEST_REST: Final = 0.1
-"""The least seconds between two requests. Without answers it doubles each time."""
+"""The least seconds between two requests. It doubles with each one without answer."""
 
 _LONGEST_REST: Final = 16.0
 """The most seconds between two requests, as in NTP's shortest common interval."""
+
+_MOST_DOUBLINGS: Final = 8
+"""The doublings after which the longest rest is reached."""
 
 _FIRST_REQUESTS: Final = 8
 """The exchanges at the start that are made as often as heartbeats allow (NTP's "iburst")."""
@@ -311,8 +314,10 @@ class ClusterClock:
         if not servers:
             return None
         if self._asked is not None:
-            self._unanswered += 1
-        self._ask_from = now + min(_SHORTEST_REST * 2**self._unanswered, _LONGEST_REST)
+            self._unanswered = min(self._unanswered + 1, _MOST_DOUBLINGS)
+        # Where a server cannot answer all, those that have a bound leave the answers to the others.
+        doublings = self._unanswered if self.is_synchronized(now) else 0
+        self._ask_from = now + min(_SHORTEST_REST * 2**doublings, _LONGEST_REST)
         _, server = servers[self._unanswered % len(servers)]
         request = TimeRequest(server, floor(now * NANOSECONDS) % MAX_TIME)
         self._asked, self._has_left = (request, now), False
@@ -327,7 +332,8 @@ class ClusterClock:
         """Take the answer to the last request. Any other is ignored."""
         if self._asked is None or self._asked[0] != (server, origin):
             return
-        asked, self._asked, self._unanswered = self._asked[1], None, 0
+        asked, self._asked = self._asked[1], None
+        self._unanswered = max(0, self._unanswered - 1)
         before = self._term and (self._term, self.read(now).time)
         if not self._follow(now, stamp):
             return

@@ -163,8 +163,8 @@ class TimeAnswer:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        origin, stamp = codec.ORIGIN.of(self.origin), codec.TIME.of(self.stamp)
-        return encode(self.to, self.sender, Command.TIME, origin, stamp)
+        parameters = codec.ORIGIN.of(self.origin), codec.TIME.of(self.stamp)
+        return Message(self.to, self.sender, Command.TIME, parameters).encode()
 
 
 @dataclass(frozen=True, slots=True)
