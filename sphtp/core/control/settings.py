@@ -43,8 +43,8 @@ class ControlTimers:
             f"announce_deadline is {self.announce_deadline:g}; it must be at least one heartbeat, "
             f"{self.heartbeat:g}": self.announce_deadline >= self.heartbeat,
             f"backoff is {self.backoff:g}; it must not be negative": self.backoff >= 0,
-            f"max_drift is {self.max_drift:g}; it must be more than 0 and at most 0.01": (
-                0 < self.max_drift <= 0.01
+            f"max_drift is {self.max_drift:g}; it must be between 0.000001 and 0.01": (
+                1e-6 <= self.max_drift <= 0.01
             ),
         }
         wrong = [rule for rule, holds in checks.items() if not holds]
