@@ -4,7 +4,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import pytest
@@ -48,7 +48,7 @@ class Node:
         self.clock = ClusterClock(MAX_DRIFT, serves=nonce > 0)
         self.heard: dict[int, tuple[float, frozenset[int]]] = {}
         self.is_alive = True
-        self.last: tuple[int, float] | None = None
+        self.last: tuple[int, float, float] | None = None
         self.errors: list[float] = []
 
 
@@ -181,10 +181,13 @@ class World:
         term = node.clock.term
         if term is None or not node.is_alive:
             return
-        time, error = node.clock.read(node.local.at(self.t))
+        now = node.local.at(self.t)
+        time, error = node.clock.read(now)
         if node.last is not None and node.last[0] == term.timeline:
-            assert time >= node.last[1], f"seed {self.seed}: {node.number} went back at {self.t}"
-        node.last = term.timeline, time
+            # Half speed is the slowest at which it is corrected.
+            gone, least = time - node.last[1], 0.499 * (now - node.last[2])
+            assert gone >= least, f"seed {self.seed}: {node.number} went {gone} s at {self.t}"
+        node.last = term.timeline, time, now
         self.readings += 1
         # A term that succeeds continues this one; who has not noticed must not be wrong for it.
         terms = [term, self.heirs[term]] if term in self.heirs else [term]
@@ -220,7 +223,7 @@ class World:
             what()
 
 
-def run_worlds(seeds: range) -> Iterator[World]:
+def run_worlds(seeds: Iterable[int]) -> Iterator[World]:
     for seed in seeds:
         world = World(seed)
         world.run()
@@ -229,7 +232,8 @@ def run_worlds(seeds: range) -> Iterator[World]:
 
 def test_that_the_bound_holds_and_time_never_goes_back() -> None:
     readings, errors = 0, []
-    for world in run_worlds(range(200)):
+    # The last one is a run in which a sum of floats goes back by a bit.
+    for world in run_worlds([*range(200), 571]):
         readings += world.readings
         errors += [error for node in world.nodes for error in node.errors[-1:]]
     assert readings > 50_000
