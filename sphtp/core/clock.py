@@ -362,6 +362,7 @@ class ClusterClock:
         term = self._term
         if term is not None and (self._is_reference or term.reference in present):
             return False
+        before = term and (term, self.read(now).time)
         others = [(each, stamp.term) for each, stamp in self._stamps.items() if each in living]
         if term is None or not self.is_synchronized(now):
             if others:
@@ -380,6 +381,7 @@ class ClusterClock:
         self._estimate = OffsetEstimate(self._rate)
         self._estimate.add(Exchange(now, offset, 0.0))
         self._term, self._is_reference, self._asked = term, True, None
+        self._settle(now, before)
         return True
 
     # Inside
