@@ -62,6 +62,7 @@ CODECS: Final[Mapping[str, str]] = {
     "channel.noise": "GREET, WELCOME, CONFIRM",
     "channel.path_validation": "CHALLENGE and RESPONSE",
     "channel.stateless_reset": "RESET",
+    "control.announcement": "announcements of servers for discovery",
     "control.client_messages": "messages of clients",
     "control.codec": "the format of control messages",
     "control.lists": "lists of records in parts",
@@ -103,6 +104,8 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "timers": "deadlines, and dicts that forget",
     "token_bucket": "token buckets and the pacer",
     "topics": "names of topics",
+    "channel.shared_memory": "the ledger of a segment, and its descriptors",
+    "clock": "bounds on the offset of a clock, and their intersection",
 }
 
 MACHINES: Final[Mapping[str, str]] = {

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from sphtp.core.channel.lifecycle import CloseReason as CloseReason
     from sphtp.core.channel.reassembly import MessageProgress as MessageProgress
     from sphtp.core.channel.statistics import ChannelStatistics as ChannelStatistics
+    from sphtp.core.clock import Reading as Reading
     from sphtp.core.requests.table import RequestStatistics as RequestStatistics
     from sphtp.core.stream.statistics import SourceStatistics as SourceStatistics
     from sphtp.core.stream.subscription import SubscriptionStatistics as SubscriptionStatistics
     from sphtp.shell.client import ClientStatistics as ClientStatistics
+    from sphtp.shell.clock import Clock as Clock
     from sphtp.shell.node import NodeStatistics as NodeStatistics
     from sphtp.shell.qlog import QlogWriter as QlogWriter
     from sphtp.shell.receipt import Progress as Progress

@@ -49,6 +49,7 @@ from sphtp.core.topics import TopicPattern
 from sphtp.errors import RequestError, SettingsError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
+from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_identity
@@ -206,6 +207,7 @@ class Client(ScopedService):
         self._connect_timeout = config.channel.connect_timeout
         self._node = node
         self._machine = machine
+        self._clock = Clock(machine.clock)
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
@@ -256,6 +258,11 @@ class Client(ScopedService):
     def peer_named(self, name: str) -> Peer | None:
         """Return the peer of this name, or None. Of several return the one that entered last."""
         return named(self._peers, name)
+
+    @property
+    def clock(self) -> Clock:
+        """The cluster's time."""
+        return self._clock
 
     @property
     def servers(self) -> Mapping[int, Member]:

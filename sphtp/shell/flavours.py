@@ -50,6 +50,7 @@ OPENERS: Final[Mapping[str, str]] = {
 CLASSES: Final[Mapping[str, str]] = {
     "Channel": "sphtp.shell.channel",
     "Client": "sphtp.shell.client",
+    "Clock": "sphtp.shell.clock",
     "Listener": "sphtp.shell.feed",
     "Node": "sphtp.shell.node",
     "Receipt": "sphtp.shell.receipt",

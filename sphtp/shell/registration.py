@@ -109,7 +109,9 @@ class Registration:
         while (command := self.machine.poll_bus()) is not None:
             self._perform(command)
         while (data := self.machine.poll_transmit()) is not None:
-            self._bus.publisher.send(self._bus.vouching.mark(data))
+            marked = self._bus.vouching.mark(data)
+            self.machine.clock.handle_departure(trio.current_time())
+            self._bus.publisher.send(marked)
         while (event := self.machine.poll_event()) is not None:
             if isinstance(event, Refused):
                 self._refusal = event

@@ -31,6 +31,7 @@ from sphtp.shell.bus import (
     ListeningSubSocket,
     PubSocket,
 )
+from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
 from sphtp.shell.driver import LINGER, drive
 from sphtp.shell.feed import Feed, Listener
@@ -220,6 +221,7 @@ class Server(ScopedService):
         admit: Callable[[PeerRecord], bool],
     ) -> None:
         self._machine = machine
+        self._clock = Clock(machine.clock)
         self._admit = admit
         self._address = address
         self._advertised = advertised
@@ -258,6 +260,11 @@ class Server(ScopedService):
     def view(self) -> ClusterView:
         """The servers that have to agree on every new id."""
         return self._machine.view
+
+    @property
+    def clock(self) -> Clock:
+        """The cluster's time."""
+        return self._clock
 
     @property
     def clients(self) -> Mapping[int, Peer]:
@@ -393,7 +400,9 @@ class Server(ScopedService):
                 if outgoing.audience is BusAudience.CLIENTS:
                     for_clients.append(self._bus.vouching.mark(outgoing.data))
                 else:
-                    self._bus.servers.send(self._bus.among_servers.mark(outgoing.data))
+                    marked = self._bus.among_servers.mark(outgoing.data)
+                    self._machine.clock.handle_departure(trio.current_time())
+                    self._bus.servers.send(marked)
         finally:
             # One that is too large to be vouched for takes none of the others with it.
             if for_clients:

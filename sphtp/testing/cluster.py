@@ -86,6 +86,20 @@ class Participant(Generic[Machine]):
     links: dict["Participant[Any]", int] = field(default_factory=dict)
     """The receivers of its messages, with the number by which each knows the connection."""
 
+    clock_start: float = 0.0
+    """What the process's own clock shows at the time 0."""
+    clock_rate: float = 1.0
+    """The rate of the process's own clock. Set both before the process starts."""
+
+    def local(self, now: float) -> float:
+        """Return what the process's own clock shows."""
+        return self.clock_start + self.clock_rate * now
+
+    def present(self, local: float) -> float:
+        """Return the time from which on the process's own clock shows ``local``."""
+        now = (local - self.clock_start) / self.clock_rate
+        return now if self.local(now) >= local else now + 1e-9
+
     @property
     def id(self) -> int:
         """The id that the machine has drawn."""
@@ -182,13 +196,14 @@ class SimulatedCluster:
         join: Iterable[int] = (),
         admit: Admit | None = None,
         signs: bool = True,
+        clock: tuple[float, float] = (0.0, 1.0),
         **options: Any,
     ) -> SimulatedServer:
         """Start a server at ``server_address(number)``; it joins the servers with other numbers.
 
         The first of a cluster needs ``new_cluster=True``. ``admit`` is asked about each new client.
-        With an authority it has a key unless ``signs`` is false. Other ``options`` are those of
-        ``ServerMachine``.
+        With an authority it has a key unless ``signs`` is false. ``clock`` is the start and the
+        rate of its own clock. Other ``options`` are those of ``ServerMachine``.
         """
         key = None
         address = server_address(number)
@@ -212,6 +227,7 @@ class SimulatedCluster:
             admit=admit,
             among_servers=self._vouching(key, TO_SERVERS, is_client=False),
         )
+        node.clock_start, node.clock_rate = clock
         self._servers[address] = node
         self._start(node)
         return node
@@ -224,12 +240,14 @@ class SimulatedCluster:
         data: Any = None,
         packed: bytes | None = None,
         candidates: Sequence[Candidate] = (ELSEWHERE,),
+        clock: tuple[float, float] = (0.0, 1.0),
         **options: Any,
     ) -> SimulatedClient:
         """Start a client of this name that dials the servers with these numbers.
 
         ``data`` is what peers learn of it, or ``packed`` where it is bytes that need not be
-        msgpack. Other ``options`` are those of ``ClientMachine``, such as ``ids``.
+        msgpack. ``clock`` is the start and the rate of its own clock. Other ``options`` are those
+        of ``ClientMachine``, such as ``ids``.
         """
         if packed is None:
             packed = b"" if data is None else pack(data)
@@ -245,6 +263,7 @@ class SimulatedCluster:
             **options,
         )
         node = SimulatedClient(name, machine, self._vouching(None, TO_CLIENTS, is_client=True))
+        node.clock_start, node.clock_rate = clock
         self._start(node)
         return node
 
@@ -300,7 +319,7 @@ class SimulatedCluster:
         if isinstance(node, SimulatedServer) and node.admit is not None:
             while (record := node.machine.poll_applicant()) is not None:
                 is_admitted = node.admit(Peer.from_record(record))
-                node.machine.handle_admission(self.now, record, is_admitted=is_admitted)
+                node.machine.handle_admission(node.local(self.now), record, is_admitted=is_admitted)
         while (command := machine.poll_bus()) is not None:
             node.commands.append(command)
             self._obey(node, command)
@@ -309,7 +328,8 @@ class SimulatedCluster:
             self._publish(node, message)
         while (event := machine.poll_event()) is not None:
             node.events.append(event)
-        due = machine.poll_timeout()
+        local = machine.poll_timeout()
+        due = None if local is None else node.present(local)
         if due is not None and due != node.wakes_at:
             node.wakes_at = due
             self._at(due, partial(self._wake, node, due))
@@ -332,11 +352,11 @@ class SimulatedCluster:
         arrival = BusArrival(data, pipe)  # type: ignore[arg-type] # None proves its sender
         if (checked := node.trust.check(arrival, node.machine.counters)) is not None:
             node.received.append(checked.data)
-            node.machine.handle_message(self.now, *checked, through=pipe)
+            node.machine.handle_message(node.local(self.now), *checked, through=pipe)
 
     def _start(self, node: Participant[Any]) -> None:
         self.nodes.append(node)
-        node.machine.handle_start(self.now)
+        node.machine.handle_start(node.local(self.now))
         self.pump(node)
 
     def _vouching(self, key: ServerKey | None, purpose: bytes, *, is_client: bool) -> Vouching:
@@ -370,7 +390,7 @@ class SimulatedCluster:
             self._at(node.sleeps_until, partial(self._wake, node, due))
             return ()
         node.wakes_at = None
-        node.machine.handle_timeout(self.now)
+        node.machine.handle_timeout(node.local(self.now))
         return (node,)
 
     # Connections
@@ -401,7 +421,7 @@ class SimulatedCluster:
         for sender, receiver in _ways((node, target)):
             sender.links[receiver] = next(self._next_pipe)
         for each in (node, target):
-            each.machine.handle_connected(self.now)
+            each.machine.handle_connected(each.local(self.now))
         return (node, target)
 
     def _drop(self, links: list[Link]) -> None:
@@ -412,7 +432,7 @@ class SimulatedCluster:
             for sender, receiver in _ways(link):
                 pipe = sender.links.pop(receiver)
                 if receiver.is_alive:
-                    receiver.machine.handle_disconnected(self.now, pipe)
+                    receiver.machine.handle_disconnected(receiver.local(self.now), pipe)
                     self._at(self.now, partial(_touched, receiver))
 
     def _publish(self, node: Participant[Any], message: bytes | BusMessage) -> None:

@@ -193,6 +193,12 @@ def _candidates(cursor: Cursor) -> list[Fields]:
     return [CANDIDATE(Cursor(cursor.take(cursor.u8()))) for _ in range(count)]
 
 
+def _nanoseconds(cursor: Cursor) -> int:
+    time = cursor.u64()
+    demand(time <= 1 << 63, "2^63 ns at most")
+    return time
+
+
 PEER = record(
     client=_client_id,
     nonce=Cursor.u64,
@@ -230,6 +236,20 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     0x1B: ("GROUPS", record(groups=_names)),
     0x1D: ("WATCH", record(topic=_watched, count=Cursor.u32, mix=Cursor.u64)),
     0x1C: ("PEER_GROUPS", record(client=_client_id, nonce=Cursor.u64, groups=_names)),
+    0x1E: (
+        "TIME",
+        record(
+            timeline=Cursor.u64,
+            generation=Cursor.u32,
+            reference=Cursor.u64,
+            predecessor=Cursor.u64,
+            since=_nanoseconds,
+            time=_nanoseconds,
+            error=_nanoseconds,
+        ),
+    ),
+    0x1F: ("TIME_REQUEST", record(server=_server_id, origin=Cursor.u64)),
+    0x20: ("ORIGIN", record(origin=Cursor.u64)),
     0x18: (
         "SIGNATURE",
         record(
@@ -276,8 +296,8 @@ def read_parameter(data: bytes) -> Fields:
 # By command and who says it, as in the table of the page: `?` may be absent, `*` may repeat.
 RECORDS = "PEER* PEER_KEY* PEER_TOPICS* PEER_NAME* PEER_GROUPS*"
 COMMANDS: dict[tuple[int, str], str] = {
-    (0x01, "client"): "NONCE? REVISION?",
-    (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER?",
+    (0x01, "client"): "NONCE? REVISION? TIME_REQUEST?",
+    (0x01, "server"): "VERSION? FEATURES? NONCE? STATE? VIEW? MEMBER* ROSTER? TIME? TIME_REQUEST?",
     (0x02, "client"): "NONCE? VERSION? FEATURES? CANDIDATE* KEY? NAME?",
     (0x03, "server"): "NONCE?",
     (0x03, "server, to all"): "ACKED*",
@@ -290,6 +310,7 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x12, "server"): "GONE*",
     (0x18, "client"): "NONCE?",
     (0x19, "server"): "PART TEXT",
+    (0x1A, "server"): "ORIGIN TIME",
     (0x20, "server"): RECORDS,
     (0x21, "server"): "GONE*",
     (0x22, "server"): "",

@@ -83,7 +83,13 @@ def _server_heartbeat(said: Said) -> server.ServerHeartbeat:
     own = Member(said.sender, said.nonce, address, state)
     members = sorted({*others, own}, key=lambda m: m.id)
     view = ClusterView(said.one(DataId.VIEW, 0), tuple(members))
-    return server.ServerHeartbeat(own, view, said.one(DataId.ROSTER))
+    return server.ServerHeartbeat(
+        own,
+        view,
+        said.one(DataId.ROSTER),
+        said.one(DataId.TIME),
+        said.one(DataId.TIME_REQUEST),
+    )
 
 
 def _ack(said: Said) -> server.IdAck:
@@ -99,7 +105,9 @@ def _nack(said: Said) -> server.IdNack:
 
 SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
     "client": {
-        Command.HEARTBEAT: lambda s: client.Heartbeat(s.sender, s.nonce, s.one(DataId.REVISION)),
+        Command.HEARTBEAT: lambda s: client.Heartbeat(
+            s.sender, s.nonce, s.one(DataId.REVISION), s.one(DataId.TIME_REQUEST)
+        ),
         Command.ANNOUNCE: _announce,
         Command.LEAVE: lambda s: client.Leave(s.sender, s.nonce),
         Command.DATA: lambda s: client.ClientData(
@@ -125,6 +133,9 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.PEER_LEFT: lambda s: server.PeersGone(s.sender, s.to, s.all(DataId.GONE)),
         Command.STATUS: lambda s: server.StatusReply(
             s.sender, s.to, s.one(DataId.PART), s.one(DataId.TEXT)
+        ),
+        Command.TIME: lambda s: server.TimeAnswer(
+            s.sender, s.to, s.one(DataId.ORIGIN), s.one(DataId.TIME)
         ),
         None: lambda s: server.ServerUser(s.sender, s.to, s.command, s.beside_nonce()),
     },

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
+from sphtp.core.clock import Stamp, Term, TimeRequest
 from sphtp.core.control import codec as wire
 from sphtp.core.control.codec import (
     Digest,
@@ -25,6 +26,7 @@ from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 Named = dict[str, Any]
 
 
+TERM = ("timeline", "generation", "reference", "predecessor", "since")
 SIGNED = ("key", "cluster", "certificate", "boot", "count", "signature")
 
 # No command takes these, and so no machine reads them.
@@ -244,6 +246,21 @@ _KINDS = (
             "mix": watch.digest.mix,
         },
     ),
+    Kind(
+        wire.TIME,
+        lambda n: Stamp(Term(*(n[name] for name in TERM)), n["time"], n["error"]),
+        lambda stamp: {
+            **dict(zip(TERM, stamp.term, strict=True)),
+            "time": stamp.time,
+            "error": stamp.error,
+        },
+    ),
+    Kind(
+        wire.TIME_REQUEST,
+        lambda n: TimeRequest(n["server"], n["origin"]),
+        lambda request: {"server": request.server, "origin": request.origin},
+    ),
+    _number(wire.ORIGIN, "origin"),
     Kind(
         VOUCHER,
         lambda n: (n["boot"], n["count"], bytes.fromhex(n["code"])),

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from sphtp.core.clock import ClusterClock
 from sphtp.core.control import events
 from sphtp.core.control.client_messages import ClientSender
 from sphtp.core.control.client_table import (
@@ -37,6 +38,7 @@ from sphtp.core.control.server_messages import (
     ServerHeartbeat,
     ServerLeave,
     ServerUser,
+    TimeAnswer,
 )
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.control.vocabulary import (
@@ -135,6 +137,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
         """The reason of the last NACK; None if there was none."""
+        self.clock = ClusterClock(timers.max_drift)
+        """The cluster's time."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._interest = Interest(presence)
         self._sender = ClientSender(candidates, data, key, name)
@@ -279,6 +283,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             case ServerLeave():
                 self._directory.handle_leave(message)
                 self.signal(now, self._directory.finding)
+            case TimeAnswer() if message.to == self._identity.holder.id:
+                self.clock.handle_answer(now, message.sender, message.origin, message.stamp)
             case ServerUser() if self._is_addressed(message.to):
                 user = UserMessage(message.sender, message.command, message.parameters)
                 self._events.append(user)
@@ -290,6 +296,9 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.handle_heartbeat(now, message)
+        if message.stamp is not None:
+            heard = self._directory.heartbeats
+            self.clock.handle_stamp(now, message.member.id, message.stamp, heard)
         finding = self._directory.finding
         # Whoever becomes established now asks all servers for their lists anyway.
         wants_list = self.state is _S.ESTABLISHED and self._directory.wants_list(now, message)
@@ -365,7 +374,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
-        self._sender.heartbeat(self._identity.holder)
+        request = self.clock.poll_request(now, self._directory.heartbeats)
+        self._sender.heartbeat(self._identity.holder, request)
         self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _pause(self, now: float) -> None:

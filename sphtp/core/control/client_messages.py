@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sphtp.core.clock import TimeRequest
 from sphtp.core.control import codec
 from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message, decode_message
 from sphtp.core.control.records import (
@@ -29,11 +30,13 @@ class Heartbeat:
     nonce: int
     revision: int | None = None
     """The revision of the data that the servers should hold; plain SphTP does not send it."""
+    request: TimeRequest | None = None
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        extra = () if self.revision is None else (codec.REVISION.of(self.revision),)
-        return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *extra)
+        revision = () if self.revision is None else (codec.REVISION.of(self.revision),)
+        request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
+        return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,10 @@ def read_user(data: bytes) -> ClientUser:
 def _read_heartbeat(data: bytes) -> Heartbeat:
     message = decode_message(data)
     return Heartbeat(
-        message.sender, codec.NONCE.first(message) or NO_NONCE, codec.REVISION.first(message)
+        message.sender,
+        codec.NONCE.first(message) or NO_NONCE,
+        codec.REVISION.first(message),
+        codec.TIME_REQUEST.first(message),
     )
 
 
@@ -253,9 +259,9 @@ class ClientSender:
         )
         self._queue.append(announce.encode())
 
-    def heartbeat(self, holder: Holder) -> None:
-        """Send a heartbeat: the holder of the id is alive."""
-        self._queue.append(Heartbeat(*holder, self._revision).encode())
+    def heartbeat(self, holder: Holder, request: TimeRequest | None) -> None:
+        """Send a heartbeat: the holder of the id is alive, and perhaps asks for the time."""
+        self._queue.append(Heartbeat(*holder, self._revision, request).encode())
 
     def send_data(self, holder: Holder) -> None:
         """Send the initial simulation data (SphTP, step 10), topics and groups, if any."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from sphtp.core.clock import MAX_TIME, Stamp, Term, TimeRequest
 from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
@@ -434,6 +435,27 @@ class _DigestParameter(PackedField[Digest]):
         return Digest(*values)
 
 
+class _StampParameter(PackedField[Stamp]):
+    """Timeline u64, generation u32, reference, predecessor, since, time and error, all u64."""
+
+    def encode(self, value: Stamp) -> bytes:
+        return super().encode((*value.term, value.time, value.error))
+
+    def _checked(self, values: Any) -> Stamp:
+        *term, time, error = values
+        if max(term[4], time, error) > MAX_TIME:
+            raise WireError(f"a time is over {MAX_TIME} ns")
+        return Stamp(Term(*term), time, error)
+
+
+class _RequestParameter(PackedField[TimeRequest]):
+    def _checked(self, values: Any) -> TimeRequest:
+        request = TimeRequest(*values)
+        if request.server & 1 or request.server == 0:
+            raise WireError(f"{request.server} is no server's id")
+        return request
+
+
 class _WatchParameter(PackedField[Watch]):
     def encode(self, value: Watch) -> bytes:
         return super().encode((value.topic, value.digest.count, value.digest.mix))
@@ -624,6 +646,9 @@ PEER_NAME = BesideField(DataId.PEER_NAME, NAME)
 GROUPS = _NamesParameter(DataId.GROUPS)
 PEER_GROUPS = BesideField(DataId.PEER_GROUPS, GROUPS)
 WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
+TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
+TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
+ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

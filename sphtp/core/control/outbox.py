@@ -25,6 +25,7 @@ time, to clients that do not subscribe to presence.
 
 from collections import deque
 
+from sphtp.core.clock import ClusterClock, TimeRequest
 from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.interest import GroupIndex
@@ -41,6 +42,7 @@ from sphtp.core.control.server_messages import (
     Snapshot,
     SnapshotRequest,
     StatusReply,
+    TimeAnswer,
 )
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
@@ -70,6 +72,8 @@ _RECORD_COST = 4e-6
 """Seconds that one client needs for one record that it knows."""
 _SHARE = 0.25
 """The share of one core that answers and news may cost all clients on one machine together."""
+_TIME_SHARE = 0.02
+"""The same for answers with the time."""
 _BURST = 0.05
 """The most seconds of rest that may be outstanding."""
 _LONGEST_REST = 0.2
@@ -81,16 +85,19 @@ class Outbox:
 
     def __init__(
         self,
+        clock: ClusterClock,
         sender: int,
         registry: Registry,
         counters: ControlCounters,
         max_answers: int,
         expiry: float,
     ) -> None:
+        self._clock = clock
         self._max_answers = max_answers
         self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
+        self._times_from = 0.0
         self.sender = sender
         self._registry = registry
         self._records = registry.records
@@ -186,6 +193,24 @@ class Outbox:
         if self._has_room(len(self._statuses)):
             self._statuses[client] = None
             self._status = self._status if status is None else status
+
+    def answer_time(
+        self, now: float, audience: BusAudience, asker: int, request: TimeRequest
+    ) -> None:
+        """Tell one client or server the time, before everything that waits: it must not get old.
+
+        Who gets none because there are very many asks again.
+        """
+        stamp = self._clock.stamp(now) if request.server == self.sender else None
+        if stamp is None:
+            return
+        if now < self._times_from - _BURST:
+            self._counters.add(Count.OVER_MAX_ANSWERS)
+            return
+        cost = _FILTER_COST * len(self._registry.records) / _TIME_SHARE
+        self._times_from = max(now, self._times_from) + cost
+        answer = TimeAnswer(self.sender, asker, request.origin, stamp)
+        self._append(audience, answer.encode())
 
     def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message as it is, after everything that was collected before."""

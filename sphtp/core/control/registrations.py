@@ -35,6 +35,7 @@ from sphtp.core.control.events import (
 from sphtp.core.control.interest import NOTHING, is_group_topic
 from sphtp.core.control.lists import Assembly, fingerprint
 from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
@@ -359,6 +360,8 @@ class ClientAdmission:
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
+        if message.request is not None:
+            self._outbox.answer_time(now, BusAudience.CLIENTS, message.id, message.request)
 
     def on_leave(self, now: float, message: Leave) -> None:
         """De-register a client that gives up its id."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sphtp.core.clock import ClusterClock
 from sphtp.core.control.client_messages import (
     Announce,
     ClientData,
@@ -32,6 +33,7 @@ from sphtp.core.control.server_messages import (
     ServerUser,
     Snapshot,
     SnapshotRequest,
+    TimeAnswer,
 )
 from sphtp.core.control.server_set import Cluster
 from sphtp.core.control.server_table import (
@@ -121,6 +123,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
         super().__init__(SERVER, _RUNNER, entropy, timers)
+        self.clock = ClusterClock(timers.max_drift, serves=True)
+        """The cluster's time."""
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
         self._opens_at = 0.0
@@ -130,7 +134,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             entropy, secrets, timers.expiry, address, join, self.counters, self._events
         )
         self._outbox = Outbox(
-            self.id, self._registry, self.counters, limits.max_answers, timers.expiry
+            self.clock, self.id, self._registry, self.counters, limits.max_answers, timers.expiry
         )
         self._ledger = Registrations(self._registry, self._outbox, self._events)
         self._admission = ClientAdmission(
@@ -261,6 +265,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             case ServerLeave():
                 if self._cluster.handle_leave(message.sender, message.nonce):
                     self._replication.lose(now, message.sender)
+            case TimeAnswer() if message.to == self.id:
+                self.clock.handle_answer(now, message.sender, message.origin, message.stamp)
             case Registered() | Released() | SnapshotRequest() | Snapshot():
                 self._on_member_message(now, message)
             case _:
@@ -281,6 +287,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             return
         if effect.left is not None:
             self._replication.lose(now, effect.left.id)
+        number, heard = message.member.id, self._cluster.heartbeats
+        if message.stamp is not None:
+            self.clock.handle_stamp(now, number, message.stamp, heard)
+        if message.request is not None:
+            self._outbox.answer_time(now, BusAudience.SERVERS, number, message.request)
         if message.roster is not None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
@@ -347,7 +358,13 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     # What the table does
 
     def _heartbeat(self, now: float) -> None:
-        heartbeat = ServerHeartbeat(self._cluster.own, self.view, self._registry.digest).encode()
+        own, heard = self._cluster.own, self._cluster.heartbeats
+        if own.state is MemberState.ACTIVE:
+            present = {own.nonce, *(m.nonce for h in heard.values() for m in h.view.members)}
+            self.clock.take_charge(now, own.id, own.nonce, present, heard)
+        stamp, request = self.clock.stamp(now), self.clock.poll_request(now, heard)
+        digest = self._registry.digest
+        heartbeat = ServerHeartbeat(own, self.view, digest, stamp, request).encode()
         self._outbox.send_to_all(heartbeat, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sphtp.core.clock import Stamp, TimeRequest
 from sphtp.core.control import codec
 from sphtp.core.control.client_messages import ClientMessage
 from sphtp.core.control.codec import (
@@ -37,10 +38,14 @@ class ServerHeartbeat:
     member: Member
     view: ClusterView
     roster: Digest | None = None
+    stamp: Stamp | None = None
+    request: TimeRequest | None = None
 
     def encode(self) -> bytes:
         """Return the bytes."""
         roster = () if self.roster is None else (codec.ROSTER.of(self.roster),)
+        stamp = () if self.stamp is None else (codec.TIME.of(self.stamp),)
+        request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
         return encode(
             EVERYBODY,
             self.member.id,
@@ -52,6 +57,8 @@ class ServerHeartbeat:
             codec.VIEW.of(self.view.number),
             *map(codec.MEMBER.of, self.view.members),
             *roster,
+            *stamp,
+            *request,
         )
 
 
@@ -146,6 +153,21 @@ class StatusReply:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeAnswer:
+    """TIME: the answer to one ``TimeRequest``, with what the server's clock showed."""
+
+    sender: int
+    to: int
+    origin: int
+    stamp: Stamp
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        parameters = codec.ORIGIN.of(self.origin), codec.TIME.of(self.stamp)
+        return Message(self.to, self.sender, Command.TIME, parameters).encode()
+
+
+@dataclass(frozen=True, slots=True)
 class ServerUser:
     """A command of the application, from a server."""
 
@@ -163,7 +185,15 @@ Known = Mapping[int, PeerRecord]
 """Records by id."""
 
 ServerMessage = (
-    ServerHeartbeat | IdAck | IdNack | ServerLeave | Peers | PeersGone | StatusReply | ServerUser
+    ServerHeartbeat
+    | IdAck
+    | IdNack
+    | ServerLeave
+    | Peers
+    | PeersGone
+    | StatusReply
+    | TimeAnswer
+    | ServerUser
 )
 
 
@@ -206,7 +236,13 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     by_id[message.sender] = member = Member(message.sender, nonce, own, state)
     ordered = tuple(map(by_id.__getitem__, sorted(by_id)))
     view = ClusterView(codec.VIEW.first(message) or 0, ordered)
-    return ServerHeartbeat(member, view, codec.ROSTER.first(message))
+    return ServerHeartbeat(
+        member,
+        view,
+        codec.ROSTER.first(message),
+        codec.TIME.first(message),
+        codec.TIME_REQUEST.first(message),
+    )
 
 
 def _read_ack(data: bytes) -> IdAck:
@@ -246,6 +282,12 @@ def _read_status(data: bytes) -> StatusReply:
     return StatusReply(message.sender, message.simulation, part, text)
 
 
+def _read_time(data: bytes) -> TimeAnswer:
+    message = decode_message(data)
+    origin, stamp = codec.ORIGIN.need(message), codec.TIME.need(message)
+    return TimeAnswer(message.sender, message.simulation, origin, stamp)
+
+
 READERS: Mapping[int, Callable[[bytes], ServerMessage]] = {
     Command.HEARTBEAT: _read_heartbeat,
     Command.ACK: _read_ack,
@@ -253,6 +295,7 @@ READERS: Mapping[int, Callable[[bytes], ServerMessage]] = {
     Command.LEAVE: _read_leave,
     Command.PEER_LEFT: _read_peer_left,
     Command.STATUS: _read_status,
+    Command.TIME: _read_time,
 }
 RECORD_READERS: Mapping[int, Callable[[bytes, Known], Peers]] = {Command.PEERS: _read_peers}
 """The decoders of messages with records; they take the records that are known already."""

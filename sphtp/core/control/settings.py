@@ -33,6 +33,8 @@ class ControlTimers:
     """
     start_timeout: float = 0.0
     """Seconds for which a new client waits for a server to start; by default one has to run."""
+    max_drift: float = 100e-6
+    """The most by which the rate of a machine's clock is wrong: the error of ``clock`` follows."""
 
     def __post_init__(self) -> None:
         longest = self.heartbeat * (1 + self.jitter)
@@ -51,6 +53,9 @@ class ControlTimers:
             ),
             f"start_timeout is {self.start_timeout:g}; it must not be negative": (
                 self.start_timeout >= 0
+            ),
+            f"max_drift is {self.max_drift:g}; it must be between 0.000001 and 0.01": (
+                1e-6 <= self.max_drift <= 0.01
             ),
         }
         wrong = [rule for rule, holds in checks.items() if not holds]

@@ -35,6 +35,7 @@ class Command(IntEnum):
     PEER_LEFT = 0x12
     STATUS_REQUEST = 0x18
     STATUS = 0x19
+    TIME = 0x1A
     REGISTERED = 0x20
     RELEASED = 0x21
     SNAPSHOT_REQUEST = 0x22
@@ -73,6 +74,9 @@ class DataId(IntEnum):
     GROUPS = 0x1B
     PEER_GROUPS = 0x1C
     WATCH = 0x1D
+    TIME = 0x1E
+    TIME_REQUEST = 0x1F
+    ORIGIN = 0x20
 
 
 class Reason(IntEnum):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sphtp.core.clock import Stamp, Term, TimeRequest
 from sphtp.core.control import client_messages as client
 from sphtp.core.control import server_messages as server
 from sphtp.core.control.codec import (
@@ -25,9 +26,12 @@ RECORD = PeerRecord(7, 9, (V4, V6), b"data", 3, KEY, TOPICS, NAME, GROUPS)
 PLAIN = PeerRecord(9, 0)
 MEMBERS = (Member(4, 5, server_address(0)), Member(8, 6, server_address(1), MemberState.JOINING))
 
+STAMP = Stamp(Term(5, 2, 6, 5, 1 << 62), 1 << 63, 7)
+
 FROM_CLIENT: list[Any] = [
     client.Heartbeat(7, 1 << 63, 4),
     client.Heartbeat(7, 0),
+    client.Heartbeat(7, 5, 1, TimeRequest(4, 1 << 63)),
     client.Announce(7, 5, (V4, V6)),
     client.Announce(7, 0),
     client.Announce(7, 5, key=KEY),
@@ -44,6 +48,8 @@ FROM_CLIENT: list[Any] = [
 ]
 FROM_SERVER: list[Any] = [
     server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), Digest(2, 1 << 63)),
+    server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), None, STAMP, TimeRequest(8, 3)),
+    server.TimeAnswer(4, 7, 1 << 63, STAMP),
     server.IdAck(4, (Holder(7, 5),)),
     server.IdAck(4, (Holder(7, 0),)),
     server.IdAck(4, (Holder(7, 5), Holder(9, 6))),

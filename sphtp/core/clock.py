@@ -1,0 +1,451 @@
+"""The cluster's clock: one time for all servers and clients, with a bound on its error.
+
+There is no wall clock here. Each process has a monotonic clock whose start means nothing and whose
+rate is wrong by ``max_drift`` at most. One server, the *reference*, defines the time of the
+cluster: seconds since it founded the clock. Every other process estimates its *offset*, cluster
+time less its own clock, from messages.
+
+**The bound.** A process asks at its own time ``a``, a server reads the cluster time ``c``, and the
+answer arrives at ``b`` (F. Cristian, "Probabilistic clock synchronization", 1989). The server read
+its clock between ``a`` and ``b``, however the delay is shared between the two ways. So the offset
+was at most ``c - a`` at ``a`` and at least ``c - b`` at ``b``. A heartbeat that carries the time
+gives the second bound alone, for nothing. If the server's own reading may be wrong by ``e``, both
+bounds are that much wider. Two clocks drift apart by ``rate = 2 * max_drift / (1 - max_drift)`` at
+most, so each bound moves outwards at that rate as it gets older. Every bound ever obtained holds,
+so the tightest holds (K. Marzullo and S. Owicki, "Maintaining the time in a distributed system",
+1983). All move at one rate, so the one that is tightest now stays the tightest of them: two numbers
+are the intersection of all bounds there ever were. The offset lies between them as surely as
+clocks drift by less than ``max_drift``; nothing else is assumed. Bounds that exclude each other
+prove that a clock did drift by more, or stopped while its machine was suspended: then the older
+one is dropped.
+
+**The estimate** may be anywhere between the bounds. The exchange with the shortest round trip says
+most, until its age costs more than a longer round trip would (RFC 5905, section 10, does the same
+with its clock filter). Its offset is carried on at the difference of rates that was measured from
+older exchanges. A wrong estimate costs accuracy; it cannot break the bound.
+
+**The output** never goes back. When an estimate is corrected downwards, the output runs at half
+speed until the estimate has caught up. Where the cluster's clock began anew, because all its
+servers had ended, it has to step.
+
+**Succession.** A reference that dies must not take the clock along. The server with the lowest id
+of those that follow it takes over and begins a new *term*. Cluster time is defined to be continuous
+at that moment, and to proceed at the rate of the successor's clock from there. So every bound that
+held before holds after, also in a process that has not noticed. The successor does not know the
+offset of its own clock exactly; its error at that moment stays its error for the whole term, and
+grows no more. It tells its error with each reading, like every server that is not the founder.
+
+A stamp names its term: the *timeline* (drawn by the founder), the generation, the reference, whom
+it succeeds and since when. The highest generation of a timeline counts. Who passes to a term that
+succeeds directly the one it followed keeps its bounds; they are widened by what the old reference,
+if it still runs on the other side of a cut network, may have drifted since. Who passes to any other
+term begins again. Of two timelines, as when two clusters become one, the one with more time on its
+clock counts, and of two that are nearly alike the one with the smaller number.
+"""
+
+from collections import deque
+from collections.abc import Collection, Container
+from math import ceil, floor, inf, isfinite
+from typing import Final, NamedTuple
+
+from sphtp.errors import StateError
+
+NANOSECONDS: Final = 1_000_000_000
+
+MAX_TIME: Final = 1 << 63
+"""The most nanoseconds of a reading on the wire: 292 years."""
+
+_ROUNDING: Final = 1e-8
+"""Seconds added to each error for rounding to nanoseconds, and for floating point."""
+
+_TOLERANCE: Final = 5e-9
+"""Seconds by which rounding alone may make bounds exclude each other."""
+
+_SHORTEST_REST: Final = 0.1
+"""The least seconds between two requests. It doubles with each one without answer."""
+
+_LONGEST_REST: Final = 16.0
+"""The most seconds between two requests, as in NTP's shortest common interval."""
+
+_MOST_DOUBLINGS: Final = 8
+"""The doublings after which the longest rest is reached."""
+
+_FIRST_REQUESTS: Final = 8
+"""The exchanges at the start that are made as often as heartbeats allow (NTP's "iburst")."""
+
+_SLOT: Final = 8.0
+"""Seconds of which one exchange, the best, is kept for measuring the rate."""
+
+_SLOTS: Final = 8
+
+_SLEW: Final = 0.5
+"""The share by which the output runs slower while it is ahead."""
+
+_LARGEST_SLEW: Final = 2.0
+"""The most seconds by which a new timeline may be behind without a step."""
+
+_ALIKE: Final = 1.0
+"""Seconds within which two timelines count as equally old."""
+
+
+class Term(NamedTuple):
+    """The time during which one server is the reference of one timeline."""
+
+    timeline: int
+    """Drawn by the founder: its nonce."""
+    generation: int
+    """1 for the founder's term, one more for each successor's."""
+    reference: int
+    """The nonce of the server that is the reference."""
+    predecessor: int
+    """The nonce of the reference before; 0 in the founder's term."""
+    since: int
+    """The cluster time, in nanoseconds, before which this term cannot have begun."""
+
+
+class Stamp(NamedTuple):
+    """A server's reading of the cluster time, in nanoseconds, with the term that it follows."""
+
+    term: Term
+    time: int
+    error: int
+
+
+class TimeRequest(NamedTuple):
+    """A request to one server, by its id, for a stamp. The answer repeats ``origin``."""
+
+    server: int
+    origin: int
+
+
+class Reading(NamedTuple):
+    """The cluster time at one moment."""
+
+    time: float
+    """Seconds since the cluster's clock began."""
+    error: float
+    """The most seconds by which ``time`` is wrong; infinite until a server has answered."""
+
+
+class OffsetBounds:
+    """The interval in which the offset lies. Both ends move outwards at ``rate``."""
+
+    __slots__ = ("_lower", "_rate", "_upper")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        # Both as they would have been at the time 0 of the local clock.
+        self._lower = -inf
+        self._upper = inf
+
+    def lower(self, now: float) -> float:
+        """Return the least offset that is possible."""
+        return self._lower - self._rate * now
+
+    def upper(self, now: float) -> float:
+        """Return the greatest offset that is possible."""
+        return self._upper + self._rate * now
+
+    def width(self, now: float) -> float:
+        """Return the distance between both: below 0 if they exclude each other."""
+        return self.upper(now) - self.lower(now)
+
+    def raise_lower(self, then: float, offset: float) -> None:
+        """Note that the offset was not less than this."""
+        self._lower = max(self._lower, offset + self._rate * then)
+
+    def reduce_upper(self, then: float, offset: float) -> None:
+        """Note that the offset was not greater than this."""
+        self._upper = min(self._upper, offset - self._rate * then)
+
+    def from_here(self, now: float, rate: float, widening: float = 0.0) -> "OffsetBounds":
+        """Return the same interval, wider at both ends, which move at another rate from now on."""
+        bounds = OffsetBounds(rate)
+        bounds.raise_lower(now, self.lower(now) - widening)
+        bounds.reduce_upper(now, self.upper(now) + widening)
+        return bounds
+
+
+class Exchange(NamedTuple):
+    """The outcome of one request: the offset at a time, and the most by which it is wrong."""
+
+    at: float
+    offset: float
+    error: float
+
+
+class OffsetEstimate:
+    """The likely offset: that of the best exchange, carried on at the measured rate."""
+
+    __slots__ = ("_best", "_doubt", "_drift", "_rate", "_slot_from", "_slots")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._drift = 0.0
+        self._doubt = rate
+        self._best: Exchange | None = None
+        self._slots: deque[Exchange] = deque(maxlen=_SLOTS)
+        self._slot_from = -inf
+
+    @property
+    def drift(self) -> float:
+        """Seconds that the offset grows in a second."""
+        return self._drift
+
+    def at(self, now: float) -> float | None:
+        """Return the offset; None before the first exchange."""
+        best = self._best
+        return None if best is None else best.offset + self._drift * (now - best.at)
+
+    def add(self, exchange: Exchange) -> None:
+        """Take an exchange into account."""
+        if exchange.at - self._slot_from >= _SLOT:
+            self._slots.append(exchange)
+            self._slot_from = exchange.at
+        elif exchange.error < self._slots[-1].error:
+            self._slots[-1] = exchange
+        self._measure_drift()
+        best = self._best
+        if best is None or exchange.error <= best.error + self._doubt * (exchange.at - best.at):
+            self._best = exchange
+
+    def _measure_drift(self) -> None:
+        first, last = self._slots[0], self._slots[-1]
+        if last.at <= first.at:
+            return
+        span = last.at - first.at
+        self._doubt = min((first.error + last.error) / span, self._rate)
+        # What is known before measuring is that the drift is about 0, give or take ``rate``. Both
+        # are weighed by their variances, so that a poor measurement changes little.
+        known = 1 / (1 + ((first.error + last.error) / span / self._rate) ** 2)
+        slope = (last.offset - first.offset) / span
+        self._drift = max(-self._rate, min(slope * known, self._rate))
+
+
+class ClusterClock:
+    """The cluster time as one process knows it: ``read``, from stamps and answers to requests.
+
+    ``living``, where a method takes it, are the ids of the servers that are heard. A process that
+    ``serves`` stamps does not leave its timeline merely because no other server follows it.
+    """
+
+    def __init__(self, max_drift: float, *, serves: bool = False) -> None:
+        self._rate = 2 * max_drift / (1 - max_drift)
+        self._serves = serves
+        self._term: Term | None = None
+        self._is_reference = False
+        self._bounds = OffsetBounds(self._rate)
+        self._estimate = OffsetEstimate(self._rate)
+        self._ahead = 0.0
+        self._ahead_from = 0.0
+        self._latest = -inf
+        self._stamps: dict[int, Stamp] = {}
+        self._asked: tuple[TimeRequest, float] | None = None
+        self._has_left = False
+        self._ask_from = -inf
+        self._answered = 0
+        self._unanswered = 0
+        self.contradictions = 0
+        """The times that all bounds were dropped because a later one excluded them."""
+
+    @property
+    def term(self) -> Term | None:
+        """The term that is followed; None before any stamp."""
+        return self._term
+
+    @property
+    def is_reference(self) -> bool:
+        """True if this process defines the time of the cluster."""
+        return self._is_reference
+
+    def is_synchronized(self, now: float) -> bool:
+        """Return true if the error has a bound."""
+        return isfinite(self._bounds.width(now))
+
+    def read(self, now: float) -> Reading:
+        """Return the cluster time. Raises ``StateError`` before the first stamp of a server."""
+        if self._term is None:
+            raise StateError("no server has sent the time of the cluster yet")
+        lower, upper = self._bounds.lower(now), self._bounds.upper(now)
+        time = now + self._within(now, lower, upper)
+        time += max(0.0, self._ahead - _SLEW * (now - self._ahead_from))
+        # The last bit of a float may go back where the sum does not.
+        time = self._latest = max(time, self._latest)
+        return Reading(time, max(now + upper - time, time - now - lower, 0.0) + _ROUNDING)
+
+    def stamp(self, now: float) -> Stamp | None:
+        """Return the reading to send to others; None if its error has no bound."""
+        if self._term is None:
+            return None
+        time, error = self.read(now)
+        if not isfinite(error):
+            return None
+        return Stamp(self._term, floor(time * NANOSECONDS), ceil(error * NANOSECONDS))
+
+    # Following
+
+    def handle_stamp(self, now: float, server: int, stamp: Stamp, living: Collection[int]) -> None:
+        """Take the stamp of a server's heartbeat: at least so late it is now."""
+        for gone in self._stamps.keys() - living:
+            del self._stamps[gone]
+        self._stamps[server] = stamp
+        before = self._term and (self._term, self.read(now).time)
+        if not self._follow(now, stamp):
+            return
+        self._bound(now, stamp)
+        if self._bounds.width(now) < -_TOLERANCE:
+            self.contradictions += 1
+            self._begin_again()
+            self._bound(now, stamp)
+        self._settle(now, before)
+
+    def poll_request(self, now: float, living: Container[int]) -> TimeRequest | None:
+        """Return the request to send with a heartbeat, or None if none is due.
+
+        It goes to the server with the least error; after a request without answer, to the next one.
+        """
+        if now < self._ask_from or self._is_reference:
+            return None
+        servers = sorted(
+            (stamp.error, server)
+            for server, stamp in self._stamps.items()
+            if server in living and stamp.term == self._term
+        )
+        if not servers:
+            return None
+        if self._asked is not None:
+            self._unanswered = min(self._unanswered + 1, _MOST_DOUBLINGS)
+        # Where a server cannot answer all, those that have a bound leave the answers to the others.
+        doublings = self._unanswered if self.is_synchronized(now) else 0
+        self._ask_from = now + min(_SHORTEST_REST * 2**doublings, _LONGEST_REST)
+        _, server = servers[self._unanswered % len(servers)]
+        request = TimeRequest(server, floor(now * NANOSECONDS) % MAX_TIME)
+        self._asked, self._has_left = (request, now), False
+        return request
+
+    def handle_departure(self, now: float) -> None:
+        """Note that a request leaves only now: the later, the shorter the round trip."""
+        if self._asked is not None and not self._has_left:
+            self._asked, self._has_left = (self._asked[0], now), True
+
+    def handle_answer(self, now: float, server: int, origin: int, stamp: Stamp) -> None:
+        """Take the answer to the last request. Any other is ignored."""
+        if self._asked is None or self._asked[0] != (server, origin):
+            return
+        asked, self._asked = self._asked[1], None
+        self._unanswered = max(0, self._unanswered - 1)
+        before = self._term and (self._term, self.read(now).time)
+        if not self._follow(now, stamp):
+            return
+        self._bound(now, stamp, asked)
+        if self._bounds.width(now) < -_TOLERANCE:
+            self.contradictions += 1
+            self._begin_again()
+            self._bound(now, stamp, asked)
+        middle, error = (asked + now) / 2, stamp.error / NANOSECONDS + (now - asked) / 2
+        self._estimate.add(Exchange(middle, stamp.time / NANOSECONDS - middle, error))
+        self._answered += 1
+        if self._answered > _FIRST_REQUESTS:
+            # Until the age of the bounds costs as much as the exchange did.
+            self._ask_from = max(self._ask_from, now + min(error / self._rate, _LONGEST_REST))
+        self._settle(now, before)
+
+    # Being the reference
+
+    def take_charge(
+        self, now: float, server: int, nonce: int, present: Container[int], living: Container[int]
+    ) -> bool:
+        """Become the reference if that is this server's part, and return true if it became it.
+
+        ``present`` are the nonces of all servers that this one sees, or one that it hears.
+        """
+        term = self._term
+        if term is not None and (self._is_reference or term.reference in present):
+            return False
+        before = term and (term, self.read(now).time)
+        others = [(each, stamp.term) for each, stamp in self._stamps.items() if each in living]
+        if term is None or not self.is_synchronized(now):
+            if others:
+                return False
+            term, self._bounds = Term(nonce, 1, nonce, 0, 0), OffsetBounds(0.0)
+            self._bounds.raise_lower(now, -now)
+            self._bounds.reduce_upper(now, -now)
+        elif any(each < server and followed == term for each, followed in others):
+            return False
+        else:
+            since = max(0, floor((now + self._bounds.lower(now)) * NANOSECONDS))
+            term = Term(term.timeline, term.generation + 1, nonce, term.reference, since)
+            self._bounds = self._bounds.from_here(now, rate=0.0)
+        # Its own clock is the measure now, so that the offset it has is the one it keeps.
+        offset = self._offset(now)
+        self._estimate = OffsetEstimate(self._rate)
+        self._estimate.add(Exchange(now, offset, 0.0))
+        self._term, self._is_reference, self._asked = term, True, None
+        self._settle(now, before)
+        return True
+
+    # Inside
+
+    def _offset(self, now: float) -> float:
+        return self._within(now, self._bounds.lower(now), self._bounds.upper(now))
+
+    def _within(self, now: float, lower: float, upper: float) -> float:
+        guess = self._estimate.at(now)
+        return lower if guess is None else max(lower, min(guess, upper))
+
+    def _bound(self, now: float, stamp: Stamp, asked: float | None = None) -> None:
+        time, error = stamp.time / NANOSECONDS, stamp.error / NANOSECONDS
+        self._bounds.raise_lower(now, time - error - now)
+        if asked is not None:
+            self._bounds.reduce_upper(asked, time + error - asked)
+
+    def _follow(self, now: float, stamp: Stamp) -> bool:
+        """Return true if a stamp is of the term that this process follows, or now passes to."""
+        old, term = self._term, stamp.term
+        if term == old:
+            return not self._is_reference
+        if old is not None and not self._outranks(now, stamp, old):
+            return False
+        self._term = term
+        is_next = old is not None and (term.timeline, term.generation, term.predecessor) == (
+            old.timeline,
+            old.generation + 1,
+            old.reference,
+        )
+        if is_next and self.is_synchronized(now):
+            # Both references may have run for so long, each at its own rate.
+            both = max(0.0, now + self._bounds.upper(now) - term.since / NANOSECONDS)
+            offset = self._offset(now)
+            self._bounds = self._bounds.from_here(now, self._rate, self._rate * both)
+            self._estimate = OffsetEstimate(self._rate)
+            self._estimate.add(Exchange(now, offset, self._bounds.width(now) / 2))
+            self._ask_from = -inf
+        else:
+            self._begin_again()
+        self._is_reference = False
+        return True
+
+    def _outranks(self, now: float, stamp: Stamp, old: Term) -> bool:
+        new = stamp.term
+        if new.timeline == old.timeline:
+            return (new.generation, -new.reference) > (old.generation, -old.reference)
+        if not (self._serves and self.is_synchronized(now)) and all(
+            each.term.timeline != old.timeline for each in self._stamps.values()
+        ):
+            return True
+        lead = stamp.time / NANOSECONDS - self.read(now).time
+        return new.timeline < old.timeline if abs(lead) < _ALIKE else lead > 0
+
+    def _begin_again(self) -> None:
+        """Drop all that is known of the offset, and ask as at the start."""
+        self._bounds, self._estimate = OffsetBounds(self._rate), OffsetEstimate(self._rate)
+        self._ask_from, self._answered = -inf, 0
+
+    def _settle(self, now: float, before: tuple[Term, float] | None) -> None:
+        """Go on from the output ``before`` a change, so that it does not go back."""
+        ahead = 0.0
+        if before is not None and self._term is not None:
+            ahead = max(0.0, before[1] - now - self._offset(now))
+            if before[0].timeline != self._term.timeline and ahead > _LARGEST_SLEW:
+                ahead, self._latest = 0.0, -inf
+        self._ahead, self._ahead_from = ahead, now

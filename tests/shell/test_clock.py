@@ -1,0 +1,48 @@
+"""The cluster's time over real sockets: one machine, so that the truth is known."""
+
+from statistics import median
+
+import trio
+
+from sphtp import Config, open_client, open_server
+from sphtp.config import ControlTimers
+from sphtp.core.control.records import ServerAddress
+from tests.deadline import within_20_seconds
+
+pytestmark = within_20_seconds
+
+TIMERS = ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
+ANY = ServerAddress.parse("tcp://127.0.0.1:0,0")
+
+
+async def test_a_client_and_its_server_have_one_time_and_wake_at_it():
+    async with (
+        open_server(ANY, new_cluster=True, config=Config(timers=TIMERS)) as server,
+        open_client([server.address], config=Config(timers=TIMERS)) as client,
+    ):
+        await client.clock.wait_synchronized()
+        await client.clock.sleep_until(client.clock.now() + 1.0)
+        differences, latest = [], client.clock.now()
+        for _ in range(50):
+            await trio.sleep(0.02)
+            # Between the two readings of the server is no time at which the client is wrong.
+            early, (time, error), late = server.clock.now(), client.clock.read(), server.clock.now()
+            assert early - error <= time <= late + error
+            assert latest < time
+            latest = time
+            differences.append(abs(time - (early + late) / 2))
+        assert median(differences) < 50e-6
+        assert client.clock.error < 0.05
+        assert client.clock.is_synchronized
+        woken = dict[str, float]()
+
+        async def wake(who, clock, at):
+            await clock.sleep_until(at)
+            woken[who] = server.clock.now()
+
+        at = server.clock.now() + 0.2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wake, "client", client.clock, at)
+            nursery.start_soon(wake, "server", server.clock, at)
+        assert all(moment >= at - client.clock.error for moment in woken.values())
+        await client.clock.sleep_until(at)
