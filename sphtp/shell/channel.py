@@ -25,7 +25,7 @@ from sphtp.core.channel.reassembly import MessageProgress
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.statistics import ChannelStatistics
-from sphtp.core.packing import PLAIN
+from sphtp.core.packing import NO_LIMIT, PLAIN
 from sphtp.errors import LocalError, RefusedError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
@@ -102,6 +102,7 @@ class Channel(trio.abc.Channel[Any]):
         # Who waits for messages; those taken ahead, how many to take next, and when the last ones
         # were taken.
         self._readers = trio.lowlevel.ParkingLot()
+        self._deliver: Callable[[], bool] | None = None
         self._taken: deque[Any] = deque()
         self._ahead = 1
         self._taken_at = -math.inf
@@ -368,6 +369,42 @@ class Channel(trio.abc.Channel[Any]):
             raise trio.WouldBlock
         return self._taken.popleft()
 
+    # For services: their messages go from the loop to a function, and wake no task of their own.
+
+    def deliver_to(self, deliver: Callable[[], bool] | None) -> None:
+        """Call a function when messages came or the channel changed.
+
+        It returns true if a task that waited for messages goes on.
+        """
+        self._deliver = deliver
+
+    def take_ready(self) -> list[Any]:
+        """Take the messages that are here, perhaps none. Raises as ``receive``."""
+        if not self._connection.port.readable and self._connection.closed is None:
+            return []
+        self._take(NO_LIMIT, is_all=True)
+        taken = list(self._taken)
+        self._taken.clear()
+        return taken
+
+    def hold_nowait(self, payload: bytes) -> None:
+        """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``."""
+        cork = self._corks.get(0)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = self._reserve(len(payload), 0)
+            if cork is None:
+                raise trio.WouldBlock
+        cork.payloads.append(payload)
+        cork.room -= 1
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.hold(self._connection, self._push_corked)
+
+    def check_size(self, size: int) -> None:
+        """Raise ``MessageTooLargeError`` for a message that this channel never carries."""
+        if self._connection.closed is None and self._is_open:
+            self._connection.port.has_room(size, 0)
+
     async def aclose(self) -> None:
         """Wait until everything sent has arrived, then close. Cancelled, it aborts.
 
@@ -552,6 +589,8 @@ class Channel(trio.abc.Channel[Any]):
             self._uncork()
         if self._changed:
             self._changed.unpark_all()
+        if self._deliver is not None:
+            return self._deliver()
         if not self._readers:
             return False
         is_awaited = connection.port.readable

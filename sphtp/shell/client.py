@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -58,7 +58,8 @@ from sphtp.shell.tls import Tls, require_tls
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.multicast import Group
+    from sphtp.shell.group import Group, GroupAdmission
+    from sphtp.shell.multicast import Group as MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Stream
 
@@ -144,6 +145,7 @@ class Client:
     ) -> None:
         self._name = name
         self._groups: tuple[str, ...] = ()
+        self._admissions: dict[str, GroupAdmission] = {}
         self._identity = identity
         self._node = node
         self._machine = machine
@@ -281,7 +283,10 @@ class Client:
 
     @block
     async def open_source(
-        self, *topics: str, settings: "StreamSettings | None" = None, group: "Group | None" = None
+        self,
+        *topics: str,
+        settings: "StreamSettings | None" = None,
+        group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
 
@@ -349,6 +354,38 @@ class Client:
             host, port, *more, topic=topic, wanted=peer_id, terms=terms
         ) as stream:
             yield stream
+
+    def join(
+        self,
+        group: str,
+        *,
+        size: int = 1,
+        on_death: str = "raise",
+        state: Callable[[], Any] | None = None,
+    ) -> "AbstractAsyncContextManager[Group]":
+        """Be a member of a group in lock step for the length of the block.
+
+        The block begins when this client takes part: with the first step, or at a later one on
+        which all members agree. Leaving it waits until no other member needs this one any more; a
+        block that an error ends is a death. Nothing that members send passes through a server.
+
+        Args:
+            group: its name, the same for all members.
+            size: the members for which step 0 waits; those who come later are let in at once.
+            on_death: what happens when a member dies: ``"raise"`` (the step fails at all members,
+                with ``MemberDiedError``), ``"continue"`` (it is made without that member, at all)
+                or ``"wait"`` (for a client of the same name, which takes its place).
+            state: a function that returns the state of the simulation between two steps, for those
+                who come later: their ``Group.snapshot``. ``exchange`` calls it.
+
+        Raises:
+            RefusedError: the others have another ``on_death``.
+            ExcludedError: those who let this client in are gone, or cannot be reached by all.
+            SettingsError, StateError: an argument makes no sense, or this client is in the group.
+        """
+        from sphtp.shell.group import join_group
+
+        return join_group(self, self._admissions, group, size, on_death, state)
 
     async def accept(self) -> Channel:
         """Wait for the next channel that a peer opens."""

@@ -144,6 +144,11 @@ class Node(ScopedService):
         return f"<Node {self.peer_id:#010x} at {host}:{port} {state}>"
 
     @property
+    def loop(self) -> Loop:
+        """The loop that moves its datagrams, for services."""
+        return self._loop
+
+    @property
     def address(self) -> Address:
         """The address to which it is bound, with the real port."""
         return self._udp.address

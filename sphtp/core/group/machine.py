@@ -13,6 +13,7 @@ from sphtp.core.group.messages import (
     Abandon,
     Admitted,
     Complaint,
+    Dying,
     Exclusion,
     FlushRequest,
     FlushState,
@@ -26,8 +27,8 @@ from sphtp.core.group.messages import (
     Released,
     Seat,
     Snapshot,
+    contribution_head,
     decode_group_message_untrusted,
-    encode_contribution,
     encode_group_message,
     step_of_untrusted,
 )
@@ -243,16 +244,27 @@ class GroupMachine:
         return self._open is not None
 
     @property
+    def has_result(self) -> bool:
+        """True if ``poll_step`` has a step to return."""
+        return bool(self._results)
+
+    @property
     def wants_state(self) -> bool:
         """True if ``give_state`` must be called, with the state at the beginning of ``step``."""
         return bool(self._unsupplied())
 
     # Commands
 
+    def head(self) -> bytes:
+        """Return what stands before this member's next contribution."""
+        return contribution_head(self.step)
+
     def contribute(
-        self, now: float, payload: bytes, neighbours: Collection[Key] | None = None
+        self, now: float, data: bytes, neighbours: Collection[Key] | None = None
     ) -> None:
         """Contribute to the present step, for all members or for some neighbours.
+
+        ``data`` is ``head()`` and msgpack.
 
         Raises what ended the group, ``StateError`` in the middle of a step, and ``LocalError`` for
         a neighbour that is no member.
@@ -267,7 +279,7 @@ class GroupMachine:
                 if key not in known:
                     raise LocalError(f"{key[0]:#010x} is no member at step {self.step}")
             places = frozenset(known[key] for key in neighbours if key != self.key)
-        self._open = _OpenStep(encode_contribution(self.step, payload), places)
+        self._open = _OpenStep(data, places)
         self._begin(now)
 
     def check(self) -> None:
@@ -292,6 +304,14 @@ class GroupMachine:
             self._send(link, Leaving(end))
         self._consider(now)
 
+    def die(self, why: str) -> None:
+        """End, and have the others count this member as dead."""
+        if self.state is GroupState.ENDED:
+            return
+        for link in self._links.values():
+            self._send(link, Dying(why))
+        self._fail(StateError("this member has ended"))
+
     def give_state(self, payload: bytes) -> None:
         """Give newcomers the state at the beginning of the present step."""
         for key in self._unsupplied():
@@ -309,15 +329,13 @@ class GroupMachine:
         link = self._links[number] = _Link(number)
         self._send(link, self._hello())
 
-    def handle_link_lost(self, now: float, number: int, *, is_gone: bool = False) -> None:
-        """Handle the end of a channel. ``is_gone`` says that the other side has ended as well."""
+    def handle_link_lost(self, now: float, number: int) -> None:
+        """Handle the end of a channel."""
         link = self._links.pop(number, None)
         self._ready.pop(number, None)
         if link is None or link.hello is None or self.state is GroupState.ENDED:
             return
         key = link.hello.key
-        if is_gone:
-            self._departed.add(key[0])
         if self._by_key.get(key) is link:
             del self._by_key[key]
             self._kept_requests.pop(key, None)
@@ -368,6 +386,11 @@ class GroupMachine:
             case Exclusion(why):
                 self._fail(ExcludedError(f"excluded by {link.hello.name or hex(link.hello.key[0])}"
                                          f": {why}"))  # fmt: skip
+            case Dying():
+                self._departed.add(link.hello.key[0])
+                self.handle_link_lost(now, number)
+                self._closing.append(number)
+                return
             case Leaving(end):
                 self._handle_leaving(now, link, end)
             case Released():
@@ -761,7 +784,7 @@ class GroupMachine:
             if seat.key != self.key
             and seat.key not in removed
             and seat.key not in self._gone
-            and (seat.end is None or seat.key in self._by_key)
+            and (seat.end is None or (seat.has_left and seat.key in self._by_key))
         }
         for key in asked - self._by_key.keys():
             self._lose(now, key)

@@ -132,6 +132,12 @@ class Exclusion(NamedTuple):
     why: str
 
 
+class Dying(NamedTuple):
+    """DYING: the program of the sender has failed; it counts as dead."""
+
+    why: str
+
+
 class Leaving(NamedTuple):
     """LEAVE: the sender contributes nothing from this step on."""
 
@@ -159,13 +165,13 @@ class Progress(NamedTuple):
 
 GroupMessage = (
     GroupHello | JoinRequest | FlushRequest | FlushState | Install | Abandon | Admitted | Complaint
-    | Exclusion | Leaving | Released | Snapshot | Progress
+    | Exclusion | Dying | Leaving | Released | Snapshot | Progress
 )  # fmt: skip
 
 
-def encode_contribution(step: int, payload: bytes) -> bytes:
-    """Return a contribution; ``payload`` is msgpack."""
-    return CONTRIBUTION.pack(0, step) + payload
+def contribution_head(step: int) -> bytes:
+    """Return what stands before the msgpack of a contribution."""
+    return CONTRIBUTION.pack(0, step)
 
 
 def step_of_untrusted(data: bytes) -> int | None:
@@ -316,5 +322,6 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (Released, (_count,)),
     (Snapshot, (_count, _bytes)),
     (Progress, (_count,)),
+    (Dying, (_text,)),
 )
 _NUMBERS: Final[Mapping[type[Any], int]] = {of: number for number, (of, _) in enumerate(_MESSAGES)}

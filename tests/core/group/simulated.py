@@ -111,7 +111,7 @@ class Worker:
             machine.handle_link_opened(now, event[1])
         elif kind == "lost":
             if self.links.pop(event[1], None) is not None:
-                machine.handle_link_lost(now, event[1], is_gone=event[2])
+                machine.handle_link_lost(now, event[1])
         elif kind == "departed":
             machine.handle_departed(now, event[1])
         elif kind == "work":
@@ -180,7 +180,7 @@ class Worker:
             return
         elif machine.step < self.world.last:
             value = contribution_of(self.name, machine.step, self.field)
-            machine.contribute(self.world.now, pack(value))
+            machine.contribute(self.world.now, pack(value, machine.head()))
         self.flush()
 
 
@@ -260,7 +260,7 @@ class World:
             return
         other = pair[1] if pair[0] is worker else pair[0]
         when = max(self.now, self._arrivals[number, other.id]) + 0.001
-        self._flight.add(when, (other, ("lost", number, False)))
+        self._flight.add(when, (other, ("lost", number)))
 
     def break_link(self, number: int, *, gone: Worker | None = None, within: float = 3.0) -> None:
         """Break a channel: each side notices at a time of its own, and loses some messages."""
@@ -270,9 +270,8 @@ class World:
         for it in pair:
             cut = self.now + self.random.choice((0.0, 0.0003, 0.0006, 0.002))
             self._cuts[number, it.id] = cut
-            is_gone = gone is not None and self.random.random() < 0.5
             when = cut + self.random.uniform(0.0, within)
-            self._flight.add(when, (it, ("lost", number, is_gone)))
+            self._flight.add(when, (it, ("lost", number)))
         one, other = pair
         if gone is None:
             self._flight.add(self.now + within + 1.0, (one, ("redial", other)))
@@ -285,6 +284,11 @@ class World:
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         self.later(seconds, self.workers[0], ("call", action))
+
+    def fail(self, worker: Worker) -> None:
+        """End a process that can still say so."""
+        worker.machine.die("an error")
+        worker.flush()
 
     def links_of(self, worker: Worker) -> list[int]:
         return [number for number, pair in self._links.items() if worker in pair]
@@ -371,7 +375,9 @@ class World:
         """Run until a condition holds; raises after so many seconds of virtual time."""
         deadline = self.now + seconds
         while not until():
-            if not self.step() or self.now > deadline:
+            # Asking costs more than an event.
+            is_going_on = all(self.step() for _ in range(50))
+            if (not is_going_on and not until()) or self.now > deadline:
                 raise AssertionError(f"stuck at {self.now:.3f}: {self.describe()}")
 
     def describe(self) -> str:

@@ -63,7 +63,10 @@ class Plan:
             other = self.random.choice([it for it in world.healthy if it is not who])
             world.cut(who, other)
         else:
-            world.kill(who)
+            if draw < 0.85:
+                world.kill(who)
+            else:
+                world.fail(who)
             if world.on_death is OnDeath.WAIT:
                 world.call_later(self.random.uniform(0.5, 20), partial(self.come_back, who.name))
 
