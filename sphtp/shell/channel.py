@@ -371,14 +371,14 @@ class Channel(trio.abc.Channel[Any]):
 
     # For services: their messages go from the loop to a function, and wake no task of their own.
 
-    def deliver_to(self, deliver: Callable[[], bool] | None) -> None:
+    def _deliver_to(self, deliver: Callable[[], bool] | None) -> None:
         """Call a function when messages came or the channel changed.
 
         It returns true if a task that waited for messages goes on.
         """
         self._deliver = deliver
 
-    def take_ready(self) -> list[Any]:
+    def _take_ready(self) -> list[Any]:
         """Take the messages that are here, perhaps none. Raises as ``receive``."""
         if not self._connection.port.readable and self._connection.closed is None:
             return []
@@ -387,7 +387,7 @@ class Channel(trio.abc.Channel[Any]):
         self._taken.clear()
         return taken
 
-    def hold_nowait(self, payload: bytes) -> None:
+    def _hold_nowait(self, payload: bytes) -> None:
         """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``."""
         cork = self._corks.get(0)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
@@ -400,7 +400,7 @@ class Channel(trio.abc.Channel[Any]):
             self._is_corked = True
             self._loop.hold(self._connection, self._push_corked)
 
-    def check_size(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         """Raise ``MessageTooLargeError`` for a message that this channel never carries."""
         if self._connection.closed is None and self._is_open:
             self._connection.port.has_room(size, 0)

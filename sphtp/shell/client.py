@@ -58,8 +58,8 @@ from sphtp.shell.tls import Tls, require_tls
 if TYPE_CHECKING:
     from sphtp.core.messages import MessageCodec
     from sphtp.core.stream.settings import StreamSettings
-    from sphtp.shell.group import Group, GroupAdmission
-    from sphtp.shell.multicast import Group as MulticastGroup
+    from sphtp.shell.group import GroupAdmission, LockstepGroup
+    from sphtp.shell.multicast import Group
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Stream
 
@@ -286,7 +286,7 @@ class Client:
         self,
         *topics: str,
         settings: "StreamSettings | None" = None,
-        group: "MulticastGroup | None" = None,
+        group: "Group | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, of which all peers learn; see ``Node.open_source``.
 
@@ -362,7 +362,7 @@ class Client:
         size: int = 1,
         on_death: str = "raise",
         state: Callable[[], Any] | None = None,
-    ) -> "AbstractAsyncContextManager[Group]":
+    ) -> "AbstractAsyncContextManager[LockstepGroup]":
         """Be a member of a group in lock step for the length of the block.
 
         The block begins when this client takes part: with the first step, or at a later one on
@@ -376,7 +376,7 @@ class Client:
                 with ``MemberDiedError``), ``"continue"`` (it is made without that member, at all)
                 or ``"wait"`` (for a client of the same name, which takes its place).
             state: a function that returns the state of the simulation between two steps, for those
-                who come later: their ``Group.snapshot``. ``exchange`` calls it.
+                who come later: their ``group.snapshot``. ``exchange`` calls it.
 
         Raises:
             RefusedError: the others have another ``on_death``.

@@ -6,6 +6,8 @@ to the machine in the turn in which it was read; the program wakes once for a st
 member. A contribution is packed once, and queued for all members before anything is waited for.
 """
 
+import math
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -36,7 +38,6 @@ from sphtp.errors import (
     RefusedError,
     RemoteError,
     SettingsError,
-    SphtpError,
     StateError,
     UnreachableError,
 )
@@ -147,7 +148,7 @@ class Contributions(Sequence[Any]):
         return zip(self.members, self._values, strict=True)
 
 
-class _Bytes:
+class _RawBytes:
     """The encoding of the channels of a group: messages are bytes, as the core makes them."""
 
     most_at_once = NO_LIMIT
@@ -167,8 +168,8 @@ class GroupAdmission:
     """Hands the channels that peers open to the group of a client that they are for."""
 
     def __init__(self, name: str) -> None:
-        self.service = Service(Schema([f"(group): {name}"]), self._admit, _Bytes())
-        self.group: Group | None = None
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, _RawBytes())
+        self.group: LockstepGroup | None = None
 
     def _admit(self, channel: Channel) -> None:
         if self.group is None:
@@ -177,7 +178,7 @@ class GroupAdmission:
             self.group.admit(channel)
 
 
-class Group:
+class LockstepGroup:
     """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
 
     def __init__(
@@ -192,7 +193,7 @@ class Group:
         self._state = state
         key = client.id, SECRETS.getrandbits(63)
         self._machine = GroupMachine(trio.current_time(), key, terms)
-        self._loop = client._node.loop  # noqa: SLF001 - a group is a part of its client
+        self._loop = client._node.services.loop  # noqa: SLF001 - a group is a part of its client
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
         self._channels: dict[int, Channel] = {}
@@ -208,13 +209,15 @@ class Group:
         self._connected: dict[int, int] = {}
         self._waiting = trio.lowlevel.ParkingLot()
         self._changed = trio.lowlevel.ParkingLot()
+        # When the machine's next timer is due, and what sleeps until then.
+        self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
-        self._malformed: SphtpError | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self.members))
-        return f"<Group {self.name!r} of {names}, {self._machine.state.value}, step {self.step}>"
+        state = self._machine.state.value
+        return f"<LockstepGroup {self.name!r} of {names}, {state}, step {self.step}>"
 
     @property
     def name(self) -> str:
@@ -277,7 +280,7 @@ class Group:
         data = pack(value, machine.head())
         if len(data) > LARGE:
             for channel in self._channels.values():
-                channel.check_size(len(data))
+                channel._check_size(len(data))  # noqa: SLF001
         machine.contribute(
             trio.current_time(), data, None if with_ is None else self._keys_of(with_)
         )
@@ -379,7 +382,9 @@ class Group:
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
         due = machine.poll_timeout()
-        self._sleep.deadline = trio.current_time() + 3600 if due is None else due
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
         if has_sent and in_loop:
             self._loop.ask()
         elif has_sent:
@@ -398,7 +403,7 @@ class Group:
             return
         try:
             while outgoing:
-                channel.hold_nowait(outgoing[0])
+                channel._hold_nowait(outgoing[0])  # noqa: SLF001
                 outgoing.popleft()
             self._blocked.pop(number, None)
         except trio.WouldBlock:
@@ -453,12 +458,12 @@ class Group:
         self._connected[channel.peer_id] = number
         try:
             machine.handle_link_opened(trio.current_time(), number)
-            channel.deliver_to(partial(self._deliver, number))
+            channel._deliver_to(partial(self._deliver, number))  # noqa: SLF001
             self._deliver(number)
             self._perform()
             await ended.wait()
         finally:
-            channel.deliver_to(None)
+            channel._deliver_to(None)  # noqa: SLF001
             self._channels.pop(number, None)
             self._blocked.pop(number, None)
             self._closing.discard(number)
@@ -473,7 +478,7 @@ class Group:
             return False
         machine, now = self._machine, trio.current_time()
         try:
-            for data in channel.take_ready():
+            for data in channel._take_ready():  # noqa: SLF001
                 machine.handle_message_untrusted(now, number, data)
         except RemoteError as error:
             machine.counters["malformed"] += 1
@@ -530,8 +535,8 @@ class Group:
 
     async def _run_timers(self) -> None:
         while True:
-            due = self._machine.poll_timeout()
-            deadline = trio.current_time() + 3600 if due is None else due
+            due = self._due = self._machine.poll_timeout()
+            deadline = math.inf if due is None else due
             with trio.CancelScope(deadline=deadline) as self._sleep:
                 await trio.sleep_forever()
             self._machine.handle_timeout(trio.current_time())
@@ -598,17 +603,13 @@ def _combiner(how: Reduction) -> Callable[[Any, Any], Any]:
 
 def _smaller(one: Any, other: Any) -> Any:
     if is_array(one) or is_array(other):
-        import numpy
-
-        return numpy.minimum(one, other)
+        return sys.modules["numpy"].minimum(one, other)
     return min(one, other)
 
 
 def _larger(one: Any, other: Any) -> Any:
     if is_array(one) or is_array(other):
-        import numpy
-
-        return numpy.maximum(one, other)
+        return sys.modules["numpy"].maximum(one, other)
     return max(one, other)
 
 
@@ -620,7 +621,7 @@ async def join_group(
     size: int,
     on_death: str,
     state: Callable[[], Any] | None,
-) -> AsyncIterator[Group]:
+) -> AsyncIterator[LockstepGroup]:
     """Be in a group for the length of the block."""
     check_group(name)
     if on_death not in tuple(OnDeath):
@@ -639,7 +640,7 @@ async def join_group(
         client._node.services.add(admission.service)  # noqa: SLF001 - part of its client
     if admission.group is not None:
         raise StateError(f"this client is in the group {name!r} already")
-    group = admission.group = Group(client, admission, terms, state)
+    group = admission.group = LockstepGroup(client, admission, terms, state)
     try:
         async with group.lifetime():
             yield group

@@ -132,7 +132,7 @@ class Node(ScopedService):
             udp, endpoint, self._streams.dispatcher, limits, self._report, settings.busy_poll
         )
         self._streams.touched = self._loop.flush_now
-        self.services = Services(endpoint.serve, self._open)
+        self.services = Services(endpoint.serve, self._open, self._loop)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(Service(STREAMS, self._streams.admit))
         self._arrivals = trio.lowlevel.ParkingLot()
@@ -142,11 +142,6 @@ class Node(ScopedService):
         host, port = self.address
         state = "closed" if self._is_closed else f"with {len(self._channels)} channels"
         return f"<Node {self.peer_id:#010x} at {host}:{port} {state}>"
-
-    @property
-    def loop(self) -> Loop:
-        """The loop that moves its datagrams, for services."""
-        return self._loop
 
     @property
     def address(self) -> Address:

@@ -7,7 +7,7 @@ keeps the channels of a service from the program: ``Node.accept`` never returns 
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.security import PeerPin
@@ -16,6 +16,9 @@ from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
+
+if TYPE_CHECKING:
+    from sphtp.shell.loop import Loop
 
 
 class Service(NamedTuple):
@@ -43,7 +46,9 @@ class Open(Protocol):
 class Services:
     """The services of one node."""
 
-    def __init__(self, serve: Callable[[Schema], None], open_channel: Open) -> None:
+    def __init__(self, serve: Callable[[Schema], None], open_channel: Open, loop: "Loop") -> None:
+        self.loop = loop
+        """What moves the datagrams of the node."""
         self._serve = serve
         self._open_channel = open_channel
         self._by_schema: dict[Schema, Service] = {}

@@ -15,7 +15,7 @@ from sphtp.errors import (
     SettingsError,
     StateError,
 )
-from sphtp.shell.group import Group, MemberDied, MemberJoined, MemberLeft
+from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
 from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import client, cluster
@@ -32,13 +32,14 @@ class Party:
         self.scopes: dict[str, trio.CancelScope] = {}
         self.closed: dict[str, trio.Event] = {}
 
-    async def join(self, name: str, size: int = 1, **options) -> Group:
+    async def join(self, name: str, size: int = 1, **options) -> LockstepGroup:
         """Return the group as a new client sees it."""
-        return await self._nursery.start(partial(self._keep, name, size, options))
+        group: LockstepGroup = await self._nursery.start(partial(self._keep, name, size, options))
+        return group
 
-    async def join_all(self, *names: str, **options) -> list[Group]:
+    async def join_all(self, *names: str, **options) -> list[LockstepGroup]:
         """Return the groups of several new clients, in the order of members."""
-        groups: list[Group] = []
+        groups: list[LockstepGroup] = []
 
         async def join(name: str) -> None:
             groups.append(await self.join(name, len(names), **options))
@@ -88,7 +89,7 @@ async def together(*calls):
     return results
 
 
-def names(group: Group) -> list[str]:
+def names(group: LockstepGroup) -> list[str]:
     return [str(member) for member in group.members]
 
 
@@ -115,13 +116,13 @@ async def test_four_members_and_a_late_one_make_the_same_steps() -> None:
                 assert got[got.members[2]][0] == arrays[2][0]
                 assert dict(got.items()).keys() == set(got.members)
         state["field"] = 7.5
-        late: list[Group] = []
+        late: list[LockstepGroup] = []
 
         async def join() -> None:
             late.append(await those.join("late", state=lambda: state["field"]))
             await late[0].exchange("new")
 
-        async def keep_step(group: Group) -> None:
+        async def keep_step(group: LockstepGroup) -> None:
             while list(await group.exchange("old")) != ["old"] * 4 + ["new"]:
                 pass
 
@@ -169,7 +170,7 @@ async def test_a_death_ends_the_same_step_at_every_member() -> None:
         those.kill(victim)
         failures = []
 
-        async def fail(group: Group) -> None:
+        async def fail(group: LockstepGroup) -> None:
             with pytest.raises(MemberDiedError) as caught:
                 await group.barrier()
             failures.append((caught.value.name, caught.value.step))
@@ -194,7 +195,7 @@ async def test_the_others_go_on_without_one_that_died_or_wait_for_it() -> None:
         await together(*(group.barrier for group in groups))
         victim = str(groups[1].members[1])
         those.kill(victim)
-        back: list[Group] = []
+        back: list[LockstepGroup] = []
 
         async def come_back() -> None:
             back.append(await those.join(victim, on_death="wait", state=lambda: "here"))
@@ -262,7 +263,7 @@ async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> No
 
 
 async def test_a_block_that_fails_is_a_death_and_leaves_its_own_error() -> None:
-    async def keep_step(group: Group) -> None:
+    async def keep_step(group: LockstepGroup) -> None:
         while True:
             await group.exchange(1)
 

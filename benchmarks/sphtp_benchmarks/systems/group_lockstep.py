@@ -1,4 +1,4 @@
-"""Workers in a group: `await group.exchange(array)`, in a cluster whose server the first one runs."""
+"""Workers in a group, with the server in the first one: `await group.exchange(array)`."""
 
 from contextlib import AsyncExitStack
 

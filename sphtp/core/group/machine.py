@@ -22,11 +22,11 @@ from sphtp.core.group.messages import (
     Install,
     JoinRequest,
     Key,
+    LeaveReleased,
     Leaving,
-    Progress,
-    Released,
     Seat,
-    Snapshot,
+    StateSnapshot,
+    StepReached,
     contribution_head,
     decode_group_message_untrusted,
     encode_group_message,
@@ -110,7 +110,7 @@ class SeatEnded(NamedTuple):
     seat: Seat
 
 
-class _Link:
+class _MemberLink:
     """A channel to somebody else who wants to be in the group, or is."""
 
     __slots__ = ("connected", "heard", "hello", "left_at", "number", "outgoing", "reached", "told")
@@ -128,7 +128,7 @@ class _Link:
 
     @property
     def key(self) -> Key | None:
-        return None if self.hello is None else self.hello.key
+        return None if self.hello is None else self.hello.member
 
 
 class _OpenStep:
@@ -181,8 +181,8 @@ class GroupMachine:
         self.counters = {"malformed": 0}
         self._seats: tuple[Seat, ...] = ()
         self._founder: Key | None = None
-        self._links: dict[int, _Link] = {}
-        self._by_key: dict[Key, _Link] = {}
+        self._links: dict[int, _MemberLink] = {}
+        self._by_key: dict[Key, _MemberLink] = {}
         self._ready: dict[int, None] = {}
         self._closing: deque[int] = deque()
         self._results: deque[CompleteStep] = deque()
@@ -317,7 +317,7 @@ class GroupMachine:
         for key in self._unsupplied():
             self._supplied.add(key)
             if (link := self._by_key.get(key)) is not None:
-                self._send(link, Snapshot(self.step, payload))
+                self._send(link, StateSnapshot(self.step, payload))
 
     # Inputs
 
@@ -326,7 +326,7 @@ class GroupMachine:
         if self.state is GroupState.ENDED:
             self._closing.append(number)
             return
-        link = self._links[number] = _Link(number)
+        link = self._links[number] = _MemberLink(number)
         self._send(link, self._hello())
 
     def handle_link_lost(self, now: float, number: int) -> None:
@@ -335,7 +335,7 @@ class GroupMachine:
         self._ready.pop(number, None)
         if link is None or link.hello is None or self.state is GroupState.ENDED:
             return
-        key = link.hello.key
+        key = link.hello.member
         if self._by_key.get(key) is link:
             del self._by_key[key]
             self._kept_requests.pop(key, None)
@@ -371,35 +371,35 @@ class GroupMachine:
                 link.heard, link.connected = frozenset(heard), frozenset(connected)
                 self._announce_connections()
             case FlushRequest():
-                self._kept_requests[link.hello.key] = message
+                self._kept_requests[link.hello.member] = message
             case FlushState():
-                self._handle_state(now, link.hello.key, message)
+                self._handle_state(now, link.hello.member, message)
             case Install():
-                self._handle_install(now, link.hello.key, message)
+                self._handle_install(now, link.hello.member, message)
             case Abandon():
-                self._handle_abandon(link.hello.key, message)
+                self._handle_abandon(link.hello.member, message)
             case Admitted():
-                self._admitted_by.add(link.hello.key)
+                self._admitted_by.add(link.hello.member)
             case Complaint(keys):
-                if self._seat_of(link.hello.key) is not None:
+                if self._seat_of(link.hello.member) is not None:
                     self._complaints.update(key for key in keys if key != self.key)
             case Exclusion(why):
-                self._fail(ExcludedError(f"excluded by {link.hello.name or hex(link.hello.key[0])}"
+                self._fail(ExcludedError(f"excluded by {link.hello.name or hex(link.hello.member[0])}"
                                          f": {why}"))  # fmt: skip
             case Dying():
-                self._departed.add(link.hello.key[0])
+                self._departed.add(link.hello.member[0])
                 self.handle_link_lost(now, number)
                 self._closing.append(number)
                 return
             case Leaving(end):
                 self._handle_leaving(now, link, end)
-            case Released():
-                self._releases.add(link.hello.key)
-            case Snapshot(_, payload):
+            case LeaveReleased():
+                self._releases.add(link.hello.member)
+            case StateSnapshot(_, payload):
                 self.snapshot = payload
-            case Progress(reached):
+            case StepReached(reached):
                 link.reached = max(link.reached, reached)
-                self._newcomers.pop(link.hello.key, None)
+                self._newcomers.pop(link.hello.member, None)
                 self._begin(now)
         self._consider(now)
 
@@ -473,7 +473,7 @@ class GroupMachine:
                 link.told = step
                 self._ready[link.number] = None
             elif step - link.told >= TELL_EVERY:
-                self._send(link, Progress(step))
+                self._send(link, StepReached(step))
                 link.told = step
         self._await(now)
 
@@ -494,11 +494,11 @@ class GroupMachine:
         if not opened.missing and not self._vacant(self.step, opened.neighbours):
             self._complete(now, opened)
 
-    def _take(self, now: float, link: _Link, step: int, data: bytes) -> None:
+    def _take(self, now: float, link: _MemberLink, step: int, data: bytes) -> None:
         """Take a contribution."""
         if link.hello is None:
             raise RemoteError("a contribution of somebody who did not say who it is")
-        key = link.hello.key
+        key = link.hello.member
         if step <= self._heights.get(key, -1) or key in self._removed or key in self._gone:
             return
         if step > self.step + WINDOW + 1 if self._is_in else len(self._held) > 2 * WINDOW:
@@ -597,14 +597,14 @@ class GroupMachine:
             self._founder,
         )
 
-    def _handle_hello(self, now: float, link: _Link, hello: GroupHello) -> None:
-        if (hello.version, hello.group) != (VERSION, self.terms.group) or hello.key == self.key:
+    def _handle_hello(self, now: float, link: _MemberLink, hello: GroupHello) -> None:
+        if (hello.version, hello.group) != (VERSION, self.terms.group) or hello.member == self.key:
             raise RemoteError(f"it is in the group {hello.group!r}, of version {hello.version}")
-        if link.key not in (None, hello.key):
+        if link.key not in (None, hello.member):
             raise RemoteError("it is somebody else than before")
         is_new = link.hello is None
         link.hello = hello
-        key = hello.key
+        key = hello.member
         if key in self._gone:
             self._exclude(link)
             return
@@ -632,10 +632,10 @@ class GroupMachine:
         """End if somebody who was there first goes by other rules."""
         if hello.on_death == self.terms.on_death.value or self.state is not GroupState.FORMING:
             return
-        if hello.founder is not None or hello.key < self.key:
+        if hello.founder is not None or hello.member < self.key:
             self._fail(RefusedError(
                 f"on_death is {self.terms.on_death.value!r} here and {hello.on_death!r} at "
-                f"{hello.name or hex(hello.key[0])}; all members need the same", "on_death",
+                f"{hello.name or hex(hello.member[0])}; all members need the same", "on_death",
             ))  # fmt: skip
 
     def _announce_connections(self) -> None:
@@ -1012,7 +1012,7 @@ class GroupMachine:
             elif key not in keys:
                 self._send(link, self._hello())
 
-    def _exclude(self, link: _Link) -> None:
+    def _exclude(self, link: _MemberLink) -> None:
         self._send(link, Exclusion("it could not be reached, and the group went on"))
         key = link.key
         if key is not None and self._by_key.get(key) is link:
@@ -1124,7 +1124,7 @@ class GroupMachine:
                 keys.append(key)
         return keys
 
-    def _handle_leaving(self, now: float, link: _Link, end: int) -> None:
+    def _handle_leaving(self, now: float, link: _MemberLink, end: int) -> None:
         key = link.key
         if key is None:
             return
@@ -1148,7 +1148,7 @@ class GroupMachine:
         for key, end in list(self._leavers.items()):
             if self.step >= end or is_over:
                 del self._leavers[key]
-                self._send_to(key, Released(end))
+                self._send_to(key, LeaveReleased(end))
 
     def _is_released(self) -> bool:
         others = {seat.key for seat in self._alive()}
@@ -1167,7 +1167,7 @@ class GroupMachine:
 
     # Sending
 
-    def _send(self, link: _Link, message: GroupMessage) -> None:
+    def _send(self, link: _MemberLink, message: GroupMessage) -> None:
         link.outgoing.append(encode_group_message(message))
         self._ready[link.number] = None
 

@@ -57,7 +57,7 @@ class GroupHello(NamedTuple):
 
     version: int
     group: str
-    key: Key
+    member: Key
     name: str
     on_death: str
     size: int
@@ -144,20 +144,20 @@ class Leaving(NamedTuple):
     step: int
 
 
-class Released(NamedTuple):
+class LeaveReleased(NamedTuple):
     """RELEASED: the sender needs nothing more of a member that leaves."""
 
     step: int
 
 
-class Snapshot(NamedTuple):
+class StateSnapshot(NamedTuple):
     """SNAPSHOT: the state at the beginning of the step at which the receiver enters."""
 
     step: int
     payload: bytes
 
 
-class Progress(NamedTuple):
+class StepReached(NamedTuple):
     """PROGRESS: the step that the sender has begun, to those that it sends nothing else."""
 
     step: int
@@ -165,7 +165,7 @@ class Progress(NamedTuple):
 
 GroupMessage = (
     GroupHello | JoinRequest | FlushRequest | FlushState | Install | Abandon | Admitted | Complaint
-    | Exclusion | Dying | Leaving | Released | Snapshot | Progress
+    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached
 )  # fmt: skip
 
 
@@ -319,9 +319,9 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (Complaint, (_keys,)),
     (Exclusion, (_text,)),
     (Leaving, (_count,)),
-    (Released, (_count,)),
-    (Snapshot, (_count, _bytes)),
-    (Progress, (_count,)),
+    (LeaveReleased, (_count,)),
+    (StateSnapshot, (_count, _bytes)),
+    (StepReached, (_count,)),
     (Dying, (_text,)),
 )
 _NUMBERS: Final[Mapping[type[Any], int]] = {of: number for number, (of, _) in enumerate(_MESSAGES)}
