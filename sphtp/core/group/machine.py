@@ -59,7 +59,7 @@ SETTLE: Final = 1.0
 MOST_GONE: Final = 4096
 """The most former members that are remembered, to tell them so."""
 
-KEPT: Final = 4
+KEPT: Final = 1
 """The steps of which contributions are held before it is looked whether anybody needs them."""
 
 
@@ -384,8 +384,8 @@ class GroupMachine:
                 if self._seat_of(link.hello.member) is not None:
                     self._complaints.update(key for key in keys if key != self.key)
             case Exclusion(why):
-                self._fail(ExcludedError(f"excluded by {link.hello.name or hex(link.hello.member[0])}"
-                                         f": {why}"))  # fmt: skip
+                by = link.hello.name or hex(link.hello.member[0])
+                self._fail(ExcludedError(f"excluded by {by}: {why}"))
             case Dying():
                 self._departed.add(link.hello.member[0])
                 self.handle_link_lost(now, number)

@@ -180,7 +180,8 @@ class Worker:
             return
         elif machine.step < self.world.last:
             value = contribution_of(self.name, machine.step, self.field)
-            machine.contribute(self.world.now, pack(value, machine.head()))
+            near = self.world.neighbours(self)
+            machine.contribute(self.world.now, pack(value, machine.head()), near)
         self.flush()
 
 
@@ -207,6 +208,18 @@ class World:
         self.triggers: dict[int, list[Callable[[], None]]] = {}
         """What happens when somebody completes a step."""
         self.has_begun = False
+        self.is_ring = self.is_alone = False
+        self.sent = 0
+
+    def neighbours(self, worker: Worker) -> list[Key] | None:
+        """With whom a worker exchanges: the next and the one before in a ring, or all."""
+        if self.is_alone:
+            return []
+        if not self.is_ring:
+            return None
+        keys = [seat.key for seat in worker.machine.members]
+        place = keys.index(worker.key)
+        return [keys[place - 1], keys[(place + 1) % len(keys)]]
 
     def draw(self) -> int:
         return self.random.getrandbits(32)
@@ -240,6 +253,7 @@ class World:
             self._flight.add(when, (it, ("opened", number, peer)))
 
     def send(self, sender: Worker, number: int, data: bytes) -> None:
+        self.sent += 1
         pair = self._links.get(number)
         if pair is None:
             return
