@@ -58,15 +58,16 @@ class Party:
         self.scopes[name].cancel()
 
     async def _keep(self, name: str, size: int, options, *, task_status) -> None:
-        self.closed[name] = trio.Event()
+        closed = self.closed[name] = trio.Event()
         with trio.CancelScope() as self.scopes[name]:
             async with (
                 client(self.server.address, name=name) as member,
                 member.join("fluid", size=size, **options) as group,
             ):
                 task_status.started(group)
-                await self.closed[name].wait()
-        del self.closed[name]
+                await closed.wait()
+        if self.closed[name] is closed:
+            del self.closed[name]
 
 
 @asynccontextmanager
