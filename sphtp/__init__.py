@@ -1,8 +1,9 @@
 """Peer-to-peer messaging for distributed simulations.
 
 Here is what most programs use. The other public names are in modules by subject: `sphtp.config`,
-`sphtp.security`, `sphtp.streams`, `sphtp.messages`, `sphtp.events`, `sphtp.observe`,
-`sphtp.errors`, and `sphtp.testing`, which is for tests. The same objects for programs that do not
+`sphtp.security`, `sphtp.streams`, `sphtp.groups`, `sphtp.messages`, `sphtp.events`,
+`sphtp.observe`, `sphtp.errors`, and `sphtp.testing`, which is for tests. The same objects for
+programs that do not
 run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside `sphtp.core` and
 `sphtp.shell` are not public: they may change in any version.
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sphtp import config as config
     from sphtp import errors as errors
     from sphtp import events as events
+    from sphtp import groups as groups
     from sphtp import messages as messages
     from sphtp import observe as observe
     from sphtp import security as security

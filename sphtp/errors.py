@@ -86,6 +86,28 @@ class HandlerCrashedError(SphtpError):
     """
 
 
+class GroupError(SphtpError):
+    """A group cannot go on, or not with this member."""
+
+
+class MemberDiedError(GroupError):
+    """A member of a group died, and the group was joined with ``on_death="raise"``.
+
+    All members raise it for the same member and the same step.
+    """
+
+    def __init__(self, name: str, step: int, peer_id: int) -> None:
+        super().__init__(f"{name} died at step {step}")
+        self.name = name
+        self.step = step
+        """The first step to which it did not contribute."""
+        self.peer_id = peer_id
+
+
+class ExcludedError(GroupError):
+    """The group goes on without this member, or may; the message says why. It can join again."""
+
+
 def untrusted(decode: Callable[P, R]) -> Callable[P, R]:
     """Mark a function that takes bytes from the network: it raises only ``RemoteError``.
 

@@ -38,6 +38,7 @@ SOURCES = (
     Source("stream-source", "sphtp.core.stream.source", "SOURCE"),
     Source("stream-rate-limit", "sphtp.core.stream.rate_limit", "RATE_LIMIT"),
     Source("stream-delivery", "sphtp.core.stream.delivery", "DELIVERY"),
+    Source("group-member", "sphtp.core.group.lifecycle", "GROUP"),
     Source("stream-fetcher", "sphtp.core.stream.late_join", "FETCH"),
 )
 

@@ -27,7 +27,7 @@ from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.settings import Delivery
 from sphtp.core.channel.shared_memory import DESCRIPTOR_SIZE
 from sphtp.core.channel.statistics import ChannelStatistics
-from sphtp.core.packing import PLAIN, Parts
+from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.core.printable import peer_label
 from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
@@ -122,6 +122,7 @@ class Channel(trio.abc.Channel[T]):
         # Who waits for messages; those taken ahead, how many to take next, and when the last ones
         # were taken.
         self._readers = trio.lowlevel.ParkingLot()
+        self._deliver: Callable[[], bool] | None = None
         self._taken: deque[T] = deque()
         self._ahead = 1
         self._taken_at = -math.inf
@@ -779,6 +780,8 @@ class Channel(trio.abc.Channel[T]):
             self._release_memory()
         if self._changed:
             self._changed.unpark_all()
+        if self._deliver is not None:
+            return self._deliver()
         if not self._readers:
             return False
         is_awaited = connection.port.readable
@@ -804,6 +807,53 @@ class Channel(trio.abc.Channel[T]):
             raise trio.EndOfChannel(closed.text)
         self._has_told = True
         raise trio.BrokenResourceError(closed.text)
+
+
+class ServiceChannel(Channel[Any]):
+    """A channel of a service. Its messages go from the loop to a function, and wake no task."""
+
+    def deliver_to(self, deliver: Callable[[], bool] | None) -> None:
+        """Call a function when messages came or the channel changed.
+
+        It returns true if a task that waited for messages goes on.
+        """
+        self._deliver = deliver
+
+    def take_ready(self) -> list[Any]:
+        """Take the messages that are here, perhaps none. Raises as ``receive``."""
+        if not self._connection.port.readable and self._connection.closed is None:
+            return []
+        self._take(NO_LIMIT, is_all=True)
+        taken = list(self._taken)
+        self._taken.clear()
+        return taken
+
+    def hold_nowait(self, payload: bytes) -> None:
+        """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``.
+
+        A message that goes by shared memory leaves at once.
+        """
+        if len(payload) > RESERVED_SIZE:
+            shared = self._encode(payload, None)
+            if isinstance(shared, Parts):
+                if self._send_beside(shared, 0):
+                    return
+                payload = self._share_nowait(shared, 0)
+        cork = self._corks.get(0)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = self._reserve(len(payload), 0)
+            if cork is None:
+                raise trio.WouldBlock
+        cork.payloads.append(payload)
+        cork.room -= 1
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.hold(self._connection, self._push_corked)
+
+    def check_size(self, size: int) -> None:
+        """Raise ``MessageTooLargeError`` for a message that this channel never carries."""
+        if self._connection.closed is None and self._is_open:
+            self._connection.port.has_room(size, 0)
 
 
 def _make_ticket(lane: int, expiry: float | None, redundancy: int) -> Ticket:

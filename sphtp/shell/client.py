@@ -16,7 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -46,7 +46,7 @@ from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
 from sphtp.core.token_bucket import TokenBucket
 from sphtp.core.topics import TopicPattern
-from sphtp.errors import RequestError, SettingsError, UnreachableError
+from sphtp.errors import RequestError, SettingsError, StateError, UnreachableError
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.channel import Channel
 from sphtp.shell.clock import Clock
@@ -63,6 +63,7 @@ from sphtp.shell.tls import Tls, require_tls
 
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
+    from sphtp.shell.group import GroupAdmission, LockstepGroup
     from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Subscription
@@ -203,6 +204,7 @@ class Client(ScopedService):
     ) -> None:
         self._name = name
         self._groups: tuple[str, ...] = ()
+        self._admissions: dict[str, GroupAdmission] = {}
         self._identity = identity
         self._connect_timeout = config.channel.connect_timeout
         self._node = node
@@ -460,6 +462,42 @@ class Client(ScopedService):
             settings=settings,
         ) as subscription:
             yield subscription
+
+    def join(
+        self,
+        group: str,
+        *,
+        size: int = 1,
+        on_death: str = "raise",
+        state: Callable[[], Any] | None = None,
+    ) -> "AbstractAsyncContextManager[LockstepGroup]":
+        """Be a member of a group in lock step for the length of the block.
+
+        The block begins when this client takes part: with the first step, or at a later one on
+        which all members agree. Leaving it waits until no other member needs this one any more; a
+        block that an error ends is a death. Nothing that members send passes through a server.
+
+        Args:
+            group: its name, the same for all members.
+            size: the members for which step 0 waits; those who come later are let in at once.
+            on_death: what happens when a member dies: ``"raise"`` (the step fails at all members,
+                with ``MemberDiedError``), ``"continue"`` (it is made without that member, at all)
+                or ``"wait"`` (for a client of the same name, which takes its place).
+            state: a function that returns the state of the simulation between two steps, for those
+                who come later: their ``group.snapshot``. ``exchange`` calls it.
+
+        Raises:
+            RefusedError: the others have another ``on_death``.
+            ExcludedError: those who let this client in are gone, or cannot be reached by all.
+            SettingsError, StateError: an argument is invalid, or this client is in the group, or it
+                watches other groups only.
+        """
+        from sphtp.shell.group import join_group
+
+        if not self._machine.is_watching(group):
+            text = f"this client does not watch the group {group!r} that it is to join"
+            raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
+        return join_group(self, self._node, self._admissions, group, size, on_death, state)
 
     async def request(
         self,

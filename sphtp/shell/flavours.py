@@ -52,6 +52,7 @@ CLASSES: Final[Mapping[str, str]] = {
     "Client": "sphtp.shell.client",
     "Clock": "sphtp.shell.clock",
     "Listener": "sphtp.shell.feed",
+    "LockstepGroup": "sphtp.shell.group",
     "Node": "sphtp.shell.node",
     "Receipt": "sphtp.shell.receipt",
     "Server": "sphtp.shell.server",

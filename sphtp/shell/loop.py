@@ -315,6 +315,15 @@ class Loop:
         self._sent_at = perf_counter()
         return True
 
+    def hold(self, connection: Connection, push: Callable[[], None]) -> None:
+        """Have corked messages leave with the next ``flush_now`` or ``flush_soon``, not before."""
+        self._expects_answer = True
+        self._corked.append((connection, push))
+
+    def ask(self) -> None:
+        """Send what is held at the next schedule point: for what the loop itself calls."""
+        self._ask()
+
     async def end_lone_send(self) -> None:
         """Give other tasks a turn after a message that left within its call. Cannot be cancelled.
 

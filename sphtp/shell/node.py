@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from socket import socket
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import trio
 
@@ -44,6 +44,7 @@ from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
+    from sphtp.shell.channel import ServiceChannel
     from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Subscription
@@ -147,7 +148,7 @@ class Node(ScopedService):
         )
         if self._shared_memory is not None:
             self._loop.take_entries = self._shared_memory.take_entries
-        self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding)
+        self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding, self._loop)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
         self.peers: Mapping[int, Peer] = {}
@@ -354,7 +355,7 @@ class Node(ScopedService):
             self._arrivals.unpark_all()
         for service in self.services:
             while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
-                service.admit(self._adopt(connection))
+                service.admit(cast("ServiceChannel", self._adopt(connection)))
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return True if a task waited for messages of it."""
@@ -372,7 +373,7 @@ class Node(ScopedService):
     def _adopt(self, connection: Connection) -> Channel[Any]:
         if (peer := self.peers.get(connection.peer_id)) is not None:
             connection.known_as = peer.name
-        channel = Channel(
+        channel = self.services.kind_of(connection)(
             connection,
             self._loop,
             self._callbacks.run_soon,

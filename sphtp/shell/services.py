@@ -7,7 +7,7 @@ keeps the channels of a service from the program: ``Node.accept`` never returns 
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.security import PeerPin
@@ -15,15 +15,18 @@ from sphtp.core.channel.settings import Lane
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
-from sphtp.shell.channel import Channel
+from sphtp.shell.channel import Channel, ServiceChannel
 from sphtp.shell.encoding import Encoding
+
+if TYPE_CHECKING:
+    from sphtp.shell.loop import Loop
 
 
 class Service(NamedTuple):
     """A protocol over channels of its own."""
 
     schema: Schema
-    admit: Callable[[Channel[Any]], None]
+    admit: Callable[[ServiceChannel], None]
     """Take a channel that a peer opened. It must not wait; it aborts what it does not want."""
     encoding: Encoding = PLAIN
     lanes: tuple[Lane, ...] = ()
@@ -56,9 +59,12 @@ class Services:
         open_channel: Open,
         schema: Schema,
         encoding: Encoding,
+        loop: "Loop",
     ) -> None:
         self.schema = schema
         self.encoding = encoding
+        self.loop = loop
+        """The mover of the datagrams of the node."""
         self._serve = serve
         self._open_channel = open_channel
         self._by_schema: dict[Schema, Service] = {}
@@ -75,6 +81,11 @@ class Services:
         """Return the encoding of a channel: that of its service, or the program's own."""
         service = self._by_schema.get(connection.handshake.schema)
         return self.encoding if service is None else service.encoding
+
+    def kind_of(self, connection: Connection) -> type[Channel[Any]]:
+        """Return the class of a channel: another one for a service than for the program."""
+        is_own = connection.handshake.schema in self._by_schema
+        return ServiceChannel if is_own else Channel
 
     @asynccontextmanager
     async def open(

@@ -117,8 +117,9 @@ def test_a_system_without_its_launcher_is_absent() -> None:
 
 @within_20_seconds
 @pytest.mark.usefixtures("forked")
-async def test_workers_keep_step() -> None:
-    figures = await measure(Measurement("2x4kB", "sphtp", **SHORT))
+@pytest.mark.parametrize("system", ["sphtp", "group"])
+async def test_workers_keep_step(system: str) -> None:
+    figures = await measure(Measurement("2x4kB", system, **SHORT))
     assert (figures.steps_per_s or 0) > 1
     assert (figures.cpu_us_per_step or 0) > 1
     assert figures.mb_per_s == pytest.approx((figures.steps_per_s or 0) * 2 * 4000 / 1e6)

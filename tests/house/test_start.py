@@ -42,7 +42,8 @@ def test_a_program_loads_no_more_than_it_uses(program: str, unused: set[str]) ->
 
 
 PUBLIC = [
-    import_module(f"sphtp{name}") for name in ("", ".config", ".security", ".streams", ".observe")
+    import_module(f"sphtp{name}")
+    for name in ("", ".config", ".security", ".streams", ".groups", ".observe")
 ]
 
 

@@ -13,6 +13,7 @@ from sphtp_benchmarks.catalog import (
 )
 
 OURS: Final = "sphtp"
+GROUP: Final = "group"
 CLEAR: Final = "clear"
 TCP: Final = "tcp"
 ZMQ: Final = "zmq"
@@ -44,6 +45,13 @@ SYSTEMS: Final = {
             "sphtp",
             "sphtp",
             module="lockstep",
+        ),
+        System(
+            GROUP,
+            "a group over such channels: `await group.exchange(array)`",
+            "sphtp",
+            "sphtp",
+            module="group_lockstep",
         ),
         System(CLEAR, "the same in the clear", "sphtp", "sphtp", module="lockstep"),
         System(
@@ -122,5 +130,7 @@ LOCKSTEP: Final = Catalog(
     "lockstep",
     SYSTEMS,
     CASES,
-    against(OURS, THEIRS, CASES.values()) + cost_of(CLEAR, OURS, CASES.values()),
+    against(OURS, THEIRS, CASES.values())
+    + cost_of(CLEAR, OURS, CASES.values())
+    + cost_of(GROUP, OURS, CASES.values()),
 )

@@ -180,6 +180,10 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """True if it watches some groups only."""
         return self._interest.is_restricted
 
+    def is_watching(self, group: str) -> bool:
+        """Return True if it learns of the members of this group."""
+        return self._interest.includes(group)
+
     @property
     def servers(self) -> Mapping[int, Member]:
         """The living servers by id."""

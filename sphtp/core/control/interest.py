@@ -97,6 +97,10 @@ class Interest:
         """End the interest in a peer that was looked up and is gone."""
         self._looked_up.pop(peer, None)
 
+    def includes(self, group: str) -> bool:
+        """Return True if the members of this group are wanted."""
+        return self._groups is None or group_topic(group) in self._groups
+
     def covers(self, record: PeerRecord) -> bool:
         """Return true if this peer is wanted."""
         if self._groups is None or record.id in self._looked_up:

@@ -13,7 +13,7 @@ from sphtp import aio, blocking
 from sphtp.shell.flavours import CLASSES, OF_TRIO_ONLY, OPENERS, opens_block, public_members
 from tests.house.pages import load_tool
 
-MODULES = ("", ".config", ".security", ".streams", ".messages", ".events", ".observe")
+MODULES = ("", ".config", ".security", ".streams", ".groups", ".messages", ".events", ".observe")
 FLAVOURS = pytest.mark.parametrize("flavour", [blocking, aio], ids=["blocking", "aio"])
 RENAMED = {"aclose": "close"}
 

@@ -1,0 +1,68 @@
+"""The life of a member of a group.
+
+A member is FORMING until a coordinator has installed it. It is ENTERING until the others have
+installed it, too, and it has the state of the simulation; then it takes part in steps. One that
+leaves stays until the others need nothing more of what it holds.
+"""
+
+from typing import Final
+
+from sphtp.core.fsm import Machine, Name, Row
+
+
+class GroupState(Name):
+    """The state of a member."""
+
+    FORMING = "forming"
+    ENTERING = "entering"
+    MEMBER = "member"
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+class GroupEvent(Name):
+    """An event of a member's life."""
+
+    INSTALLED = "installed"
+    ADMITTED = "admitted"
+    LEAVE = "leave"
+    RELEASED = "released"
+    FAILED = "failed"
+
+
+class GroupAction(Name):
+    """There are none: what follows from a state is decided where the members are."""
+
+
+_S, _E = GroupState, GroupEvent
+
+_ROWS: Final[tuple[Row[GroupState, GroupEvent, GroupAction], ...]] = (
+    Row(_S.FORMING, _E.INSTALLED, _S.ENTERING, (), "a coordinator has made it a member"),
+    Row(_S.FORMING, _E.LEAVE, _S.ENDED, (), "nobody counts on it"),
+    Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "the others do not want it"),
+    Row(_S.ENTERING, _E.INSTALLED, _S.ENTERING, (), "members have changed meanwhile"),
+    Row(_S.ENTERING, _E.ADMITTED, _S.MEMBER, (), "all others have installed it"),
+    Row(_S.ENTERING, _E.LEAVE, _S.LEAVING, (), "others may wait for its contribution"),
+    Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "it was excluded, or those who know it are gone"),
+    Row(_S.MEMBER, _E.INSTALLED, _S.MEMBER, (), "members have changed"),
+    Row(_S.MEMBER, _E.LEAVE, _S.LEAVING, (), "others may need what it holds"),
+    Row(_S.MEMBER, _E.FAILED, _S.ENDED, (), "it was excluded, or cannot agree with enough others"),
+    Row(_S.LEAVING, _E.INSTALLED, _S.LEAVING, (), "members have changed"),
+    Row(_S.LEAVING, _E.RELEASED, _S.ENDED, (), "nobody needs what it holds"),
+    Row(_S.LEAVING, _E.FAILED, _S.ENDED, (), "the others do not wait for it"),
+)
+
+GROUP: Final[Machine[GroupState, GroupEvent, GroupAction]] = Machine(
+    "member of a group",
+    GroupState.FORMING,
+    _ROWS,
+    events=GroupEvent,
+    final=frozenset({GroupState.ENDED}),
+    refused={
+        GroupState.FORMING: frozenset({_E.ADMITTED, _E.RELEASED}),
+        GroupState.ENTERING: frozenset({_E.RELEASED}),
+        GroupState.MEMBER: frozenset({_E.ADMITTED, _E.RELEASED}),
+        GroupState.LEAVING: frozenset({_E.ADMITTED, _E.LEAVE}),
+        GroupState.ENDED: frozenset(GroupEvent),
+    },
+)

@@ -1,0 +1,327 @@
+"""What members of a group send each other: contributions, and messages about who is a member.
+
+A contribution is the most frequent message, and large. It is a byte 0, the number of its step u64,
+and a value as msgpack, which the machine never unpacks. Any other message is a byte 1 and a msgpack
+list: its number, then its fields in order.
+"""
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.errors import RemoteError
+
+VERSION: Final = 1
+"""The version of this protocol, which members compare."""
+
+CONTRIBUTION: Final = Struct("<BQ")
+"""The head of a contribution: 0, and the number of its step."""
+
+_CONTROL: Final = b"\x01"
+_MOST_STEPS: Final = 1 << 62
+_MOST_TEXT: Final = 1024
+
+Key = tuple[int, int]
+"""A member: its id in the cluster, and the number that it drew when it joined."""
+
+
+class Seat(NamedTuple):
+    """A member, and the steps that it takes part in: from ``start`` on, before ``end``."""
+
+    id: int
+    incarnation: int
+    """Drawn anew at each join, so that one that comes back is another member."""
+    name: str
+    start: int
+    place: tuple[int, int]
+    """Its place in the order of members: step and id of the first who had it."""
+    has_state: bool
+    """Whether it gives newcomers the state of the simulation."""
+    end: int | None = None
+    has_left: bool = False
+    """True if it said that it leaves; a member that ended otherwise has died."""
+
+    @property
+    def key(self) -> Key:
+        """Which member this is."""
+        return self.id, self.incarnation
+
+    def covers(self, step: int) -> bool:
+        """Return true if the member takes part in a step."""
+        return self.start <= step and (self.end is None or step < self.end)
+
+
+class GroupHello(NamedTuple):
+    """HELLO: who the sender is. Sent first, and again to those outside when members change."""
+
+    version: int
+    group: str
+    member: Key
+    name: str
+    on_death: str
+    size: int
+    has_state: bool
+    founder: Key | None
+    """Of the group that the sender is in; None while it is in none."""
+
+
+class JoinRequest(NamedTuple):
+    """JOIN: those of whom the sender has a HELLO, and those who said so of the sender as well.
+
+    Somebody who wants in sends it to all whenever that changes.
+    """
+
+    heard: tuple[Key, ...]
+    connected: tuple[Key, ...]
+
+
+class FlushRequest(NamedTuple):
+    """FLUSH: begin no step, take nothing from ``removed`` any more, and answer with STATE."""
+
+    round: int
+    removed: tuple[Key, ...]
+
+
+class FlushState(NamedTuple):
+    """STATE: all that the sender knows, of those removed too."""
+
+    round: int
+    epoch: int
+    begun: int
+    """The last step to which the sender contributed; -1 for none."""
+    seats: tuple[Seat, ...]
+    heights: tuple[tuple[Key, int], ...]
+    """The last contribution that it has from each of those removed."""
+    held: tuple[tuple[Key, bytes], ...]
+    """The contributions of those removed that somebody may still need."""
+    founder: Key | None
+
+
+class Install(NamedTuple):
+    """INSTALL: the members from now on, and what some may lack of those removed."""
+
+    round: int
+    epoch: int
+    founder: Key
+    seats: tuple[Seat, ...]
+    held: tuple[tuple[Key, bytes], ...]
+
+
+class Abandon(NamedTuple):
+    """ABANDON: the sender does not found a group after all."""
+
+    round: int
+
+
+class Admitted(NamedTuple):
+    """ADMITTED: the sender, too, has installed the members among whom the receiver is new."""
+
+    epoch: int
+
+
+class Complaint(NamedTuple):
+    """COMPLAINT, to the coordinator: the sender has no channel to these any more."""
+
+    keys: tuple[Key, ...]
+
+
+class Exclusion(NamedTuple):
+    """EXCLUDED: the group goes on without the receiver."""
+
+    why: str
+
+
+class Dying(NamedTuple):
+    """DYING: the program of the sender has failed; it counts as dead."""
+
+    why: str
+
+
+class Leaving(NamedTuple):
+    """LEAVE: the sender contributes nothing from this step on."""
+
+    step: int
+
+
+class LeaveReleased(NamedTuple):
+    """RELEASED: the sender needs nothing more of a member that leaves."""
+
+    step: int
+
+
+class StateSnapshot(NamedTuple):
+    """SNAPSHOT: the state at the beginning of the step at which the receiver enters."""
+
+    step: int
+    payload: bytes
+
+
+class StepReached(NamedTuple):
+    """PROGRESS: the step that the sender has begun, to those that it sends nothing else."""
+
+    step: int
+
+
+GroupMessage = (
+    GroupHello | JoinRequest | FlushRequest | FlushState | Install | Abandon | Admitted | Complaint
+    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached
+)  # fmt: skip
+
+
+def contribution_head(step: int) -> bytes:
+    """Return what stands before the msgpack of a contribution."""
+    return CONTRIBUTION.pack(0, step)
+
+
+def step_of_untrusted(data: bytes) -> int | None:
+    """Return the step of a contribution; None for any other message."""
+    if data[:1] != b"\x00":
+        return None
+    if len(data) <= CONTRIBUTION.size:
+        raise RemoteError(f"a contribution of {len(data)} bytes")
+    step: int = CONTRIBUTION.unpack_from(data)[1]
+    if step > _MOST_STEPS:
+        raise RemoteError(f"a contribution to step {step}")
+    return step
+
+
+def encode_group_message(message: GroupMessage) -> bytes:
+    """Return any message but a contribution."""
+    return pack([_NUMBERS[type(message)], *message], _CONTROL)
+
+
+def decode_group_message_untrusted(data: bytes) -> GroupMessage:
+    """Read any message but a contribution. Raises ``RemoteError``."""
+    if data[:1] != _CONTROL:
+        raise RemoteError("no message of a group")
+    try:
+        kind, *fields = unpack(data, 1)
+    except MALFORMED as error:
+        raise RemoteError(f"a message of a group that is no list: {error}") from None
+    if type(kind) is not int or not 0 <= kind < len(_MESSAGES):
+        raise RemoteError(f"a message of a group of kind {kind!r}")
+    of, readers = _MESSAGES[kind]
+    if len(fields) != len(readers):
+        raise RemoteError(f"{of.__name__} with {len(fields)} fields")
+    read = [reader(field) for reader, field in zip(readers, fields, strict=True)]
+    message: GroupMessage = of(*read)
+    return message
+
+
+# Readers of fields. Each raises RemoteError.
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST_STEPS:
+        raise RemoteError(f"{value!r} is no number of steps or rounds")
+    return value
+
+
+def _step_or_none_yet(value: Any) -> int:
+    return -1 if value == -1 and type(value) is int else _count(value)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise RemoteError(f"{value!r} is no number of 64 bits")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > _MOST_TEXT:
+        raise RemoteError("a field that is no text, or too long")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise RemoteError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise RemoteError("a field that is not bytes")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise RemoteError("a field that is no list")
+    return value
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    if type(value) is not list or len(value) != 2:
+        raise RemoteError("a field that is no pair")
+    return value[0], value[1]
+
+
+def _key(value: Any) -> Key:
+    first, second = _pair(value)
+    return _number(first), _number(second)
+
+
+def _keys(value: Any) -> tuple[Key, ...]:
+    return tuple(map(_key, _list(value)))
+
+
+def _founder(value: Any) -> Key | None:
+    return None if value is None else _key(value)
+
+
+def _seat(value: Any) -> Seat:
+    fields = _list(value)
+    if len(fields) != len(Seat._fields):
+        raise RemoteError(f"a member of {len(fields)} fields")
+    number, incarnation, name, start, place, has_state, end, has_left = fields
+    step, first = _pair(place)
+    return Seat(
+        _number(number),
+        _number(incarnation),
+        _text(name),
+        _count(start),
+        (_count(step), _number(first)),
+        _flag(has_state),
+        None if end is None else _count(end),
+        _flag(has_left),
+    )
+
+
+def _seats(value: Any) -> tuple[Seat, ...]:
+    return tuple(map(_seat, _list(value)))
+
+
+def _heights(value: Any) -> tuple[tuple[Key, int], ...]:
+    pairs = map(_pair, _list(value))
+    return tuple((_key(key), _step_or_none_yet(height)) for key, height in pairs)
+
+
+def _held(value: Any) -> tuple[tuple[Key, bytes], ...]:
+    held = tuple((_key(key), _bytes(data)) for key, data in map(_pair, _list(value)))
+    for _, data in held:
+        if step_of_untrusted(data) is None:
+            raise RemoteError("what is held is no contribution")
+    return held
+
+
+Reader = Callable[[Any], Any]
+
+_MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
+    (GroupHello, (_count, _text, _key, _text, _text, _count, _flag, _founder)),
+    (JoinRequest, (_keys, _keys)),
+    (FlushRequest, (_count, _keys)),
+    (FlushState, (_count, _count, _step_or_none_yet, _seats, _heights, _held, _founder)),
+    (Install, (_count, _count, _key, _seats, _held)),
+    (Abandon, (_count,)),
+    (Admitted, (_count,)),
+    (Complaint, (_keys,)),
+    (Exclusion, (_text,)),
+    (Leaving, (_count,)),
+    (LeaveReleased, (_count,)),
+    (StateSnapshot, (_count, _bytes)),
+    (StepReached, (_count,)),
+    (Dying, (_text,)),
+)
+_NUMBERS: Final[Mapping[type[Any], int]] = {of: number for number, (of, _) in enumerate(_MESSAGES)}

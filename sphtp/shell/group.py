@@ -1,0 +1,637 @@
+"""Groups of clients in lock step, over channels between their members.
+
+``sphtp.core.group`` decides who takes part in each step. Here are its channels: a client dials each
+peer that has announced the group and has a lower id, and admits the others. What arrives is handed
+to the machine in the turn in which it was read; the program wakes once for a step, not once for a
+member. A contribution is packed once, and queued for all members before anything is waited for.
+"""
+
+import math
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial, reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, overload
+
+import trio
+
+from sphtp.core.arrays import is_array
+from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.records import Peer
+from sphtp.core.group.lifecycle import GroupState
+from sphtp.core.group.machine import (
+    CompleteStep,
+    GroupMachine,
+    GroupTerms,
+    OnDeath,
+    SeatEnded,
+    SeatTaken,
+)
+from sphtp.core.group.messages import CONTRIBUTION, Key, Seat
+from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.core.schema import Schema
+from sphtp.core.topics import check_group
+from sphtp.errors import (
+    GroupError,
+    RefusedError,
+    RemoteError,
+    SettingsError,
+    StateError,
+    UnreachableError,
+)
+from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.encoding import RAW
+from sphtp.shell.feed import Feed, Listener
+from sphtp.shell.lifetime import block, running
+from sphtp.shell.randomness import SECRETS
+from sphtp.shell.services import Service
+
+if TYPE_CHECKING:
+    from sphtp.shell.client import Client
+    from sphtp.shell.node import Node
+
+LEAVING_TIME: Final = 5.0
+"""The most seconds for which a member that leaves stays for others that may need what it holds."""
+
+FAREWELL: Final = 0.5
+"""The seconds in which a member whose program has failed can still say so."""
+
+REDIAL: Final = 0.25
+"""Seconds between two attempts to open a channel to a peer of the group."""
+
+LARGE: Final = 65_536
+"""Bytes of a contribution from which on it is checked that the channels carry it."""
+
+GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
+"""The errors with which a channel ends, on either side."""
+
+Reduction = Literal["sum", "min", "max"] | Callable[[Any, Any], Any]
+
+
+class GroupMember(NamedTuple):
+    """A member of a group."""
+
+    id: int
+    """Its id in the cluster."""
+    name: str
+    """The name of its client, or empty."""
+
+    def __str__(self) -> str:
+        return self.name or f"{self.id:#010x}"
+
+
+class MemberJoined(NamedTuple):
+    """A member takes part from a step on."""
+
+    member: GroupMember
+    step: int
+
+
+class MemberLeft(NamedTuple):
+    """A member has left, and takes no part from a step on."""
+
+    member: GroupMember
+    step: int
+
+
+class MemberDied(NamedTuple):
+    """A member has died, and takes no part from a step on."""
+
+    member: GroupMember
+    step: int
+
+
+MembershipEvent = MemberJoined | MemberLeft | MemberDied
+
+
+class Contributions(Sequence[Any]):
+    """What the members sent for one step, in the order of members.
+
+    ``contributions[0]`` is that of the first member, and ``contributions[member]`` that of a
+    member. All are new objects: writing to an array changes nobody else's.
+    """
+
+    __slots__ = ("_values", "members", "step")
+
+    def __init__(self, step: int, members: tuple[GroupMember, ...], values: list[Any]) -> None:
+        self.step = step
+        self.members = members
+        """Who sent them."""
+        self._values = values
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(str, self.members))
+        return f"<Contributions of {names} to step {self.step}>"
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    @overload
+    def __getitem__(self, which: int | GroupMember) -> Any: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[Any]: ...
+
+    def __getitem__(self, which: int | GroupMember | slice) -> Any:
+        if isinstance(which, GroupMember):
+            try:
+                return self._values[self.members.index(which)]
+            except ValueError:
+                raise KeyError(f"{which} sent nothing for step {self.step}") from None
+        return self._values[which]
+
+    def items(self) -> Iterator[tuple[GroupMember, Any]]:
+        """Iterate over the members and what they sent."""
+        return zip(self.members, self._values, strict=True)
+
+
+class GroupAdmission:
+    """Hands the channels that peers open to the group of a client that they are for."""
+
+    def __init__(self, name: str) -> None:
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
+        self.group: LockstepGroup | None = None
+
+    def _admit(self, channel: ServiceChannel) -> None:
+        if self.group is None:
+            channel.abort("it is not in this group")
+        else:
+            self.group.admit(channel)
+
+
+class LockstepGroup:
+    """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
+
+    def __init__(
+        self,
+        client: "Client",
+        node: "Node",
+        admission: GroupAdmission,
+        terms: GroupTerms,
+        state: Callable[[], Any] | None,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._admission = admission
+        self._state = state
+        key = client.id, SECRETS.getrandbits(63)
+        self._machine = GroupMachine(trio.current_time(), key, terms)
+        self._loop = node.services.loop
+        self._feed: Feed[MembershipEvent] = Feed()
+        self._nursery: trio.Nursery | None = None
+        self._channels: dict[int, ServiceChannel] = {}
+        self._ends: dict[int, trio.Event] = {}
+        # What has no room in its channel, by channel.
+        self._blocked: dict[int, deque[bytes]] = {}
+        self._closing: set[int] = set()
+        self._links = 0
+        # The channels that are open, or being closed.
+        self._open = 0
+        # The peers to which a task opens channels, and those that have one.
+        self._dialled: set[int] = set()
+        self._connected: dict[int, int] = {}
+        self._waiting = trio.lowlevel.ParkingLot()
+        self._changed = trio.lowlevel.ParkingLot()
+        # When the machine's next timer is due, and what sleeps until then.
+        self._due: float | None = None
+        self._sleep = trio.CancelScope()
+        self._known: dict[Key, GroupMember] = {}
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(str, self.members))
+        state = self._machine.state.value
+        return f"<LockstepGroup {self.name!r} of {names}, {state}, step {self.step}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self._machine.terms.group
+
+    @property
+    def members(self) -> tuple[GroupMember, ...]:
+        """The members of the present step, in order: who joined first stands first."""
+        return tuple(map(self._member, self._machine.members))
+
+    @property
+    def rank(self) -> int:
+        """The place of this client among ``members``, from 0 on."""
+        keys = [seat.key for seat in self._machine.members]
+        return keys.index(self._machine.key)
+
+    @property
+    def step(self) -> int:
+        """The number of the step that is exchanged next, or is being exchanged."""
+        return self._machine.step
+
+    @property
+    def snapshot(self) -> Any:
+        """The state at the step at which this client came in, as an older member gave it.
+
+        None for those who founded the group, and where no member gave ``state`` to ``join``.
+        """
+        packed = self._machine.snapshot
+        return None if packed is None else unpack(packed)
+
+    def events(self) -> Listener[MembershipEvent]:
+        """Return an async iterator over who joins, leaves and dies from now on."""
+        return self._feed.listen()
+
+    async def exchange(
+        self, value: Any, *, with_: Iterable[GroupMember] | None = None
+    ) -> Contributions:
+        """Send a value to all members, and wait for what they send for the same step.
+
+        Args:
+            value: an array, or anything else that channels carry.
+            with_: exchange with these members only, who name this one as well; the others make the
+                step without waiting. A member gets at most 256 steps ahead of another one.
+
+        If cancelled, the value has been sent and the step goes on; ``resume`` waits for it.
+
+        Raises:
+            MemberDiedError: a member died, and that is an error in this group. All members raise it
+                at the same step.
+            ExcludedError: the others could not reach this client and go on without it, or may.
+            MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
+            StateError: a step is under way, in another task or after a cancellation.
+            LocalError: one of ``with_`` is no member at this step.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        machine = self._machine
+        machine.check()
+        self._check_idle()
+        data = pack(value, machine.head())
+        if len(data) > LARGE:
+            for channel in self._channels.values():
+                channel.check_size(len(data))
+        machine.contribute(
+            trio.current_time(), data, None if with_ is None else self._keys_of(with_)
+        )
+        self._perform()
+        return await self._complete()
+
+    async def resume(self) -> Contributions:
+        """Wait for the step whose exchange was cancelled. Raises as ``exchange``."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._machine.is_open and not self._machine.has_result:
+            self._machine.check()
+            raise StateError("no step is under way")
+        if self._waiting:
+            raise StateError(f"another task waits for step {self.step}")
+        return await self._complete()
+
+    async def barrier(self) -> None:
+        """Wait until all members wait here. It is a step like any other, and raises as one."""
+        await self.exchange(None)
+
+    async def reduce(self, value: Any, how: Reduction = "sum") -> Any:
+        """Exchange a value and combine those of all members: the same bits at every member.
+
+        Args:
+            value: a number, or an array.
+            how: ``"sum"``, ``"min"``, ``"max"`` (of arrays, of each item), or a function of two
+                values. They are combined in the order of members, whatever order they arrive in.
+
+        Raises as ``exchange``.
+        """
+        if not callable(how) and how not in ("sum", "min", "max"):
+            raise SettingsError(f"how is {how!r}; allowed are 'sum', 'min', 'max' or a function")
+        return reduce(_combiner(how), await self.exchange(value))
+
+    # The step
+
+    def _check_idle(self) -> None:
+        machine = self._machine
+        if machine.is_open or machine.has_result:
+            raise StateError(
+                f"step {self.step} is under way; after a cancellation, resume() waits for it"
+            )
+
+    async def _complete(self) -> Contributions:
+        """Wait for the step under way."""
+        machine = self._machine
+        while (done := machine.poll_step()) is None:
+            if machine.wants_state and self._state is not None:
+                machine.give_state(pack(self._state()))
+                self._perform()
+                continue
+            if not machine.is_open:
+                machine.check()
+            await self._loop.wait_for_messages(self._waiting)
+        # A step that was complete at once waits for nobody, and yet others have their turn.
+        if self._loop.is_turn_over:
+            await self._loop.give_way()
+        return self._decode(done)
+
+    def _decode(self, done: CompleteStep) -> Contributions:
+        members, values = [], []
+        for seat, data in done.contributions:
+            members.append(self._member(seat))
+            try:
+                values.append(unpack(data, CONTRIBUTION.size))
+            except MALFORMED as error:
+                raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
+        return Contributions(done.step, tuple(members), values)
+
+    def _member(self, seat: Seat) -> GroupMember:
+        member = self._known.get(seat.key)
+        if member is None:
+            member = self._known[seat.key] = GroupMember(seat.id, seat.name)
+        return member
+
+    def _keys_of(self, members: Iterable[GroupMember]) -> list[Key]:
+        keys = {self._member(seat): seat.key for seat in self._machine.members}
+        found = []
+        for member in members:
+            if member not in keys:
+                raise StateError(f"{member} is no member at step {self.step}")
+            found.append(keys[member])
+        return found
+
+    # The machine's inputs and outputs
+
+    def _perform(self, *, in_loop: bool = False) -> bool:
+        """Do what the machine wants. Return true if a task that waited for messages goes on.
+
+        Inside the loop it only marks what has to leave: the loop sends next anyway.
+        """
+        machine, has_sent = self._machine, False
+        while (row := machine.poll_link()) is not None:
+            self._send(*row)
+            has_sent = True
+        while (number := machine.poll_close()) is not None:
+            self._closing.add(number)
+            self._close_if_sent(number)
+        while (event := machine.poll_event()) is not None:
+            self._feed.publish(self._event(event))
+        due = machine.poll_timeout()
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
+        if has_sent and in_loop:
+            self._loop.ask()
+        elif has_sent:
+            self._loop.flush_now()
+        if self._changed:
+            self._changed.unpark_all()
+        if self._waiting and (machine.has_result or machine.wants_state or not machine.is_open):
+            self._waiting.unpark_all()
+            return True
+        return False
+
+    def _send(self, number: int, outgoing: deque[bytes]) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            outgoing.clear()
+            return
+        try:
+            while outgoing:
+                channel.hold_nowait(outgoing[0])
+                outgoing.popleft()
+            self._blocked.pop(number, None)
+        except trio.WouldBlock:
+            self._blocked[number] = outgoing
+        except GONE:
+            # Its end is reported by itself.
+            outgoing.clear()
+            self._blocked.pop(number, None)
+
+    def _close_if_sent(self, number: int) -> None:
+        if number in self._closing and number not in self._blocked and number in self._ends:
+            self._closing.discard(number)
+            self._ends[number].set()
+
+    def _event(self, event: SeatTaken | SeatEnded) -> MembershipEvent:
+        member, seat = self._member(event.seat), event.seat
+        if isinstance(event, SeatTaken):
+            return MemberJoined(member, seat.start)
+        if seat.has_left:
+            return MemberLeft(member, seat.end or 0)
+        return MemberDied(member, seat.end or 0)
+
+    # Channels
+
+    def admit(self, channel: ServiceChannel) -> None:
+        """Take a channel that another one who wants to be in the group opened."""
+        if self._nursery is None:
+            channel.abort("this client is leaving the group")
+            return
+        self._nursery.start_soon(self._keep_admitted, channel)
+
+    async def _keep_admitted(self, channel: ServiceChannel) -> None:
+        with suppress(*GONE), self._counted():
+            async with channel:
+                await self._keep(channel)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._changed.unpark_all()
+
+    async def _keep(self, channel: ServiceChannel) -> None:
+        """Use a channel until it ends, or the machine has no use for it any more."""
+        self._links += 1
+        number, machine = self._links, self._machine
+        ended = self._ends[number] = trio.Event()
+        self._channels[number] = channel
+        self._connected[channel.peer_id] = number
+        try:
+            machine.handle_link_opened(trio.current_time(), number)
+            channel.deliver_to(partial(self._deliver, number))
+            self._deliver(number)
+            self._perform()
+            await ended.wait()
+        finally:
+            channel.deliver_to(None)
+            self._channels.pop(number, None)
+            self._blocked.pop(number, None)
+            self._closing.discard(number)
+            del self._ends[number]
+            if self._connected.get(channel.peer_id) == number:
+                del self._connected[channel.peer_id]
+
+    def _deliver(self, number: int) -> bool:
+        """Hand what came to the machine. Return true if a task that waited for messages goes on."""
+        channel = self._channels.get(number)
+        if channel is None:
+            return False
+        machine, now = self._machine, trio.current_time()
+        try:
+            for data in channel.take_ready():
+                machine.handle_message_untrusted(now, number, data)
+        except RemoteError as error:
+            machine.counters["malformed"] += 1
+            channel.abort(str(error))
+            self._lose(number)
+        except GONE:
+            self._lose(number)
+        if number in self._blocked:
+            self._send(number, self._blocked[number])
+            self._loop.ask()
+            self._close_if_sent(number)
+        return self._perform(in_loop=True)
+
+    def _lose(self, number: int) -> None:
+        self._channels.pop(number, None)
+        self._machine.handle_link_lost(trio.current_time(), number)
+        self._ends[number].set()
+
+    # Tasks
+
+    async def _watch_peers(self, events: Listener[Any]) -> None:
+        """Open channels to those who announce the group; report those of whom servers say that
+        they are gone."""
+        for peer in tuple(self._client.peers.values()):
+            self._consider(peer)
+        async for event in events:
+            match event:
+                case PeerEntered(peer) | PeerChanged(peer):
+                    self._consider(peer)
+                case PeerLeft(peer, _):
+                    self._machine.handle_departed(trio.current_time(), peer.id)
+                    self._perform()
+
+    def _consider(self, peer: Peer) -> None:
+        if self.name not in peer.groups or peer.id >= self._client.id or self._nursery is None:
+            return
+        if peer.id not in self._dialled:
+            self._dialled.add(peer.id)
+            self._nursery.start_soon(self._dial, peer.id)
+
+    async def _dial(self, peer_id: int) -> None:
+        """Keep a channel to a peer as long as it is in the group."""
+        node = self._node
+        service = self._admission.service
+        try:
+            while (peer := self._client.peers.get(peer_id)) and self.name in peer.groups:
+                if peer_id not in self._connected and not self._machine.has_ended:
+                    with suppress(UnreachableError, RefusedError, *GONE), self._counted():
+                        async with node.services.open(service, peer.addresses, peer_id) as channel:
+                            await self._keep(cast("ServiceChannel", channel))
+                await trio.sleep(REDIAL)
+        finally:
+            self._dialled.discard(peer_id)
+
+    async def _run_timers(self) -> None:
+        while True:
+            due = self._due = self._machine.poll_timeout()
+            deadline = math.inf if due is None else due
+            with trio.CancelScope(deadline=deadline) as self._sleep:
+                await trio.sleep_forever()
+            self._machine.handle_timeout(trio.current_time())
+            self._perform()
+
+    # Joining and leaving
+
+    @asynccontextmanager
+    async def lifetime(self) -> AsyncIterator[None]:
+        """Be in the group for the length of the block."""
+        client = self._client
+        with client.events() as events:
+            async with running(partial(self._run, events)):
+                client.set_groups([*client.groups, self.name])
+                try:
+                    await self._enter()
+                    yield
+                except (GroupError, GeneratorExit):
+                    await self._leave(LEAVING_TIME)
+                    raise
+                except BaseException as error:
+                    self._machine.die(f"its program ended with {type(error).__name__}")
+                    await self._leave(FAREWELL)
+                    raise
+                else:
+                    await self._leave(LEAVING_TIME)
+                finally:
+                    self._feed.close()
+                    self._nursery = None
+                    client.set_groups([one for one in client.groups if one != self.name])
+
+    async def _run(self, events: Listener[Any]) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._run_timers)
+            nursery.start_soon(self._watch_peers, events)
+            await trio.sleep_forever()
+
+    async def _enter(self) -> None:
+        machine = self._machine
+        while machine.state is not GroupState.MEMBER:
+            if machine.failure is not None:
+                raise machine.failure
+            await self._changed.park()
+        await trio.lowlevel.checkpoint()
+
+    async def _leave(self, seconds: float) -> None:
+        """Leave, and wait until nobody needs this member any more."""
+        machine = self._machine
+        with trio.move_on_after(seconds, shield=True):
+            machine.leave(trio.current_time())
+            self._perform()
+            while not machine.has_ended:
+                await self._changed.park()
+            while self._open:
+                await self._changed.park()
+
+
+def _combiner(how: Reduction) -> Callable[[Any, Any], Any]:
+    if callable(how):
+        return how
+    return {"sum": add, "min": _smaller, "max": _larger}[how]
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    if is_array(one) or is_array(other):
+        return sys.modules["numpy"].minimum(one, other)
+    return min(one, other)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    if is_array(one) or is_array(other):
+        return sys.modules["numpy"].maximum(one, other)
+    return max(one, other)
+
+
+@block
+async def join_group(
+    client: "Client",
+    node: "Node",
+    admissions: dict[str, GroupAdmission],
+    name: str,
+    size: int,
+    on_death: str,
+    state: Callable[[], Any] | None,
+) -> AsyncIterator[LockstepGroup]:
+    """Be in a group for the length of the block."""
+    check_group(name)
+    if on_death not in tuple(OnDeath):
+        allowed = ", ".join(repr(one.value) for one in OnDeath)
+        raise SettingsError(f"on_death is {on_death!r}; allowed are {allowed}")
+    terms = GroupTerms(
+        group=name,
+        name=client.name,
+        on_death=OnDeath(on_death),
+        size=size,
+        has_state=state is not None,
+    )
+    admission = admissions.get(name)
+    if admission is None:
+        admission = admissions[name] = GroupAdmission(name)
+        node.services.add(admission.service)
+    if admission.group is not None:
+        raise StateError(f"this client is in the group {name!r} already")
+    group = admission.group = LockstepGroup(client, node, admission, terms, state)
+    try:
+        async with group.lifetime():
+            yield group
+    finally:
+        admission.group = None

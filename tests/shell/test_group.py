@@ -1,0 +1,280 @@
+"""Groups of real clients on loopback: late joiners, deaths, reductions and cancellation."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+import trio
+
+import sphtp
+from sphtp.errors import (
+    MemberDiedError,
+    MessageTooLargeError,
+    RefusedError,
+    SettingsError,
+    StateError,
+)
+from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
+from sphtp.shell.lifetime import running
+from tests.deadline import until, within_20_seconds
+from tests.shell.test_client import client, cluster
+
+pytestmark = within_20_seconds
+
+
+class Party:
+    """Clients in one group, each in a task of its own."""
+
+    def __init__(self, nursery: trio.Nursery, server: sphtp.Server) -> None:
+        self._nursery = nursery
+        self.server = server
+        self.scopes: dict[str, trio.CancelScope] = {}
+        self.closed: dict[str, trio.Event] = {}
+
+    async def join(self, name: str, size: int = 1, **options) -> LockstepGroup:
+        """Return the group as a new client sees it."""
+        group: LockstepGroup = await self._nursery.start(partial(self._keep, name, size, options))
+        return group
+
+    async def join_all(self, *names: str, **options) -> list[LockstepGroup]:
+        """Return the groups of several new clients, in the order of members."""
+        groups: list[LockstepGroup] = []
+
+        async def join(name: str) -> None:
+            groups.append(await self.join(name, len(names), **options))
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(join, name)
+        return sorted(groups, key=lambda group: group.rank)
+
+    async def leave(self, name: str) -> None:
+        self.closed[name].set()
+        await until(lambda: name not in self.closed)
+
+    def kill(self, name: str) -> None:
+        """End the task of a client in the middle of whatever it does."""
+        self.scopes[name].cancel()
+
+    async def _keep(self, name: str, size: int, options, *, task_status) -> None:
+        closed = self.closed[name] = trio.Event()
+        with trio.CancelScope() as self.scopes[name]:
+            async with (
+                client(self.server.address, name=name) as member,
+                member.join("fluid", size=size, **options) as group,
+            ):
+                task_status.started(group)
+                await closed.wait()
+        if self.closed[name] is closed:
+            del self.closed[name]
+
+
+@asynccontextmanager
+async def party():
+    async with cluster(1) as (server,), trio.open_nursery() as nursery:
+        yield Party(nursery, server)
+        nursery.cancel_scope.cancel()
+
+
+async def together(*calls):
+    """Run calls at the same time; return their results in order."""
+    results = [None] * len(calls)
+
+    async def run(number: int) -> None:
+        results[number] = await calls[number]()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(len(calls)):
+            nursery.start_soon(run, number)
+    return results
+
+
+def names(group: LockstepGroup) -> list[str]:
+    return [str(member) for member in group.members]
+
+
+async def test_four_members_and_a_late_one_make_the_same_steps() -> None:
+    async with party() as those:
+        state = {"field": 0.0}
+        groups = await those.join_all("a", "b", "c", "d", state=lambda: state["field"])
+        assert [group.rank for group in groups] == [0, 1, 2, 3]
+        assert len({tuple(group.members) for group in groups}) == 1
+        assert groups[0].snapshot is None
+        events = groups[0].events()
+        for step in range(3):
+            arrays = [np.full(4, step * 10.0 + group.rank) for group in groups]
+            all_got = await together(
+                *(
+                    partial(group.exchange, array)
+                    for group, array in zip(groups, arrays, strict=True)
+                )
+            )
+            for got in all_got:
+                assert got.step == step
+                assert got.members == groups[0].members
+                assert np.array_equal(np.stack(list(got)), np.stack(arrays))
+                assert got[got.members[2]][0] == arrays[2][0]
+                assert dict(got.items()).keys() == set(got.members)
+        state["field"] = 7.5
+        late: list[LockstepGroup] = []
+
+        async def join() -> None:
+            late.append(await those.join("late", state=lambda: state["field"]))
+            await late[0].exchange("new")
+
+        async def keep_step(group: LockstepGroup) -> None:
+            while list(await group.exchange("old")) != ["old"] * 4 + ["new"]:
+                pass
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(join)
+            for group in groups:
+                nursery.start_soon(keep_step, group)
+        (newcomer,) = late
+        assert newcomer.snapshot == 7.5
+        assert {group.step for group in groups} == {newcomer.step}
+        assert names(newcomer)[-1] == "late"
+        assert newcomer.rank == 4
+        await together(*(group.barrier for group in (*groups, newcomer)))
+        assert await anext(events) == MemberJoined(newcomer.members[-1], newcomer.step - 2)
+        await those.leave("late")
+        await together(*(group.barrier for group in groups))
+        assert isinstance(await anext(events), MemberLeft)
+
+
+async def test_a_reduction_has_the_same_bits_at_every_member() -> None:
+    async with party() as those:
+        groups = await those.join_all("a", "b", "c")
+        arrays = [np.array([0.1, 1e16, -1.0]), np.array([0.2, 1.0, 5.0]), np.array([0.3, -1e16, 2])]
+        calls = list(zip(groups, arrays, strict=True))
+        sums = await together(*(partial(group.reduce, array) for group, array in calls))
+        assert {found.tobytes() for found in sums} == {
+            (arrays[0] + arrays[1] + arrays[2]).tobytes()
+        }
+        least = await together(*(partial(group.reduce, array, "min") for group, array in calls))
+        assert {found.tobytes() for found in least} == {np.min(arrays, axis=0).tobytes()}
+        most = await together(*(partial(group.reduce, group.rank, "max") for group in groups))
+        assert most == [2, 2, 2]
+        text = await together(*(partial(group.reduce, f"{group.rank}", lambda x, y: x + y)
+                                for group in groups))  # fmt: skip
+        assert text == ["012"] * 3
+        with pytest.raises(SettingsError, match="'mean'"):
+            await groups[0].reduce(1, "mean")
+
+
+async def test_a_death_ends_the_same_step_at_every_member() -> None:
+    async with party() as those:
+        groups = await those.join_all("a", "b", "c")
+        await together(*(group.barrier for group in groups))
+        victim = names(groups[2])[2]
+        those.kill(victim)
+        failures = []
+
+        async def fail(group: LockstepGroup) -> None:
+            with pytest.raises(MemberDiedError) as caught:
+                await group.barrier()
+            failures.append((caught.value.name, caught.value.step))
+
+        await together(*(partial(fail, group) for group in groups[:2]))
+        assert failures == [(victim, 1)] * 2
+        with pytest.raises(MemberDiedError):
+            await groups[0].exchange(1)
+
+
+async def test_the_others_go_on_without_one_that_died_or_wait_for_it() -> None:
+    async with party() as those:
+        groups = await those.join_all("a", "b", "c", on_death="continue")
+        victim = groups[0].members[2]
+        with groups[0].events() as events:
+            those.kill(str(victim))
+            left = await together(*(partial(group.exchange, 1) for group in groups[:2]))
+            assert [list(got) for got in left] == [[1, 1]] * 2
+            assert await anext(events) == MemberDied(victim, 0)
+    async with party() as those:
+        groups = await those.join_all("a", "b", "c", on_death="wait", state=lambda: "here")
+        await together(*(group.barrier for group in groups))
+        victim = str(groups[1].members[1])
+        those.kill(victim)
+        back: list[LockstepGroup] = []
+
+        async def come_back() -> None:
+            back.append(await those.join(victim, on_death="wait", state=lambda: "here"))
+            await back[0].exchange(victim)
+
+        first, _, third = groups
+        got, _, _ = await together(
+            partial(first.exchange, "first"), come_back, partial(third.exchange, "third")
+        )
+        assert list(got) == ["first", victim, "third"]
+        assert back[0].snapshot == "here"
+        assert back[0].rank == 1
+
+
+async def test_neighbours_exchange_without_the_others() -> None:
+    async with party() as those:
+        groups = await those.join_all("a", "b", "c")
+        first, second, third = groups[0].members
+        left, right = await together(
+            partial(groups[0].exchange, "x", with_=[second]),
+            partial(groups[1].exchange, "y", with_=[first]),
+        )
+        assert list(left) == list(right) == ["x", "y"]
+        assert list(await groups[2].exchange("z", with_=[])) == ["z"]
+        assert third not in left.members
+        await together(*(group.barrier for group in groups))
+        with pytest.raises(StateError, match="nobody is no member"):
+            await groups[0].exchange(1, with_=[first._replace(name="nobody")])
+
+
+async def test_a_cancelled_exchange_is_resumed() -> None:
+    async with party() as those:
+        one, other = await those.join_all("a", "b")
+        with trio.move_on_after(0.05) as scope:
+            await one.exchange("mine")
+        assert scope.cancelled_caught
+        with pytest.raises(StateError, match="step 0 is under way"):
+            await one.exchange("again")
+        got = await other.exchange("yours")
+        assert list(await one.resume()) == list(got) == ["mine", "yours"]
+        with pytest.raises(StateError, match="no step"):
+            await one.resume()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await one.exchange("never")
+        await together(one.barrier, other.barrier)
+
+
+async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> None:
+    async with party() as those:
+        one, other = await those.join_all("a", "b")
+        with pytest.raises(MessageTooLargeError):
+            await one.exchange(bytes(20_000_000))
+        with pytest.raises(TypeError):
+            await one.exchange(object())
+        await together(one.barrier, other.barrier)
+        async with client(those.server.address, name="c") as third:
+            with pytest.raises(RefusedError, match=r"on_death is 'wait' here and 'raise'"):
+                async with third.join("fluid", on_death="wait"):
+                    raise AssertionError
+            with pytest.raises(SettingsError, match="'sometimes'"):
+                async with third.join("fluid", on_death="sometimes"):
+                    raise AssertionError
+            assert third.groups == ()
+
+
+async def test_a_block_that_fails_is_a_death_and_leaves_its_own_error() -> None:
+    async def keep_step(group: LockstepGroup) -> None:
+        while True:
+            await group.exchange(1)
+
+    async with party() as those:
+        group = await those.join("a", on_death="continue")
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - a block is what fails
+            async with (
+                running(partial(keep_step, group)),
+                client(those.server.address, name="b") as other,
+                other.join("fluid", on_death="continue") as second,
+            ):
+                await second.exchange(1)
+                raise ZeroDivisionError
