@@ -3,9 +3,8 @@
 Here is what most programs use. The other public names are in modules by subject: `sphtp.config`,
 `sphtp.security`, `sphtp.streams`, `sphtp.groups`, `sphtp.messages`, `sphtp.events`,
 `sphtp.observe`, `sphtp.errors`, and `sphtp.testing`, which is for tests. The same objects for
-programs that do not
-run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside `sphtp.core` and
-`sphtp.shell` are not public: they may change in any version.
+programs that do not run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside
+`sphtp.core` and `sphtp.shell` are not public: they may change in any version.
 
 The module that defines a name is loaded when the name is first asked for (PEP 562). So a program
 that opens a channel loads neither the message bus nor the control plane.
