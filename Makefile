@@ -39,7 +39,7 @@ COMPILED_OF     = hatch_build.py pyproject.toml $(shell find sphtp server client
 # Other work goes first.
 COMPILE        := SPHTP_COMPILED=1 nice -n 10
 
-.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams format clean remade
+.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -88,10 +88,14 @@ fuzz-keep: $(DEVELOPS) ## Add the best inputs that `make fuzz` has found to the 
 diagrams: $(RUNS) ## Generate docs/reference/state-machines from the tables
 	.venv/bin/python docs/tools/state_machines.py
 
-docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency
+docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency, pictures
 	.venv/bin/python docs/tools/cli_reference.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
 	.venv/bin/sphtp bench recovery --markdown docs/reference/recovery.md
+	.venv/bin/python docs/tools/pictures.py
+
+pictures: $(RUNS) ## Draw docs/pictures from runs with seeds, and from the tables of benchmarks
+	.venv/bin/python docs/tools/pictures.py
 
 site: $(WRITES) ## Build the documentation into build/site, to be read with a browser
 	.venv/bin/python docs/tools/build_site.py

@@ -1,4 +1,4 @@
-"""The site, without building it: all pages are in its navigation, all public names on its pages."""
+"""The site, without building it: its navigation, the entries of public names, its pictures."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +9,7 @@ import sphtp
 from tests.house.pages import ROOT, load_tool
 
 PAGES = load_tool("site_pages")
+PICTURES = load_tool("pictures")
 
 
 def test_every_page_is_in_the_navigation_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +60,18 @@ def test_links_that_lead_nowhere_and_what_is_loaded_from_elsewhere_are_named(
         "c.html links to a.html#gone",
         "c.html links to d.html",
     ]
+
+
+def test_pictures_are_what_their_data_say(tmp_path: Path) -> None:
+    stale = PICTURES.stale(PICTURES.PICTURES)
+    assert not stale, f"stale: {stale}; run `make pictures`, look at them, and commit them"
+    changed = PICTURES.PICTURES / "benchmarks.svg"
+    (tmp_path / changed.name).write_text(changed.read_text().replace("enet", "other"))
+    assert "benchmarks" in PICTURES.stale(tmp_path)
+
+
+def test_each_picture_is_drawn_and_shown() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    names = {path.stem for path in PICTURES.PICTURES.iterdir()}
+    assert names == set(PICTURES.PICTURES_BY_NAME)
+    assert all(any(f"pictures/{name}.svg)" in page for page in pages) for name in names)
