@@ -1,8 +1,9 @@
 """How Sphinx builds the site; `docs/tools/build_site.py` lays out the pages and calls it.
 
 The pages stay plain Markdown, as hosts of Git show them. What only the site needs is added while it
-is built: the navigation, from the lists of links in docs/README.md; drawings in place of blocks in
-Mermaid; and a link from each public name to its entry in the pages of the modules.
+is built: the navigation, from the lists of links in docs/README.md; the examples of bytes, from the
+files beside the pages; drawings in place of blocks in Mermaid; and a link from each public name to
+its entry in the pages of the modules.
 """
 
 import re
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from pygments.lexers.special import TextLexer
 from sphinx.addnodes import desc_signature
 from sphinx.application import Sphinx
 from sphinx.domains.python import PythonDomain
@@ -44,6 +44,7 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -97,7 +98,8 @@ class LinkPublicNames(SphinxPostTransform):
                 (
                     domain.objects[full]
                     for full in (name, f"sphtp.{name}")
-                    if full in domain.objects and full != "sphtp"
+                    # A word like `messages` is a parameter more often than a module.
+                    if full in domain.objects and (full == name or is_no_module(domain, full))
                 ),
                 None,
             )
@@ -110,9 +112,15 @@ class LinkPublicNames(SphinxPostTransform):
             link += node
 
 
-def add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
-    """Append to a page of links what makes the navigation of them."""
-    source[0] += site_pages.navigation(page, source[0])
+def is_no_module(domain: PythonDomain, name: str) -> bool:
+    """Say whether a name of the pages of modules is that of a class, function or the like."""
+    return domain.objects[name].objtype != "module"
+
+
+def complete(_: Sphinx, page: str, source: list[str]) -> None:
+    """Include the examples of bytes; append to a page of links the navigation that it makes."""
+    text = source[0]
+    source[0] = site_pages.with_vectors(page, text) + site_pages.navigation(page, text)
 
 
 def adapt_docstring(
@@ -125,6 +133,15 @@ def adapt_docstring(
         indent = len(line) - len(line.lstrip())
         if line.endswith(":") and not gap and program.startswith(" " * (indent + 4)):
             lines[number] = f"{line.removesuffix(':')}::"
+
+
+def hide_signature(
+    _: Sphinx, kind: str, __: str, ___: object, ____: object, signature: str | None, _____: object
+) -> tuple[str, None] | None:
+    """Leave out how a class is made that programs are given: from objects of the library."""
+    public = {name for names in site_pages.public_modules().values() for name in names}
+    types = re.findall(r"sphtp\.(?:core|shell)\.[\w.]*?(\w+)\b(?!\.)", signature or "")
+    return ("", None) if kind == "class" and not public.issuperset(types) else None
 
 
 def add_places(_: Sphinx, tree: nodes.document) -> None:
@@ -148,11 +165,11 @@ def load_scripts(app: Sphinx, _: str, __: str, ___: object, tree: nodes.Node | N
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the above."""
-    app.add_lexer("vector", TextLexer)
     app.add_directive("mermaid", Mermaid)
     app.add_post_transform(LinkPublicNames)
-    app.connect("source-read", add_navigation)
+    app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", adapt_docstring)
+    app.connect("autodoc-process-signature", hide_signature)
     app.connect("doctree-read", add_places)
     app.connect("html-page-context", load_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

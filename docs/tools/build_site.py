@@ -60,8 +60,9 @@ def lay_out(folder: Path) -> None:
     for page in site_pages.pages():
         copy(folder, Path(page).with_suffix(".md"))
     copy(folder, Path("LICENSE"))
-    for picture in (site_pages.ROOT / "docs").rglob("*.svg"):
-        copy(folder, picture.relative_to(site_pages.ROOT))
+    for pattern in ("*.svg", "*.json"):
+        for path in (site_pages.ROOT / "docs").rglob(pattern):
+            copy(folder, path.relative_to(site_pages.ROOT))
     modules = folder / site_pages.API
     modules.mkdir(parents=True)
     for name, text in site_pages.module_pages().items():

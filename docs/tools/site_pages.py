@@ -3,12 +3,14 @@
 Needs nothing but the library, so that the quick tests know the navigation without building it.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import sphtp
 
@@ -24,6 +26,10 @@ NOT_PUBLIC = {"untrusted"}
 HEADING = re.compile(r"^## (.+)$", re.M)
 ITEM = re.compile(r"^- \[[^\]]+\]\((?!\w+://)([^)#\s]+)\.md\)", re.M)
 
+
+EXAMPLES = re.compile(
+    r"^(?P<title>Examples \(\[[^\]]+\]\((?P<file>.+)\)\):\n\n)(?P<names>(?:- `.+`\n)+)", re.M
+)
 
 MODULE = """\
 # {name}
@@ -65,6 +71,32 @@ def toctree(caption: str, links: list[str]) -> str:
     """Return the directive of a navigation that is not shown in the page itself."""
     named = [f":caption: {caption}"] if caption else []
     return "\n".join(["", "", "```{toctree}", ":hidden:", *named, "", *links, "```", ""])
+
+
+def with_vectors(page: str, text: str) -> str:
+    """Return a page of the wire with the bytes of its examples behind their names."""
+
+    def included(found: re.Match[str]) -> str:
+        vectors = vectors_in((ROOT / page).parent / found["file"])
+        names = [line.removeprefix("- `").removesuffix("`") for line in found["names"].splitlines()]
+        return found["title"] + "\n".join(f"`{name}`\n\n{vectors[name]}" for name in names)
+
+    return EXAMPLES.sub(included, text)
+
+
+@cache
+def vectors_in(path: Path) -> dict[str, str]:
+    """Return how the examples in a file are shown, by their names."""
+    vectors = json.loads(path.read_text(encoding="utf-8"))["vectors"]
+    return {vector["name"]: shown(vector) for vector in vectors}
+
+
+def shown(vector: dict[str, Any]) -> str:
+    """Return a block with the fields of an example, one in each line, and its bytes."""
+    fields = [f"{name}: {json.dumps(value)}" for name, value in vector["fields"].items()]
+    return "\n".join(
+        ["```{code-block} text", ":class: bytes", "", *fields, "", *vector["hex"], "```", ""]
+    )
 
 
 def public_modules() -> dict[str, tuple[str, ...]]:
