@@ -135,13 +135,20 @@ def adapt_docstring(
             lines[number] = f"{line.removesuffix(':')}::"
 
 
-def hide_signature(
+def shorten_signature(
     _: Sphinx, kind: str, __: str, ___: object, ____: object, signature: str | None, _____: object
 ) -> tuple[str, None] | None:
-    """Leave out how a class is made that programs are given: from objects of the library."""
+    """Leave out how a class is made that programs are given: from objects of the library.
+
+    Where a default has no form in Python, Sphinx leaves the types of all parameters as they are.
+    """
+    if kind != "class" or signature is None:
+        return None
     public = {name for names in site_pages.public_modules().values() for name in names}
-    types = re.findall(r"sphtp\.(?:core|shell)\.[\w.]*?(\w+)\b(?!\.)", signature or "")
-    return ("", None) if kind == "class" and not public.issuperset(types) else None
+    types = re.findall(r"sphtp\.(?:core|shell)\.[\w.]*?(\w+)\b(?!\.)", signature)
+    if not public.issuperset(types):
+        return "", None
+    return re.sub(r"~[\w.]*?(\w+)\b(?!\.)", r"\1", signature).replace("<factory>", "..."), None
 
 
 def add_places(_: Sphinx, tree: nodes.document) -> None:
@@ -169,7 +176,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_post_transform(LinkPublicNames)
     app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", adapt_docstring)
-    app.connect("autodoc-process-signature", hide_signature)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("doctree-read", add_places)
     app.connect("html-page-context", load_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
