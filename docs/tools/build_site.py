@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     pages = BUILD / "site-pages"
     lay_out(pages)
+    drop_old(options.output, pages)
     common = ["-b", "html", "-j", "auto", "-c", str(SETTINGS), "-d", str(BUILD / "site-trees")]
     failed = sphinx([*common, "-q", "-W", "--keep-going", str(pages), str(options.output)])
     if failed:
@@ -67,6 +68,14 @@ def lay_out(folder: Path) -> None:
     modules.mkdir(parents=True)
     for name, text in site_pages.module_pages().items():
         (modules / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def drop_old(site: Path, pages: Path) -> None:
+    """Remove from an earlier site what has no source any more; Sphinx leaves it there."""
+    shutil.rmtree(site / "_modules", ignore_errors=True)
+    for page in (site / "docs").rglob("*.html"):
+        if not (pages / page.relative_to(site)).with_suffix(".md").is_file():
+            page.unlink()
 
 
 def copy(folder: Path, path: Path) -> None:
