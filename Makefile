@@ -28,6 +28,7 @@ LOGGED       := >.venv/pip.log 2>&1 || { cat .venv/pip.log >&2; exit 1; }
 RUNS     := .venv/.installed-to-run
 DEVELOPS := .venv/.installed-to-develop
 FUZZES   := .venv/.installed-to-fuzz
+WRITES   := .venv/.installed-to-write
 MOVED    := $(shell [ ! -e $(RUNS) ] || [ "$$(cat $(RUNS))" = "$$(pwd -P)" ] || echo moved)
 
 # The core as a library: a wheel of this checkout in an environment of its own, never beside the
@@ -38,7 +39,7 @@ COMPILED_OF     = hatch_build.py pyproject.toml $(shell find sphtp server client
 # Other work goes first.
 COMPILE        := SPHTP_COMPILED=1 nice -n 10
 
-.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs diagrams format clean remade
+.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -88,11 +89,18 @@ fuzz-keep: $(DEVELOPS) ## Add the best inputs that `make fuzz` has found to the 
 diagrams: $(RUNS) ## Generate docs/reference/state-machines from the tables
 	.venv/bin/python docs/tools/state_machines.py
 
-docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency
+docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency, pictures
 	.venv/bin/python docs/tools/cli_reference.py
 	.venv/bin/python docs/tools/flavours.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
 	.venv/bin/sphtp bench recovery --markdown docs/reference/recovery.md
+	.venv/bin/python docs/tools/pictures.py
+
+pictures: $(RUNS) ## Draw docs/pictures from runs with seeds, and from the tables of benchmarks
+	.venv/bin/python docs/tools/pictures.py
+
+site: $(WRITES) ## Build the documentation into build/site, to be read with a browser
+	.venv/bin/python docs/tools/build_site.py
 
 format: $(DEVELOPS) ## Format the code as `make check` requires
 	.venv/bin/ruff check --fix .
@@ -128,6 +136,11 @@ $(COMPILED): $(DEVELOPS) $(COMPILED_OF)
 $(FUZZES): $(DEVELOPS)
 	@echo "Installing the fuzzer into .venv ..."
 	@$(PIP_INSTALL) --group fuzz $(LOGGED)
+	@pwd -P > $@
+
+$(WRITES): $(RUNS)
+	@echo "Installing the generator of the site into .venv ..."
+	@$(PIP_INSTALL) --group site $(LOGGED)
 	@pwd -P > $@
 
 remade:

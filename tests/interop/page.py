@@ -1,19 +1,24 @@
-"""Reads `docs/reference/wire-format.md`: its vectors, and the tables under its headings."""
+"""Reads `docs/reference/wire`: the vectors beside the pages, and the tables under headings."""
 
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire-format.md"
+WIRE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire"
+PARTS: Final = ("control-plane", "channel", "sealing", "streams", "requests")
+TEXT: Final = "\n".join(
+    (WIRE / f"{page}.md").read_text(encoding="utf-8") for page in (*PARTS, "README")
+)
 
-BLOCK = re.compile(r"^```vector\n(?P<text>.*?)^```$", re.M | re.S)
-# A key begins its line; indented lines continue it.
-KEY = re.compile(r"^(?P<key>\w+):(?P<value>.*(?:\n[ \t]+.*)*)", re.M)
 # Bytes in parentheses, so many times.
 REPEATED = re.compile(r"\((?P<bytes>[0-9a-f\s]*)\)\*(?P<times>\d+)")
 HEADING = re.compile(r"^#+ (?P<title>.+)$", re.M)
+# A line that names the file, and a list of the names of vectors in it.
+EXAMPLES = re.compile(
+    r"^Examples \(\[(?P<part>[\w-]+)\.json\]\(.+\)\):\n\n(?P<list>(?:- `.+`\n)+)", re.M
+)
 
 
 class Vector(NamedTuple):
@@ -27,26 +32,38 @@ class Vector(NamedTuple):
         return self.name
 
 
-def read_vectors(text: str | None = None) -> tuple[Vector, ...]:
-    """Return every vector, in the order of the page."""
-    text = PAGE.read_text(encoding="utf-8") if text is None else text
-    return tuple(_vector(block["text"]) for block in BLOCK.finditer(text))
+def read_vectors() -> tuple[Vector, ...]:
+    """Return every vector, in the order of the pages."""
+    return tuple(vector for part in PARTS for vector in vectors_of_part(part))
+
+
+def vectors_of_part(part: str) -> Iterator[Vector]:
+    """Yield the vectors of one file."""
+    text = (WIRE / "vectors" / f"{part}.json").read_text(encoding="utf-8")
+    for vector in json.loads(text)["vectors"]:
+        digits = REPEATED.sub(
+            lambda match: match["bytes"] * int(match["times"]), " ".join(vector["hex"])
+        )
+        yield Vector(vector["name"], vector["fields"], bytes.fromhex(digits))
+
+
+def named_on_page(page: str) -> list[tuple[str, str]]:
+    """Return the vectors that a page names, each with the part in whose file it is."""
+    text = (WIRE / f"{page}.md").read_text(encoding="utf-8")
+    return [
+        (match["part"], line.removeprefix("- ").strip("`"))
+        for match in EXAMPLES.finditer(text)
+        for line in match["list"].splitlines()
+    ]
 
 
 def rows_under(title: str) -> list[list[str]]:
     """Return the cells of the tables between a heading and the next one, without their heads."""
-    text = PAGE.read_text(encoding="utf-8")
-    titles = list(HEADING.finditer(text))
+    titles = list(HEADING.finditer(TEXT))
     for here, after in zip(titles, [*titles[1:], None], strict=True):
         if here["title"] == title:
-            return list(_rows(text[here.end() : after.start() if after else None]))
+            return list(_rows(TEXT[here.end() : after.start() if after else None]))
     raise KeyError(title)
-
-
-def _vector(block: str) -> Vector:
-    keys = {match["key"]: match["value"].strip() for match in KEY.finditer(block)}
-    text = REPEATED.sub(lambda match: match["bytes"] * int(match["times"]), keys["hex"])
-    return Vector(keys["name"], json.loads(keys["fields"]), bytes.fromhex(text))
 
 
 def _rows(section: str) -> Iterator[list[str]]:

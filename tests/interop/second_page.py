@@ -1,4 +1,4 @@
-"""The examples of docs/reference/wire-format.md, for readers that know nothing but the page."""
+"""The examples beside docs/reference/wire, for readers that know nothing but these pages."""
 
 import json
 import re
@@ -7,33 +7,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
-FENCE = "```"
-OPENING = "```vector"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "wire"
+PARTS = ["control-plane", "channel", "sealing", "streams", "requests"]
 
 
 class Vector(NamedTuple):
-    """One example of the page."""
+    """One example of a page."""
 
     name: str
     fields: dict[str, Any]
     data: bytes
 
 
-def parse(block: list[str]) -> Vector:
-    """Read one block: `key: value`, continued by indented lines."""
-    values: dict[str, str] = {}
-    key = ""
-    for line in block:
-        if line.startswith(" "):
-            values[key] += "\n" + line
-        else:
-            key, colon, value = line.partition(":")
-            assert colon, f"no key: {line!r}"
-            assert key not in values, f"twice: {key}"
-            values[key] = value.strip()
-    assert values.keys() == {"name", "fields", "hex"}
-    return Vector(values["name"], json.loads(values["fields"]), unhex(values["hex"]))
+def vectors(part: str) -> list[Vector]:
+    """Read all examples of a file."""
+    text = (PAGES / "vectors" / f"{part}.json").read_text(encoding="utf-8")
+    return [
+        Vector(example["name"], example["fields"], unhex("\n".join(example["hex"])))
+        for example in json.loads(text)["vectors"]
+    ]
 
 
 def unhex(text: str) -> bytes:
@@ -44,14 +36,8 @@ def unhex(text: str) -> bytes:
     return data
 
 
-def vectors(page: str) -> list[Vector]:
-    """Read all examples of a page."""
-    lines = iter(page.splitlines())
-    return [parse(list(iter(lines.__next__, FENCE))) for line in lines if line == OPENING]
-
-
-TEXT = PAGE.read_text(encoding="utf-8")
-VECTORS = vectors(TEXT)
+TEXT = "\n".join((PAGES / f"{page}.md").read_text(encoding="utf-8") for page in [*PARTS, "README"])
+VECTORS = [vector for part in PARTS for vector in vectors(part)]
 
 
 def each(chosen: list[Vector]) -> pytest.MarkDecorator:

@@ -1,4 +1,4 @@
-"""A second decoder of the channel's bytes, written from docs/reference/wire-format.md alone.
+"""A second decoder of the channel's bytes, written from docs/reference/wire alone.
 
 It shares no code with the project: only the standard library, and the page. Whatever the page tells
 a receiver to drop by looking at the bytes alone raises `Malformed`; what depends on what came

@@ -1,4 +1,4 @@
-"""A second decoder of the control plane, written from docs/reference/wire-format.md alone.
+"""A second decoder of the control plane, written from docs/reference/wire alone.
 
 See `second_reader`. A message is decoded for a receiver, `"server"` or `"client"`, since the two
 drop different things.

@@ -1,4 +1,4 @@
-"""A second reader of requests, written from docs/reference/wire-format.md alone."""
+"""A second reader of requests, written from docs/reference/wire alone."""
 
 from tests.interop.second_reader import Cursor, Fields, demand, record
 from tests.interop.second_reader_streams import sized_text, text

@@ -1,4 +1,4 @@
-"""A second reader of sealed channels, written from docs/reference/wire-format.md alone.
+"""A second reader of sealed channels, written from docs/reference/wire alone.
 
 It shares no code with the project: `noiseprotocol` shakes hands, `cryptography` has the primitives,
 and all else is the page's. It has both sides' private keys, so that it can write as well as read.

@@ -1,4 +1,4 @@
-"""A second reader of streams, written from docs/reference/wire-format.md alone.
+"""A second reader of streams, written from docs/reference/wire alone.
 
 It shares no code with the project. What depends on what came before (whose session, how far its
 lead) is no business of a decoder.

@@ -1,7 +1,7 @@
 """The published byte layout, spoken by the C library that the protocol was first written for.
 
 What is here stands for a client in another language: it knows the byte vectors of
-`docs/reference/wire-format.md` and nothing of this project's code.
+`docs/reference/wire` and nothing of this project's code.
 """
 
 import ctypes

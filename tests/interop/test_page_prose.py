@@ -1,4 +1,4 @@
-"""What the page of the wire says in words, and its examples do not hold."""
+"""What the pages of the wire say in words, and their examples do not hold."""
 
 import hashlib
 from pathlib import Path
@@ -6,15 +6,19 @@ from pathlib import Path
 from sphtp.core.channel.security import RosterAuthenticator, Verdict
 from sphtp.core.schema import Schema
 from sphtp.shell.keys import load_secret, save_secret
-from tests.interop.page import PAGE
+from tests.interop.page import PARTS, TEXT, named_on_page, vectors_of_part
 
-TEXT = PAGE.read_text(encoding="utf-8")
 SECRET = bytes(range(32))
 
 
 def block_after(words: str) -> str:
     """Return the first block of text behind these words."""
     return TEXT.partition(words)[2].partition("```text\n")[2].partition("```")[0]
+
+
+def test_each_vector_is_named_once_on_the_page_of_its_part_and_in_its_order():
+    named = [entry for page in ("README", *PARTS) for entry in named_on_page(page)]
+    assert named == [(part, vector.name) for part in PARTS for vector in vectors_of_part(part)]
 
 
 def test_the_file_of_a_secret_is_as_written_and_its_first_line_may_be_missing(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Part five of `docs/reference/wire-format.md` says what the code does: bytes and numbers."""
+"""Part five of `docs/reference/wire` says what the code does: bytes and numbers."""
 
 from enum import IntEnum
 from typing import Any
@@ -22,7 +22,7 @@ from sphtp.core.requests.wire import (
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 from tests.cases import each
-from tests.interop.page import PAGE, read_vectors, rows_under
+from tests.interop.page import WIRE, read_vectors, rows_under
 
 VECTORS = [vector for vector in read_vectors() if vector.name.startswith("request/")]
 MALFORMED = [vector for vector in read_vectors() if vector.name.startswith("malformed/request/")]
@@ -75,7 +75,7 @@ def test_every_kind_has_a_vector() -> None:
 def test_the_numbers_are_those_of_the_code() -> None:
     (row,) = rows_under("Channels of requests")
     assert int(row[1], 16) == Schema([wire.SERVICE_LINE]).schema_hash
-    text = PAGE.read_text(encoding="utf-8").partition("# Part five")[2]
+    text = (WIRE / "requests.md").read_text(encoding="utf-8")
     for words in (
         f"`{wire.SERVICE_LINE}`",
         f"more than {wire.SMALL:,} bytes",

@@ -1,4 +1,4 @@
-"""Part three of `docs/reference/wire-format.md` says what the code does: bytes and numbers."""
+"""Part three of `docs/reference/wire` says what the code does: bytes and numbers."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The keys, seals and sessions of docs/reference/wire-format.md, read by the second reader."""
+"""The keys, seals and sessions of docs/reference/wire, read by the second reader."""
 
 from itertools import pairwise
 

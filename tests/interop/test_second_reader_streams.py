@@ -1,4 +1,4 @@
-"""The streams of docs/reference/wire-format.md, read by the second reader."""
+"""The streams of docs/reference/wire, read by the second reader."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Part four of `docs/reference/wire-format.md` says what the code does: bytes and numbers."""
+"""Part four of `docs/reference/wire` says what the code does: bytes and numbers."""
 
 from enum import IntEnum
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""`docs/reference/wire-format.md` says what the code does: every byte, number and default."""
+"""`docs/reference/wire` says what the code does: every byte, number and default."""
 
 import re
 import struct
@@ -44,7 +44,7 @@ from sphtp.shell.lifetime import running
 from tests.cases import Decorator, each
 from tests.interop import translation
 from tests.interop.datagrams import read_datagram, write_datagram
-from tests.interop.page import PAGE, Vector, read_vectors, rows_under
+from tests.interop.page import TEXT, Vector, read_vectors, rows_under
 from tests.interop.spoken import message_said
 
 VECTORS = read_vectors()
@@ -250,7 +250,7 @@ class TestArrayVectors:
                 unpack(data)
 
     def test_the_numbers_of_the_page_are_ours(self) -> None:
-        text = re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
+        text = re.sub(r"\s+", " ", TEXT)
         assert f"msgpack's extension {EXTENSION}," in text
         assert f"how many dimensions, 0 to {MAX_DIMENSIONS};" in text
         assert f"with more than {MAX_ARRAYS} [arrays]" in text
