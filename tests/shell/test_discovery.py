@@ -127,8 +127,15 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(discovery, "read_files", list)
         assert await find_servers(SECRET, LOOPBACK) == [server.address]
         monkeypatch.setattr(discovery, "SEARCH", 2.0)
-        with pytest.raises(UnreachableError, match="that has another secret"):
-            await find_servers(OTHER_SECRET, LOOPBACK)
+        # A search may miss the answers on a machine that is busy; the next one sees them.
+        error = ""
+        for _ in range(10):
+            with pytest.raises(UnreachableError) as caught:
+                await find_servers(OTHER_SECRET, LOOPBACK)
+            error = str(caught.value)
+            if "none is announced" not in error:
+                break
+        assert "that has another secret" in error
 
 
 def test_the_extra_is_named_where_the_library_is_missing() -> None:
