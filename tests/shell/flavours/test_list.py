@@ -65,6 +65,7 @@ def test_a_module_lists_what_it_has(flavour: ModuleType) -> None:
         flavour.opened  # noqa: B018
 
 
+@pytest.mark.plain  # A compiled module has no source to read.
 def test_the_stubs_are_fresh() -> None:
     tool = load_tool("flavours")
     assert tool.main(["--check"]) == 0, "run `make docs`"
