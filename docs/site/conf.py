@@ -37,7 +37,8 @@ source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
 # The page of decisions has a title and short sections, three levels down.
-suppress_warnings = ["myst.header"]
+# A class has the same name in each flavour, so that a name in an annotation may mean several.
+suppress_warnings = ["myst.header", "ref.python"]
 
 # Docstrings write names in single backticks.
 default_role = "code"

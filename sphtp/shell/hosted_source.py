@@ -78,7 +78,7 @@ class FanOutSocket:
 class StreamReceiver(NamedTuple):
     """The public record of a source's receiver.
 
-        ``peer_id`` is its id in the cluster, 0 if it has none. ``behind`` counts the datagrams that
+    ``peer_id`` is its id in the cluster, 0 if it has none. ``behind`` counts the datagrams that
     the source does not know to have arrived. ``room`` is in bytes. The last message from the
     receiver came ``silence`` seconds ago. A receiver that ``is_left_behind`` made no progress for
     too long; the source does not wait for it.
