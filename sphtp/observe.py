@@ -1,4 +1,4 @@
-"""What is going on: statistics, status, progress, and instruments with their events."""
+"""Statistics, status, the cluster's clock, progress, and instruments with their events."""
 
 from typing import TYPE_CHECKING
 

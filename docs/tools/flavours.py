@@ -198,7 +198,7 @@ class Stub:
 
 
 ITEMS = {"Subscription": "T | Loss"}
-"""What iteration yields, where that is no T."""
+"""The items of an iteration, where they are not of type T."""
 
 
 def is_alias(module: str, name: str) -> bool:

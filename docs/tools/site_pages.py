@@ -1,4 +1,4 @@
-"""What the site is made of: its pages, the pages of the modules, and the navigation of them.
+"""The parts of the site: its pages, the pages of the modules, and their navigation.
 
 Needs nothing but the library, so that the quick tests know the navigation without building it.
 """

@@ -16,7 +16,7 @@ PAGES = Path(__file__).resolve().parents[1] / "reference" / "state-machines"
 
 
 class Source(NamedTuple):
-    """Where a page comes from: the module's docstring is its prose, the machine its tables."""
+    """The source of a page: the module's docstring gives the prose, the machine the tables."""
 
     page: str
     module: str

@@ -240,20 +240,7 @@ class Channel(trio.abc.Channel[T]):
             self._check_sendable()
             self._queue(payload, Ticket(trio.current_time(), lane, size=len(payload)), delivery)
             return
-        payload = self._encode(value, None)
-        if isinstance(payload, Parts):
-            if self._send_beside(payload, lane):
-                return
-            payload = self._share_nowait(payload, lane)
-        cork = self._corks.get(lane)
-        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            cork = self._reserve(len(payload), lane)
-            if cork is None:
-                raise trio.WouldBlock
-        cork.payloads.append(payload)
-        cork.room -= 1
-        if not self._is_corked:
-            self._is_corked = True
+        if self._put_nowait(value, lane):
             self._loop.cork(self._connection, self._push_corked)
 
     async def send_many(self, values: Iterable[T], *, lane: int = 0) -> None:
@@ -607,6 +594,26 @@ class Channel(trio.abc.Channel[T]):
         for cork in self._corks.values():
             cork.room = 0
 
+    def _put_nowait(self, value: Any, lane: int) -> bool:
+        """Put a reliable message into shared memory or a cork; return True if the cork must leave.
+
+        Raises ``trio.WouldBlock`` where ``send`` would wait, and as ``send``.
+        """
+        payload = self._encode(value, None)
+        if isinstance(payload, Parts):
+            if self._send_beside(payload, lane):
+                return False
+            payload = self._share_nowait(payload, lane)
+        cork = self._corks.get(lane)
+        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+            cork = self._reserve(len(payload), lane)
+            if cork is None:
+                raise trio.WouldBlock
+        cork.payloads.append(payload)
+        cork.room -= 1
+        is_first, self._is_corked = not self._is_corked, True
+        return is_first
+
     def _reserve(self, size: int, lane: int) -> _Cork | None:
         """Reserve room in a lane for a message and some later ones; None if there is none.
 
@@ -833,21 +840,7 @@ class ServiceChannel(Channel[Any]):
 
         A message that goes by shared memory leaves at once.
         """
-        if len(payload) > RESERVED_SIZE:
-            shared = self._encode(payload, None)
-            if isinstance(shared, Parts):
-                if self._send_beside(shared, 0):
-                    return
-                payload = self._share_nowait(shared, 0)
-        cork = self._corks.get(0)
-        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            cork = self._reserve(len(payload), 0)
-            if cork is None:
-                raise trio.WouldBlock
-        cork.payloads.append(payload)
-        cork.room -= 1
-        if not self._is_corked:
-            self._is_corked = True
+        if self._put_nowait(payload, 0):
             self._loop.hold(self._connection, self._push_corked)
 
     def check_size(self, size: int) -> None:

@@ -721,7 +721,7 @@ def _look_up_caller(machine: ClientMachine, registration: Registration, peer_id:
 
 
 class _ClientSecurity(NamedTuple):
-    """What makes the node of a client admit those whom the servers introduce, and no others."""
+    """The security of a client's node, which admits only peers that servers introduce."""
 
     identity: Identity
     of_node: Security

@@ -73,7 +73,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "impairment": "sphtp.shell.impairment Impairment",
     "limits": "sphtp.core.channel.security HandshakeLimits",
 }
-"""Where the class of each part is; that of ``limits`` is a part of ``security``."""
+"""The module and the name of each part's class; ``limits`` is a part of ``security``."""
 
 _ALWAYS: Final = ("channel", "cluster")
 """The parts that cannot be None."""
@@ -92,8 +92,9 @@ class Config:
     streams: "StreamSettings | None" = None
     """Timers and limits of sources and subscriptions; None for those of one network."""
     security: Security | None = SEALED
-    """Who this node is, and whom it lets in; None sends in the clear, to nodes that do so, too. A
-    client lets in those whom the servers introduce; its channels are always sealed.
+    """The identity of this node, and the peers that it admits. With None, channels are in the
+    clear, and the peers need None, too. A client admits the peers that servers introduce, and its
+    channels are always sealed.
     """
     cluster: ClusterSecurity = UNPROTECTED
     """The protection of control messages between servers and clients."""
@@ -110,7 +111,7 @@ class Config:
     instruments: "Sequence[Instrument]" = ()
     """Are told what happens in a node and its channels."""
     impairment: "Impairment | None" = None
-    """What goes wrong with datagrams on receipt, to try out a bad network."""
+    """The faults of the datagrams that arrive, to try out a bad network."""
     seed: int | None = None
     """Makes random choices, those of ``impairment`` among them, repeatable; for tests. No key,
     token or nonce follows from it.

@@ -74,13 +74,13 @@ TAKES_MANY: Final = ("receive_many",)
 
 
 class _ProxyOrigin(NamedTuple):
-    """What a proxy stands for."""
+    """The object for which a proxy stands, and the portal to it."""
 
     inner: Any
     """The object for Trio."""
     portal: Portal
     unclaimed: deque[Any]
-    """What calls of it took when they had been cancelled; it is the next call's."""
+    """The results of its cancelled calls, which the next call gets."""
 
 
 _origin_of: Final[Callable[["Proxy"], _ProxyOrigin]] = attrgetter("_origin")
@@ -103,7 +103,7 @@ class Proxy:
 
 
 class Flavour:
-    """How a program waits for what the portal does."""
+    """A way of waiting for the portal: by blocking, or by asyncio."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """The members that have another name than those of the class for Trio."""
@@ -270,7 +270,7 @@ async def _waiting(function: Callable[[], Awaitable[Any]]) -> AsyncIterator[Any]
 
 
 class Kept:
-    """What cancelled calls of a method took, which the next call gets."""
+    """The results of a method's cancelled calls, which the next call gets."""
 
     def __init__(self, unclaimed: deque[Any] | None, limit: int | None) -> None:
         self._unclaimed = unclaimed

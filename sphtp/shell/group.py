@@ -107,7 +107,7 @@ MembershipEvent = MemberJoined | MemberLeft | MemberDied
 
 
 class Contributions(Sequence[Any]):
-    """What the members sent for one step, in the order of members.
+    """The contributions of the members to one step, in the order of members.
 
     ``contributions[0]`` is that of the first member, and ``contributions[member]`` that of a
     member. All are new objects: writing to an array changes nobody else's.
@@ -118,7 +118,7 @@ class Contributions(Sequence[Any]):
     def __init__(self, step: int, members: tuple[GroupMember, ...], values: list[Any]) -> None:
         self.step = step
         self.members = members
-        """Who sent them."""
+        """The members that sent them."""
         self._values = values
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ import trio
 T = TypeVar("T")
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
-"""What leaves a block, as ``__aexit__`` gets it."""
+"""The error that leaves a block, as ``__aexit__`` gets it."""
 
 WITHOUT_ERROR: Final[Raised] = (None, None, None)
 

@@ -66,10 +66,19 @@ async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> Serve
             nursery.start_soon(look, server, server.sub, SUB)
     if not all(found.values()):
         return None
-    # One word about each server is enough: most often it is the same of its second port.
-    firsts = [faults[min(faults)] for faults in found.values()]
-    kind = max(min(faults.values()).kind for faults in found.values())
-    return ServerFault(kind, "; ".join(dict.fromkeys(first.text for first in firsts)))
+    faults = [_fault_of([at[port] for port in sorted(at)]) for at in found.values()]
+    text = "; ".join(dict.fromkeys(fault.text for fault in faults))
+    return ServerFault(max(fault.kind for fault in faults), text)
+
+
+def _fault_of(faults: list[ServerFault]) -> ServerFault:
+    """Return the fault that explains a server whose two addresses have these, one or both.
+
+    A permanent fault explains it. Without one, an address that is silent may yet answer, so the
+    diagnosis stays open: a busy machine needs longer than ``ANSWER_WITHIN`` now and then.
+    """
+    permanent = [fault for fault in faults if fault.kind is FaultKind.PERMANENT]
+    return permanent[0] if permanent else max(faults, key=lambda fault: fault.kind)
 
 
 async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | None:

@@ -8,7 +8,7 @@ import trio
 from sphtp.errors import UnreachableError
 from sphtp.shell.probe import FaultKind, ServerFault
 
-FIRST_LOOK: Final = 0.2
+FIRST_LOOK: Final = 0.1
 """Seconds until the first diagnosis; on one machine a server answers after 0.01."""
 
 GRACE: Final = 0.5

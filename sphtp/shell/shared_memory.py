@@ -86,7 +86,7 @@ HANDOVER: Final = 5.0
 
 PATIENCE: Final = 8
 PAUSE: Final = 0.0005
-"""How often a sender looks for room in a full segment, and the seconds between two looks. A reader
+"""The looks of a sender for room in a full segment, and the seconds between two of them. A reader
 that is not stuck frees megabytes in that time."""
 
 BACKLOG: Final = 128

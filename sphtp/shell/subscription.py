@@ -46,7 +46,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Where a subscription begins. Raises ``SettingsError`` that names what is wrong."""
+    """The beginning of a subscription. Raises ``SettingsError`` that names the wrong value."""
 
     late_join: bool | int = False
     """True to get all earlier messages that the source retains, or the number of them to get."""

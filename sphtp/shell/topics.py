@@ -88,7 +88,7 @@ class TopicSource(NamedTuple):
 
 @dataclass(slots=True)
 class _FollowedSource:
-    """How far a source was followed: its session, and the last number that was handed on."""
+    """The position in a source: its session, and the last number that was handed on."""
 
     is_joined: bool = False
     failure: str | None = None

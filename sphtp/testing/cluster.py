@@ -87,7 +87,7 @@ class Participant(Generic[Machine]):
     """The receivers of its messages, with the number by which each knows the connection."""
 
     clock_start: float = 0.0
-    """What the process's own clock shows at the time 0."""
+    """The reading of the process's own clock at the time 0."""
     clock_rate: float = 1.0
     """The rate of the process's own clock. Set both before the process starts."""
 

@@ -1,6 +1,7 @@
 """Channels and streams are found by the words that an engineer knows, and read bottom up."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ legibility = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(legibility)
 
 MOST_LAYERS = 8
+# "What a server does" is a question; "The task of a server" is a definition.
+ASKING = re.compile(r'\s*"""(What|Who|How|Where|Which|When|Whether)\b')
 
 
 PARTS = pytest.mark.parametrize(
@@ -53,3 +56,15 @@ def test_each_term_of_the_field_is_found_where_the_thing_is(
     found = legibility.find(terms, folder)
     elsewhere = {term: it and it.file for term, it in found.items() if not (it and it.expected)}
     assert elsewhere == {}
+
+
+def test_a_docstring_defines_by_a_noun() -> None:
+    tops = (legibility.PACKAGE, legibility.SERVER, SCRIPT.parents[1] / "client", SCRIPT.parent)
+    lines = [
+        f"{path.name}: {line.strip()}"
+        for top in tops
+        for path in top.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if ASKING.match(line)
+    ]
+    assert lines == []

@@ -13,7 +13,7 @@ import sphtp
 from sphtp import ServerAddress, UnreachableError
 from sphtp.security import Tls
 from sphtp.shell.bus import ListeningPubSocket
-from sphtp.shell.probe import FaultKind, ServerFault
+from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.server_wait import ServerWait
 from tests.certificates import Authority
 from tests.deadline import within_20_seconds
@@ -185,13 +185,12 @@ async def test_a_failure_is_told_within_a_second(
 
     async def tells(ask: Callable[..., Awaitable[object]]) -> None:
         took: list[float] = []
-        # On a machine that has much else to do, one try may take longer.
-        while len(took) < 3 and min(took, default=1.0) >= 1.0:
+        # On a machine that has much else to do, a try may take longer.
+        while min(took, default=1.0) >= 1.0:
             start = trio.current_time()
             with pytest.raises(UnreachableError, match=words):
                 await ask(address, config=config_of(**more))
             took.append(trio.current_time() - start)
-        assert min(took) < 1.0
 
     async with opening(tmp_path) as (address, more), trio.open_nursery() as nursery:
         nursery.start_soon(tells, register)
@@ -206,20 +205,43 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
     async def say_nothing(_: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
-    async with listening(say_nothing) as address:
-        start = trio.current_time()
-        with pytest.raises(
-            UnreachableError, match=r"within 1\.5 s: .* accepts connections and sends"
-        ):
-            async with sphtp.open_client(
-                [address],
-                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=1.5)),
-            ):
-                pytest.fail("it is registered")
-        assert trio.current_time() - start >= 1.5
+    async def register(address: ServerAddress, answer_timeout: float) -> None:
+        timers = sphtp.config.ControlTimers(answer_timeout=answer_timeout)
+        async with sphtp.open_client([address], config=sphtp.Config(timers=timers)):
+            pytest.fail("it is registered")
+
+    async with listening(say_nothing) as address, trio.open_nursery() as nursery:
+        took = 1.0
+        while took >= 1.0:  # On a machine that has much else to do, a try may take longer.
+            caplog.clear()
+            start = trio.current_time()
+            nursery.start_soon(register, address, 20.0)
+            while not caplog.records:
+                await trio.lowlevel.checkpoint()
+            took = trio.current_time() - start
+        nursery.cancel_scope.cancel()
     [record] = caplog.records
     assert record.name == "sphtp.client"
     assert "accepts connections and sends nothing: no SphTP server, or stopped" in record.message
+
+    async with listening(say_nothing) as address:
+        start = trio.current_time()
+        with pytest.raises(UnreachableError, match=r"within 1\.5 s: no server answered; dialled"):
+            await register(address, 1.5)
+        assert trio.current_time() - start >= 1.5
+
+
+async def test_an_address_that_is_silent_leaves_the_diagnosis_open() -> None:
+    """Nobody listens at the second port of this one; but its first may answer a little later."""
+
+    async def say_nothing(_: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with listening(say_nothing) as address:
+        fault = await find_fault([ServerAddress(address.pub, unused().sub)], None)
+    assert fault is not None
+    assert fault.kind is FaultKind.SILENT
+    assert "accepts connections and sends nothing" in fault.text
 
 
 async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(

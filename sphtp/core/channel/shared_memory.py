@@ -96,7 +96,7 @@ SEGMENT_SIZE: Final = _SEGMENT.size
 
 
 class Rendezvous(NamedTuple):
-    """Where a node takes segments: the number in the name of its socket, and a channel's nonce."""
+    """The address at which a node takes segments: the number in its socket's name, and a nonce."""
 
     name: int
     nonce: int

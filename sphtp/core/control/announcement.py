@@ -25,7 +25,7 @@ MOST_TEXT: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a server says of itself."""
+    """The description that a server gives of itself to those who search for one."""
 
     address: ServerAddress
     cluster: int

@@ -172,7 +172,7 @@ class Holder(NamedTuple):
 
 
 class OfHolder(NamedTuple, Generic[T]):
-    """What one holder of one id has: a key, a name, topics or groups."""
+    """A property of one holder of an id: its key, its name, its topics or its groups."""
 
     id: int
     nonce: int

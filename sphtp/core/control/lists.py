@@ -47,7 +47,7 @@ _BESIDE: Final[Mapping[int, tuple[str, BesideField[Any]]]] = {
         ("groups", PEER_GROUPS),
     )
 }
-"""What stands beside a record, with the attribute of the record that has it."""
+"""The fields beside a record on the wire, each with its attribute of the record."""
 _NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 

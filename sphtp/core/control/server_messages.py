@@ -357,7 +357,7 @@ class Snapshot:
 MemberMessage = Registered | Released | SnapshotRequest | Snapshot
 
 AnyMessage = ClientMessage | ServerMessage | MemberMessage
-"""What the bus may bring."""
+"""The messages that arrive over the bus."""
 
 
 def _read_registered(data: bytes, known: Known) -> Registered:

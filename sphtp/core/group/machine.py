@@ -64,7 +64,7 @@ KEPT: Final = 1
 
 
 class OnDeath(StrEnum):
-    """What happens at the step from which on a member that died is missing."""
+    """The policy for the step from which on a member that died is missing."""
 
     RAISE = "raise"
     """That step fails at every member."""
@@ -76,7 +76,7 @@ class OnDeath(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
-    """What a member joins. Raises ``SettingsError``."""
+    """The group that a member joins, with the member's terms. Raises ``SettingsError``."""
 
     group: str
     name: str
@@ -84,7 +84,7 @@ class GroupTerms:
     size: int = 1
     """The members that found the group."""
     has_state: bool = False
-    """Whether this member gives newcomers the state of the simulation."""
+    """True if this member gives newcomers the state of the simulation."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= 1 << 16:
@@ -173,7 +173,7 @@ class GroupMachine:
         self.step = 0
         """The step that is contributed to next, or being made."""
         self.failure: SphtpError | None = None
-        """What every further step raises: the group has ended for this member."""
+        """The error of every further step, once the group has ended for this member."""
         self.snapshot: bytes | None = None
         """The state at the step at which this member started, as msgpack."""
         self.epoch = 0

@@ -1,4 +1,4 @@
-"""What members of a group send each other: contributions, and messages about who is a member.
+"""The messages between members of a group: contributions, and changes of the membership.
 
 A contribution is the most frequent message, and large. It is a byte 0, the number of its step u64,
 and a value as msgpack, which the machine never unpacks. Any other message is a byte 1 and a msgpack
@@ -37,14 +37,14 @@ class Seat(NamedTuple):
     place: tuple[int, int]
     """Its place in the order of members: step and id of the first who had it."""
     has_state: bool
-    """Whether it gives newcomers the state of the simulation."""
+    """True if it gives newcomers the state of the simulation."""
     end: int | None = None
     has_left: bool = False
     """True if it said that it leaves; a member that ended otherwise has died."""
 
     @property
     def key(self) -> Key:
-        """Which member this is."""
+        """The identity of this member: a client that joins again is another member."""
         return self.id, self.incarnation
 
     def covers(self, step: int) -> bool:

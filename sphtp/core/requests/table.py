@@ -122,7 +122,7 @@ class ChannelUse(Name):
 
 
 class UseEvent(Name):
-    """What happens to the use of a channel."""
+    """The inputs of the table of a channel's use."""
 
     IDLE = "nothing was open for a while"
     GOODBYE = "the peer said GOODBYE"
@@ -131,7 +131,7 @@ class UseEvent(Name):
 
 
 class UseAction(Name):
-    """What the table does then."""
+    """The actions of the table of a channel's use."""
 
     SAY_GOODBYE = "send GOODBYE"
     SETTLE_ALL = "settle this side's requests, and cancel the peer's"
