@@ -28,7 +28,7 @@ from sphtp.core.stream.wire import (
 )
 from sphtp.testing import Broadcast, Faults
 from sphtp.testing.broadcast import Observer
-from sphtp.testing.crowd import Crowd
+from sphtp.testing.pair import Crowd
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.subscriber import Subscriber
 from sphtp_client.simulation.scenario_file import parse_scenario

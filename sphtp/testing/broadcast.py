@@ -12,12 +12,11 @@ from sphtp.core.stream.events import Item, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
-from sphtp.testing.faults import Faults
-from sphtp.testing.history_line import LineFaults
+from sphtp.testing.link import Faults
 from sphtp.testing.network import Address, DeliveredDatagram, Flight
 from sphtp.testing.publisher import Publisher
 from sphtp.testing.simulation import Simulation
-from sphtp.testing.subscriber import Subscriber, SubscriberTerms
+from sphtp.testing.subscriber import LineFaults, Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """The default address of sources."""
