@@ -9,7 +9,7 @@ from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.clock import Reading
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.events import Established, IdLost, JoinFailing, Left, PeerChanged, PeerEntered, PeerLeft, PeerSuspected, PeerUnknown, Refused, ServerEntered, ServerLeft, StateChanged, Suspended, UserMessage, ViewChanged
+from sphtp.core.control.outputs import Established, IdLost, JoinFailing, Left, PeerChanged, PeerEntered, PeerLeft, PeerSuspected, PeerUnknown, Refused, ServerEntered, ServerLeft, StateChanged, Suspended, UserMessage, ViewChanged
 from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.secure.identity import Identity

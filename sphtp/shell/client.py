@@ -29,7 +29,7 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
     ClientEvent,
     Established,
     PeerChanged,

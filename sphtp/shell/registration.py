@@ -10,8 +10,15 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Refused
-from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.outputs import (
+    BusCommand,
+    ClientEvent,
+    Dial,
+    HangUp,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+)
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError

@@ -16,8 +16,15 @@ import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
-from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
+from sphtp.core.control.outputs import (
+    BusAudience,
+    Dial,
+    HangUp,
+    JoinFailing,
+    ServerBusCommand,
+    ServerEvent,
+    StateChanged,
+)
 from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sphtp.core.clock import ClusterClock
-from sphtp.core.control import events
+from sphtp.core.control import outputs
 from sphtp.core.control.client_messages import ClientSender
 from sphtp.core.control.client_table import (
     CLIENT,
@@ -17,10 +17,16 @@ from sphtp.core.control.client_table import (
 from sphtp.core.control.codec import Holder, Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.events import ClientEvent, UserMessage
 from sphtp.core.control.interest import Interest
 from sphtp.core.control.machine import ControlMachine
-from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
+from sphtp.core.control.outputs import (
+    BusCommand,
+    ClientEvent,
+    Subscribe,
+    Unsubscribe,
+    UserMessage,
+    topic,
+)
 from sphtp.core.control.records import (
     MAX_MEMBERS,
     Candidate,
@@ -400,22 +406,22 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.keep_peers(now)
 
     def _tell_established(self, _: float) -> None:
-        self._events.append(events.Established(self.id, resumed=False))
+        self._events.append(outputs.Established(self.id, resumed=False))
 
     def _tell_resumed(self, _: float) -> None:
-        self._events.append(events.Established(self.id, resumed=True))
+        self._events.append(outputs.Established(self.id, resumed=True))
 
     def _tell_suspended(self, _: float) -> None:
-        self._events.append(events.Suspended())
+        self._events.append(outputs.Suspended())
 
     def _tell_id_lost(self, _: float) -> None:
-        self._events.append(events.IdLost(self.id, self._why_refused()))
+        self._events.append(outputs.IdLost(self.id, self._why_refused()))
 
     def _tell_refused(self, _: float) -> None:
-        self._events.append(events.Refused(self._why_refused()))
+        self._events.append(outputs.Refused(self._why_refused()))
 
     def _tell_left(self, _: float) -> None:
-        self._events.append(events.Left())
+        self._events.append(outputs.Left())
 
     def _why_refused(self) -> Reason:
         return Reason.CONFLICT if self.last_refusal is None else self.last_refusal

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 
 from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.inbound import MessageReader
-from sphtp.core.control.senders import (
+from sphtp.core.control.inbound import (
+    MessageReader,
     Pipe,
     SenderCheck,
     SenderConnections,

@@ -16,10 +16,16 @@ from sphtp.core.control.client_messages import (
 )
 from sphtp.core.control.codec import Holder, Parameter, check_user_message
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.outputs import BusAudience, BusMessage, ServerBusCommand
+from sphtp.core.control.outputs import (
+    BusAudience,
+    BusMessage,
+    ServerBusCommand,
+    ServerEvent,
+    StateChanged,
+    UserMessage,
+)
 from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord, ServerAddress
 from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry

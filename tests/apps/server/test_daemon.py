@@ -17,7 +17,7 @@ import trio
 from click.testing import CliRunner, Result
 
 from sphtp import Config
-from sphtp.core.control.events import ServerEntered, ServerLeft
+from sphtp.core.control.outputs import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason

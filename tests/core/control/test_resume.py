@@ -4,7 +4,7 @@ from sphtp.core.control.client_messages import Announce, ClientData
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
 from sphtp.core.control.directory import PendingLookups
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
     Established,
     IdLost,
     PeerEntered,
