@@ -14,7 +14,7 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Holder, Parameter
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.interest import Interest
@@ -31,6 +31,7 @@ from sphtp.core.control.records import (
     MAX_MEMBERS,
     Candidate,
     ClusterView,
+    Holder,
     Member,
     PeerRecord,
     ServerAddress,

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from sphtp.core.clock import TimeRequest
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message, decode_message
+from sphtp.core.control.codec import Parameter, check_user_message, decode_message
 from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_WATCHES,
     Candidate,
+    Holder,
+    Watch,
     check_groups,
     check_topics,
     next_revision,
@@ -36,7 +38,7 @@ class Heartbeat:
         """Return the bytes."""
         revision = () if self.revision is None else (codec.REVISION.of(self.revision),)
         request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
-        return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
+        return _encode(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Announce:
         """Return the bytes."""
         key = (codec.KEY.of(self.key),) if self.key else ()
         name = (codec.NAME.of(self.name),) if self.name else ()
-        return codec.encode_of_client(
+        return _encode(
             Command.ANNOUNCE,
             self.id,
             self.nonce,
@@ -76,7 +78,7 @@ class Leave:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return codec.encode_of_client(Command.LEAVE, self.id, self.nonce)
+        return _encode(Command.LEAVE, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class ClientData:
         """Return the bytes."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
         groups = (codec.GROUPS.of(self.groups),) if self.groups else ()
-        return codec.encode_of_client(
+        return _encode(
             Command.DATA,
             self.id,
             self.nonce,
@@ -126,7 +128,7 @@ class Lookup:
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
         watches = map(codec.WATCH.of, self.watches)
-        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
+        return _encode(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class StatusRequest:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return codec.encode_of_client(Command.STATUS_REQUEST, self.id, self.nonce)
+        return _encode(Command.STATUS_REQUEST, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class ClientUser:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return codec.encode_of_client(self.command, self.id, self.nonce, *self.parameters)
+        return _encode(self.command, self.id, self.nonce, *self.parameters)
 
 
 ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
@@ -311,3 +313,12 @@ def _checked(data: bytes) -> bytes:
     if len(data) > MAX_DATA:
         raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
     return data
+
+
+def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
+    """Return the bytes of a client's message.
+
+    It has the client's id twice; its first parameter is the nonce.
+    """
+    proof = () if nonce == NO_NONCE else (codec.NONCE.of(nonce),)
+    return codec.Message(client, client, command, (*proof, *parameters)).encode()

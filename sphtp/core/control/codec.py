@@ -5,7 +5,6 @@ compiled ``struct``, so that a parameter costs one call. The addresses of client
 again with every list and every heartbeat, so a cache holds them in both forms.
 """
 
-import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,18 +18,21 @@ from sphtp.core.control.records import (
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAME_SIZE,
-    MAX_URL,
+    MAX_VIEW,
     Candidate,
+    Digest,
+    GoneHolder,
+    Holder,
     Member,
     PeerRecord,
-    ServerAddress,
+    Watch,
+    decode_address,
     decode_name,
     decode_names,
     encode_names,
 )
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
-    NO_NONCE,
     USER_COMMANDS,
     USER_PARAMETERS,
     DataId,
@@ -41,7 +43,7 @@ from sphtp.core.control.vocabulary import (
 )
 from sphtp.core.topics import LONGEST_NAME
 from sphtp.core.wire import decode_text
-from sphtp.errors import MessageTooLargeError, SettingsError, StateError, WireError, untrusted
+from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
@@ -143,18 +145,11 @@ def decode_message(data: bytes) -> Message:
     return Message(simulation, sender, command, tuple(parameters))
 
 
-MAX_VIEW = 1 << 63
-"""The highest view number. Servers have room left to count on."""
-
 MAX_PARTS = 1024
 """The most messages that one list is divided into."""
 
 _REMEMBERED = 1024
 """The most addresses that the cache holds."""
-
-_SCHEMES: Final = ("tcp", "tls+tcp")
-_FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
-"""Matches a URL with a scheme that this version does not know."""
 
 _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
@@ -162,13 +157,6 @@ _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
 HOLDER_SIZE: Final = _HOLDER.size
 """The bytes of an id and a nonce, with which each parameter about a client begins."""
-
-
-class Holder(NamedTuple):
-    """A holder of an id: the same id with another nonce is another holder."""
-
-    id: int
-    nonce: int
 
 
 class OfHolder(NamedTuple, Generic[T]):
@@ -179,35 +167,12 @@ class OfHolder(NamedTuple, Generic[T]):
     value: T
 
 
-class GoneHolder(NamedTuple):
-    """A holder that is no longer registered, and the reason."""
-
-    id: int
-    nonce: int
-    reason: Reason
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """The place of a message in a list that is divided: ``index`` of ``count``."""
 
     index: int
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
-
-    count: int
-    mix: int
-
-
-class Watch(NamedTuple):
-    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
-
-    topic: int
-    digest: Digest
 
 
 class Field(Generic[T]):
@@ -585,7 +550,7 @@ def _read_member(data: bytes) -> Member:
         sub, end = _take_url(data, start)
         if end != len(data):
             raise _wrong_size(DataId.MEMBER, data)
-        address = _read_address(pub, sub)
+        address = decode_address(pub, sub)
     return Member(number, nonce, address, _STATES.get(state, MemberState.JOINING))
 
 
@@ -597,23 +562,6 @@ def _take_url(data: bytes, start: int) -> tuple[str, int]:
     if end > len(data):
         raise _wrong_size(DataId.MEMBER, data)
     return decode_text(data[begin:end]), end
-
-
-def _read_address(*urls: str) -> ServerAddress | None:
-    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
-    known = [url for url in urls if not _is_foreign(url)]
-    try:
-        addresses = [ServerAddress(url, url) for url in known]
-    except SettingsError as error:
-        raise WireError(str(error)) from error
-    if not all(address.is_dialable for address in addresses):
-        raise WireError("a server cannot have port 0")
-    return ServerAddress(*urls) if len(known) == len(urls) else None
-
-
-def _is_foreign(url: str) -> bool:
-    match = _FOREIGN_URL.fullmatch(url)
-    return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
 
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
@@ -649,12 +597,3 @@ WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
 TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
 TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
 ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
-
-
-def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a client's message.
-
-    It has the client's id twice; its first parameter is the nonce.
-    """
-    proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
-    return Message(client, client, command, (*proof, *parameters)).encode()

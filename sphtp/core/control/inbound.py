@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from sphtp.core.control import client_messages, server_messages
 from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
-from sphtp.core.control.codec import HEADER, MAX_MESSAGE, Holder
+from sphtp.core.control.codec import HEADER, MAX_MESSAGE
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.records import MAX_MEMBERS, PeerRecord
+from sphtp.core.control.records import MAX_MEMBERS, Holder, PeerRecord
 from sphtp.core.control.server_messages import (
     AnyMessage,
     IdAck,

@@ -20,7 +20,6 @@ from sphtp.core.control.codec import (
     PEER_NAME,
     PEER_TOPICS,
     BesideField,
-    Digest,
     Message,
     OfHolder,
     Parameter,
@@ -32,6 +31,7 @@ from sphtp.core.control.records import (
     MAX_DATA,
     MAX_NAME_SIZE,
     MAX_NAMES_SIZE,
+    Digest,
     PeerRecord,
     RecordEncoding,
 )

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.inbound import (
     MessageReader,
@@ -28,6 +27,7 @@ from sphtp.core.control.inbound import (
     SignatureProofs,
     SigningSession,
 )
+from sphtp.core.control.records import Holder
 from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.entropy import Entropy

@@ -23,7 +23,6 @@ from sphtp.core.control.client_messages import (
     Leave,
     Lookup,
 )
-from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.interest import NOTHING, is_group_topic
 from sphtp.core.control.lists import Assembly, fingerprint
@@ -36,7 +35,7 @@ from sphtp.core.control.outputs import (
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.records import Peer, PeerRecord, is_newer
+from sphtp.core.control.records import Digest, GoneHolder, Holder, Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal

@@ -14,7 +14,7 @@ from sphtp.core.control.client_messages import (
     Lookup,
     StatusRequest,
 )
-from sphtp.core.control.codec import Holder, Parameter, check_user_message
+from sphtp.core.control.codec import Parameter, check_user_message
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
@@ -26,7 +26,14 @@ from sphtp.core.control.outputs import (
     StateChanged,
     UserMessage,
 )
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    ClusterView,
+    Holder,
+    Member,
+    PeerRecord,
+    ServerAddress,
+)
 from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_messages import (

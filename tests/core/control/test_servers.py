@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.control.client_messages import Announce, ClientData, Leave
-from sphtp.core.control.codec import GoneHolder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.outputs import (
     Dial,
     HangUp,
@@ -13,7 +13,7 @@ from sphtp.core.control.outputs import (
     ServerLeft,
     StateChanged,
 )
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.records import ClusterView, GoneHolder, Member, PeerRecord
 from sphtp.core.control.server_messages import (
     Peers,
     Registered,
