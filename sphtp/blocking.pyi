@@ -22,8 +22,8 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.client import ClientStatistics
 from sphtp.shell.config import Config
 from sphtp.shell.group import Contributions, GroupMember, MemberDied, MemberJoined, MemberLeft
-from sphtp.shell.hosted_source import StreamReceiver
-from sphtp.shell.multicast import MulticastGroup
+from sphtp.shell.hosted_streams import StreamReceiver
+from sphtp.shell.udp import MulticastGroup
 from sphtp.shell.node import NodeStatistics
 from sphtp.shell.receipt import Progress
 from sphtp.shell.requests import Request

@@ -12,8 +12,7 @@ from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.lifetime import running
-from sphtp.shell.probe import FaultKind, ServerFault
-from sphtp.shell.server_wait import GRACE, ServerWait
+from sphtp.shell.probe import GRACE, FaultKind, ServerFault, ServerWait
 
 
 class AddressDiscovery:

@@ -55,19 +55,19 @@ from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
+from sphtp.shell.probe import ServerWait
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
-from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import Tls, require_tls
 
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.group import GroupAdmission, LockstepGroup
-    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Subscription
     from sphtp.shell.topics import TopicSubscription
+    from sphtp.shell.udp import MulticastGroup
 
 PATIENCE: Final = 5.0
 """Seconds after which the log says what a program waits for."""

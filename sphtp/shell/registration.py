@@ -23,15 +23,13 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError
 from sphtp.shell.bus import PubSocket, SubSocket
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
-from sphtp.shell.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,14 +40,13 @@ from sphtp.shell.bus import (
 )
 from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
-from sphtp.shell.wakeup import Wakeup
 
 Admit = Callable[[Peer], bool]
 
