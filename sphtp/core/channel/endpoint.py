@@ -45,13 +45,13 @@ from sphtp.core.channel.noise import (
     decode_greet_untrusted,
     decode_stranger_untrusted,
 )
+from sphtp.core.channel.openings import SimultaneousOpen
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.core.channel.shared_memory import draw_rendezvous
-from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.stateless_reset import (
     StatelessReset,
     decode_reset_untrusted,

@@ -6,7 +6,7 @@ window grows at a quarter of that pace for some rounds. If the round trip falls 
 jitter, and slow start goes on.
 """
 
-from sphtp.core.channel.congestion.signals import Ack
+from sphtp.core.channel.congestion.delivery_rate import Ack
 from sphtp.core.fsm import Machine, Name, Row, Runner
 
 SAMPLES = 8

@@ -5,8 +5,8 @@ then lets the queue that the probe made run empty. Every few seconds it keeps th
 purpose, to measure the true round trip.
 """
 
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
-from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.fsm import Machine, Name, Row, Runner
 
 
