@@ -1,4 +1,14 @@
-"""PUB and SUB sockets that dial: addresses, connections, lifetime, and messages out and in."""
+"""The message bus: PUB and SUB sockets on Trio. Here are those that dial.
+
+Only the modules ``bus_*`` know pynng. Sockets that dial are NNG's: they reconnect by themselves
+when a connection ends. Sockets that listen are our own, because strangers reach them (see
+``bus_listening``).
+
+Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
+queue is full its oldest message is discarded. Receiving waits for a descriptor and then drains a
+bounded batch, which is several times faster than one wait per message. A process that has dialled
+must never fork: spawn a fresh interpreter instead.
+"""
 
 import warnings
 from collections import deque

@@ -11,7 +11,7 @@ import trio
 
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.machine import ControlMachine
-from sphtp.shell.bus import BusArrival
+from sphtp.shell.bus_dialing import BusArrival
 from sphtp.shell.vouching import VerifiedMessage, Vouching
 
 

@@ -22,7 +22,7 @@ from sphtp.core.control.outputs import (
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError
-from sphtp.shell.bus import PubSocket, SubSocket
+from sphtp.shell.bus_dialing import PubSocket, SubSocket
 from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running

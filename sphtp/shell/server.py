@@ -31,13 +31,9 @@ from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.bus import (
-    AcceptLimits,
-    Handshakes,
-    ListeningPubSocket,
-    ListeningSubSocket,
-    PubSocket,
-)
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes
+from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
 from sphtp.shell.driver import LINGER, Wakeup, drive

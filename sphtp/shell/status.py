@@ -15,7 +15,7 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
+from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
