@@ -2,7 +2,7 @@
 
 Only the modules ``bus_*`` know pynng. Sockets that dial are NNG's: they reconnect by themselves
 when a connection ends. Sockets that listen are our own, because strangers reach them (see
-``bus_listening``).
+``bus_connections`` and ``bus_listening``).
 
 Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
 queue is full its oldest message is discarded. Receiving waits for a descriptor and then drains a
