@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.inbound import Pipe, SigningSession
+from sphtp.core.control.senders import Pipe, SigningSession
 from sphtp.core.control.vocabulary import is_server_id
 from sphtp.core.secure.identity import format_key
 from sphtp.core.secure.signing import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sphtp.core.clock import TimeRequest
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Parameter, check_user_message, decode_message
+from sphtp.core.control.codec import Parameter, decode_message
 from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
@@ -19,7 +19,14 @@ from sphtp.core.control.records import (
     check_topics,
     next_revision,
 )
-from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
+from sphtp.core.control.vocabulary import (
+    FEATURES,
+    NO_NONCE,
+    USER_PARAMETERS,
+    VERSION,
+    Command,
+    check_user_numbers,
+)
 from sphtp.core.topics import check_name
 from sphtp.errors import MessageTooLargeError, SettingsError, WireError
 
@@ -38,7 +45,7 @@ class Heartbeat:
         """Return the bytes."""
         revision = () if self.revision is None else (codec.REVISION.of(self.revision),)
         request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
-        return _encode(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
+        return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Announce:
         """Return the bytes."""
         key = (codec.KEY.of(self.key),) if self.key else ()
         name = (codec.NAME.of(self.name),) if self.name else ()
-        return _encode(
+        return codec.encode_of_client(
             Command.ANNOUNCE,
             self.id,
             self.nonce,
@@ -78,7 +85,7 @@ class Leave:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(Command.LEAVE, self.id, self.nonce)
+        return codec.encode_of_client(Command.LEAVE, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ class ClientData:
         """Return the bytes."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
         groups = (codec.GROUPS.of(self.groups),) if self.groups else ()
-        return _encode(
+        return codec.encode_of_client(
             Command.DATA,
             self.id,
             self.nonce,
@@ -128,7 +135,7 @@ class Lookup:
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
         watches = map(codec.WATCH.of, self.watches)
-        return _encode(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
+        return codec.encode_of_client(Command.LOOKUP, self.id, self.nonce, *peer, *target, *watches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ class StatusRequest:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(Command.STATUS_REQUEST, self.id, self.nonce)
+        return codec.encode_of_client(Command.STATUS_REQUEST, self.id, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class ClientUser:
 
     def encode(self) -> bytes:
         """Return the bytes."""
-        return _encode(self.command, self.id, self.nonce, *self.parameters)
+        return codec.encode_of_client(self.command, self.id, self.nonce, *self.parameters)
 
 
 ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
@@ -285,7 +292,7 @@ class ClientSender:
 
     def publish(self, holder: Holder, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
-        check_user_message(command, parameters)
+        check_user_numbers(command, (each.id for each in parameters))
         message = ClientUser(*holder, command, tuple(parameters))
         self._queue.append(message.encode())
 
@@ -313,12 +320,3 @@ def _checked(data: bytes) -> bytes:
     if len(data) > MAX_DATA:
         raise MessageTooLargeError(f"{len(data)} bytes of data are over {MAX_DATA}")
     return data
-
-
-def _encode(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a client's message.
-
-    It has the client's id twice; its first parameter is the nonce.
-    """
-    proof = () if nonce == NO_NONCE else (codec.NONCE.of(nonce),)
-    return codec.Message(client, client, command, (*proof, *parameters)).encode()

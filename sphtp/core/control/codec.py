@@ -6,7 +6,6 @@ again with every list and every heartbeat, so a cache holds them in both forms.
 """
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -33,8 +32,7 @@ from sphtp.core.control.records import (
 )
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
-    USER_COMMANDS,
-    USER_PARAMETERS,
+    NO_NONCE,
     DataId,
     MemberState,
     Reason,
@@ -43,13 +41,13 @@ from sphtp.core.control.vocabulary import (
 )
 from sphtp.core.topics import LONGEST_NAME
 from sphtp.core.wire import decode_text
-from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
+from sphtp.errors import MessageTooLargeError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
 
-MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
-"""Bytes of a parameter's data, and the highest number of a parameter or a command."""
+MAX_PARAMETER = (1 << 16) - 1
+"""Bytes of a parameter's data."""
 
 T = TypeVar("T")
 
@@ -95,23 +93,6 @@ class Message:
         if len(whole) > MAX_MESSAGE:
             raise MessageTooLargeError(f"a message of {len(whole)} bytes is over {MAX_MESSAGE}")
         return whole
-
-
-def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
-    """Raise ``StateError`` for numbers that a command of the application must not use.
-
-    These are the numbers of the protocol, and numbers that the wire cannot carry.
-    """
-    _check_number("command", command, USER_COMMANDS)
-    for parameter in parameters:
-        _check_number("parameter", parameter.id, USER_PARAMETERS)
-
-
-def _check_number(what: str, number: int, lowest: int) -> None:
-    if number < lowest:
-        raise StateError(f"{what} {number:#06x} belongs to the protocol")
-    if number > MAX_NUMBER:
-        raise StateError(f"{what} {number:#x} is over {MAX_NUMBER:#06x}")
 
 
 @untrusted
@@ -597,3 +578,12 @@ WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
 TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
 TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
 ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
+
+
+def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
+    """Return the bytes of a client's message.
+
+    It has the client's id twice; its first parameter is the nonce.
+    """
+    proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
+    return Message(client, client, command, (*proof, *parameters)).encode()

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sphtp.core.control.codec import (
     HOLDER_SIZE,
+    MAX_PARTS,
     PEER,
     PEER_GROUPS,
     PEER_KEY,
@@ -189,6 +190,9 @@ MAX_RECORD_SIZE = (
     + 2 * (_BESIDE_FRONT + MAX_NAMES_SIZE)
 )
 """The most bytes that one record takes with its key, its name, its topics and its groups."""
+
+MAX_RECORDS = MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE)
+"""The most records that one list holds, whatever they are."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:

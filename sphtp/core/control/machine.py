@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.inbound import (
-    MessageReader,
+from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.records import Holder
+from sphtp.core.control.senders import (
     Pipe,
     SenderCheck,
     SenderConnections,
     SignatureProofs,
     SigningSession,
 )
-from sphtp.core.control.records import Holder
 from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.entropy import Entropy

@@ -14,7 +14,7 @@ from sphtp.core.control.client_messages import (
     Lookup,
     StatusRequest,
 )
-from sphtp.core.control.codec import Parameter, check_user_message
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
@@ -57,7 +57,7 @@ from sphtp.core.control.server_table import (
     ServerState,
 )
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import EVERYBODY, MemberState
+from sphtp.core.control.vocabulary import EVERYBODY, MemberState, check_user_numbers
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -224,7 +224,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         Raises ``StateError`` if it uses numbers of the protocol, and ``MessageTooLargeError``.
         """
         self._wake(now)
-        check_user_message(command, parameters)
+        check_user_numbers(command, (each.id for each in parameters))
         data = ServerUser(self.id, simulation, command, tuple(parameters)).encode()
         if simulation == EVERYBODY:
             self._outbox.send_to_all(data, unwatched=False)
