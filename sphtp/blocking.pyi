@@ -23,12 +23,12 @@ from sphtp.shell.client import ClientStatistics
 from sphtp.shell.config import Config
 from sphtp.shell.group import Contributions, GroupMember, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.hosted_streams import StreamReceiver
-from sphtp.shell.udp import MulticastGroup
 from sphtp.shell.node import NodeStatistics
 from sphtp.shell.receipt import Progress
 from sphtp.shell.requests import Request
 from sphtp.shell.server import ServerStatistics
 from sphtp.shell.topics import TopicLoss, TopicMessage, TopicSource
+from sphtp.shell.udp import MulticastGroup
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self
 from typing_extensions import TypeVar
