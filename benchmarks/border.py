@@ -70,7 +70,7 @@ CODECS: Final[Mapping[str, str]] = {
     "datagrams": "the front of every datagram, and rows of them",
     "messages": "messages of types: sphtp.messages",
     "packing": "msgpack",
-    "payloads": "payloads in a row",
+    "wire": "fields of the wire, and payloads in a row",
     "requests": "nothing by itself",
     "requests.wire": "messages of requests",
     "secure.cookie": "cookies",

@@ -29,8 +29,7 @@ from sphtp.core.stream.wire import (
 from sphtp.testing import Broadcast, Faults
 from sphtp.testing.broadcast import Observer
 from sphtp.testing.pair import Crowd
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from sphtp_client.simulation.scenario_file import parse_scenario
 from sphtp_client.simulation.slabs import Slab, borders
 

@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from sphtp.errors import BusAddressInUseError, BusError
-from sphtp.shell import bus_tls as tls_configs
+from sphtp.errors import BusAddressInUseError, BusError, SettingsError
 from sphtp.shell.bus_dialing import ENDS_KEPT
 from sphtp.shell.bus_handshakes import (
     OUT_OF_DESCRIPTORS,
@@ -36,7 +35,7 @@ from sphtp.shell.bus_handshakes import (
     SpareDescriptor,
     site_of,
 )
-from sphtp.shell.tls import SCHEME, Tls
+from sphtp.shell.tls import SCHEME, Tls, is_wanted, unusable
 
 _BACKLOG: Final = 1024
 """The connections that the kernel queues; with 128, it refuses part of a mass start."""
@@ -220,7 +219,7 @@ class ListeningSocket:
         """
         self._check_open()
         family, address = _resolve(url)
-        context = tls_configs.for_listening(self._tls, url)
+        context = _tls_context(self._tls, url)
         listener = _listen(url, family, address)
         self._listeners[listener.fileno()] = listener
         self._contexts[listener.fileno()] = context
@@ -492,3 +491,27 @@ def _set_up(accepted: socket.socket) -> None:
         for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": _USER_TIMEOUT}.items():
             if hasattr(socket, name):  # not every system has them
                 accepted.setsockopt(tcp, getattr(socket, name), value)
+
+
+def _tls_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
+    """Return the configuration to listen with, or None without TLS. Raises ``SettingsError``."""
+    if not is_wanted(tls, url, "listen on"):
+        return None
+    assert tls is not None
+    if tls.cert is None:
+        raise SettingsError(f"to listen on {url} needs a TLS certificate and its key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # Nobody resumes a session of the bus, and a ticket is a reason to read before the greeting.
+    context.num_tickets = 0
+    ca, _, _ = tls.read_ca(), tls.read_cert(), tls.read_key()
+    try:
+        # Without a password of ours, OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(tls.cert, tls.key, password="")
+        if ca is not None:
+            context.load_verify_locations(cadata=ca)
+    except (OSError, ValueError) as error:
+        raise unusable(tls, str(error)) from error
+    if tls.mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -14,9 +14,8 @@ from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
 from sphtp.testing.link import Faults
 from sphtp.testing.network import Address, DeliveredDatagram, Flight
-from sphtp.testing.publisher import Publisher
 from sphtp.testing.simulation import Simulation
-from sphtp.testing.subscriber import LineFaults, Subscriber, SubscriberTerms
+from sphtp.testing.stream import LineFaults, Publisher, Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """The default address of sources."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sphtp.config import StreamSettings
 from sphtp.core.stream.events import Batch, Item, Loss
 from sphtp.testing import Broadcast, Faults, Observer
-from sphtp.testing.subscriber import SubscriberTerms
+from sphtp.testing.stream import SubscriberTerms
 from sphtp_benchmarks.meters import percentile
 
 RATE: Final = 1000

@@ -16,8 +16,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import BodyFlag, BodyType
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.soaked import soaked
 
 SIZE = 1000

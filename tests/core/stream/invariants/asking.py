@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from sphtp.core.stream.settings import Backoff
 from sphtp.core.stream.wire import BodyType, Nak, decode_nak_untrusted
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.play import Judge, Play
 from tests.core.stream.invariants.reception import Reception
 

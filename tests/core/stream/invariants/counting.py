@@ -8,8 +8,7 @@ from sphtp.core.stream.statistics import UNRECOVERED
 from sphtp.core.stream.wire import Body, BodyFlag, StreamData
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.core.stream.invariants.play import Judge, Play
 
 

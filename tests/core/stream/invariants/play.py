@@ -9,8 +9,7 @@ from sphtp.errors import RemoteError
 from sphtp.testing import Broadcast
 from sphtp.testing.broadcast import STATION, Observer, Party
 from sphtp.testing.network import Address
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.reception import Reception, read
 from tests.core.stream.invariants.schedule import (

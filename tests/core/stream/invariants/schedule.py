@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing.link import Faults
-from sphtp.testing.subscriber import LineFaults, SubscriberTerms
+from sphtp.testing.stream import LineFaults, SubscriberTerms
 
 ALL: Final = 1 << 40
 DELAY: Final = 0.002

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sphtp.core.stream.events import Batch, EndReason, Item, Loss, StreamEnd
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.play import Judge, Play
 from tests.core.stream.invariants.schedule import Fate

@@ -12,7 +12,7 @@ from sphtp.core.stream.events import Batch, Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.subscriber import Subscriber, SubscriberTerms
+from sphtp.testing.stream import Subscriber, SubscriberTerms
 from tests.profiles import brisk
 
 few = settings(max_examples=max(brisk.max_examples // 15, 1))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sphtp.core.stream.events import Item, Loss
 from sphtp.core.stream.receiver import ReceiverState
 from sphtp.testing.broadcast import Party
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.play import Judge
 
 ROUNDING = 1e-6
