@@ -83,7 +83,6 @@ CODECS: Final[Mapping[str, str]] = {
     "stream.sealing": "sealed stream datagrams",
     "stream.session_messages": "session messages",
     "stream.wire": "NAK, NCF, STATUS, data",
-    "wire": "fields of bytes",
 }
 
 STRUCTURES: Final[Mapping[str, str]] = {
