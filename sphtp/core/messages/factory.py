@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Protocol, Self
 
+from sphtp.core.messages.annotations import record_of
 from sphtp.core.messages.codec import (
     Compression,
     decode_each_untrusted,
@@ -18,7 +19,6 @@ from sphtp.core.messages.codec import (
     inflate,
     to_msgpack,
 )
-from sphtp.core.messages.shapes import record_of
 from sphtp.core.messages.streams import (
     BitStream,
     MeasureStream,
