@@ -15,6 +15,7 @@ SPEC.loader.exec_module(legibility)
 
 MOST_LAYERS = 8
 MOST_IMPORTS_OF_CONTROL = 110
+MOST_FILES = 200
 # "What a server does" is a question; "The task of a server" is a definition.
 ASKING = re.compile(r'\s*"""(What|Who|How|Where|Which|When|Whether)\b')
 
@@ -31,6 +32,11 @@ def test_imports_run_downwards_in_few_layers(folder: Path) -> None:
     graph = legibility.import_graph(folder)
     assert legibility.layers(graph) <= MOST_LAYERS
     assert legibility.folder_cycles(graph) == []
+
+
+def test_the_library_has_few_files() -> None:
+    files = [path for path in legibility.PACKAGE.rglob("*.py") if path.is_file()]
+    assert len(files) <= MOST_FILES
 
 
 def test_the_control_plane_has_few_imports() -> None:
