@@ -8,17 +8,18 @@ little else.
 
 Many payloads in one byte string are encoded and decoded with a few calls. Their lengths come first,
 u16 each; they are left out if all are equal.
-
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from sphtp.errors import RemoteError, WireError
+from sphtp.errors import RemoteError, WireError, untrusted
+
+M = TypeVar("M")
 
 U8 = struct.Struct("<B")
 U16 = struct.Struct("<H")
@@ -172,6 +173,30 @@ MOST_LAID_OUT: Final = 2048
 
 LENGTH_OVERHEAD: Final = 2
 """Bytes that each payload costs if the lengths differ."""
+
+
+def encode_by_kind(
+    message: Any, encoders: Mapping[type, tuple[int, Callable[..., object]]]
+) -> bytes:
+    """Return the bytes of a message: the kind of its type as one byte, and then its fields."""
+    kind, encode = encoders[type(message)]
+    writer = Writer().u8(kind)
+    encode(writer, message)
+    return writer.finish()
+
+
+@untrusted
+def decode_by_kind_untrusted(
+    data: bytes, decoders: Mapping[int, Callable[[Reader], M]], subject: str
+) -> M:
+    """Decode a message whose kind is its first byte. ``subject`` is for the error."""
+    reader = Reader(data)
+    kind = reader.u8()
+    if kind not in decoders:
+        raise RemoteError(f"{kind} is no kind of message of {subject}")
+    message = decoders[kind](reader)
+    reader.finish()
+    return message
 
 
 def encode_lengths(lengths: Sequence[int]) -> bytes:

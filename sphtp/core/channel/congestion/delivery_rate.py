@@ -10,7 +10,6 @@ longer of sending and acking, so that acks which arrive in a bunch do not make t
 
 A sample is app-limited if the application had too little to send (section 3.4 of the draft): the
 path may carry more. The sender is app-limited until the bytes then in flight are delivered.
-
 """
 
 from typing import Final, NamedTuple
