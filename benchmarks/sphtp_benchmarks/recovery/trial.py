@@ -66,7 +66,7 @@ class Delays(Observer):
         self.late: list[float] = []
         self.losses = 0
 
-    def told(self, now: float, _: Any, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, _: Any, items: Sequence[Item]) -> None:
         """Look at what a receiver reads."""
         for item in items:
             if isinstance(item, Batch):

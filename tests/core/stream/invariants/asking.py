@@ -20,7 +20,7 @@ class AsksForWhatIsMissing(Judge):
         self._asked: dict[Subscriber, Counter[int]] = {}
         self._last: dict[Subscriber, float] = {}
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         if body[0] != BodyType.NAK:
             return
         settings = subscriber.settings

@@ -261,7 +261,7 @@ class _Listener(Observer):
     def __init__(self, play: Play) -> None:
         self._play = play
 
-    def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
+    def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         self._play.hear(now, subscriber, bodies)
 
 

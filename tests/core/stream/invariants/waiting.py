@@ -55,7 +55,7 @@ class EverythingComes(Judge):
     That it is within a generation interval of when it came to light is judged above.
     """
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         if not self.play.schedule.is_fair:
             return
         for item in items:
