@@ -32,8 +32,7 @@ VOCABULARY: Final[Mapping[str, str]] = {
     "channel.receipts": "Ticket and Outcome: what became of a message",
     "channel.instrument": "the interface of instruments, and what they are told",
     "control.counters": "the figures that users read",
-    "control.events": "what clients and servers tell: sphtp.events",
-    "control.outputs": "what control machines ask their driver to do",
+    "control.outputs": "events of clients and servers, and commands of their machines to the bus",
     "control.settings": "what a user sets: ControlTimers, ClientLimits, ServerLimits",
     "control.vocabulary": "Reason, Command and other words of the wire",
     "stream.events": "what sources and streams tell: Loss, StreamEnd",
@@ -71,7 +70,7 @@ CODECS: Final[Mapping[str, str]] = {
     "datagrams": "the front of every datagram, and rows of them",
     "messages": "messages of types: sphtp.messages",
     "packing": "msgpack",
-    "payloads": "payloads in a row",
+    "wire": "fields of the wire, and payloads in a row",
     "requests": "nothing by itself",
     "requests.wire": "messages of requests",
     "secure.cookie": "cookies",
@@ -84,7 +83,6 @@ CODECS: Final[Mapping[str, str]] = {
     "stream.sealing": "sealed stream datagrams",
     "stream.session_messages": "session messages",
     "stream.wire": "NAK, NCF, STATUS, data",
-    "wire": "fields of bytes",
 }
 
 STRUCTURES: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ from sphtp.core.channel.statistics import ChannelStatistics
 from sphtp.core.clock import Reading
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.events import Established, IdLost, JoinFailing, Left, PeerChanged, PeerEntered, PeerLeft, PeerSuspected, PeerUnknown, Refused, ServerEntered, ServerLeft, StateChanged, Suspended, UserMessage, ViewChanged
+from sphtp.core.control.outputs import Established, IdLost, JoinFailing, Left, PeerChanged, PeerEntered, PeerLeft, PeerSuspected, PeerUnknown, Refused, ServerEntered, ServerLeft, StateChanged, Suspended, UserMessage, ViewChanged
 from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.secure.identity import Identity
@@ -22,13 +22,13 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.client import ClientStatistics
 from sphtp.shell.config import Config
 from sphtp.shell.group import Contributions, GroupMember, MemberDied, MemberJoined, MemberLeft
-from sphtp.shell.hosted_source import StreamReceiver
-from sphtp.shell.multicast import MulticastGroup
+from sphtp.shell.hosted_streams import StreamReceiver
 from sphtp.shell.node import NodeStatistics
 from sphtp.shell.receipt import Progress
 from sphtp.shell.requests import Request
 from sphtp.shell.server import ServerStatistics
 from sphtp.shell.topics import TopicLoss, TopicMessage, TopicSource
+from sphtp.shell.udp import MulticastGroup
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self
 from typing_extensions import TypeVar

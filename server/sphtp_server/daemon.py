@@ -11,7 +11,7 @@ import trio
 from sphtp import Server
 from sphtp.core.control.counters import Count
 from sphtp.events import ServerState
-from sphtp.shell.signals import ending
+from sphtp.shell.lifetime import ending
 from sphtp_server.descriptors import raise_limit
 from sphtp_server.event_log import EventLog
 from sphtp_server.logs import Id, Log

@@ -427,27 +427,45 @@ class Blocking(Flavour):
         return methods
 
 
-class _BlockingBlock(AbstractContextManager[Any]):
-    def __init__(self, flavour: Blocking, portal: Portal | None, manage: Manage) -> None:
+class _PortalBlock:
+    """A block of the library that runs in a portal: the one given, or one acquired for it."""
+
+    def __init__(self, flavour: Flavour, portal: Portal | None, manage: Manage) -> None:
         self._flavour = flavour
-        self._acquired: Portal | None = None
         self._portal = portal
         self._manage = manage
+        self._acquired: Portal | None = None
 
+    def _begin(self) -> None:
+        portal = self._portal
+        if portal is None:
+            portal = self._acquired = acquire()
+        self._used = portal
+        self._held = HeldBlock(portal, partial(self._manage, portal))
+
+    def _value(self) -> Any:
+        """Return what the block yields; it has been entered."""
+        return self._flavour.wrap(self._used, self._held.entered.result())
+
+    def _release(self) -> None:
+        if self._acquired is not None:
+            release(self._acquired)
+            self._acquired = None
+
+
+class _BlockingBlock(_PortalBlock, AbstractContextManager[Any]):
     def __enter__(self) -> Any:
         if self._portal is not None:
             _require_elsewhere(self._portal)
-        portal = self._portal or acquire()
-        self._acquired = None if self._portal else portal
         try:
-            self._held = HeldBlock(portal, partial(self._manage, portal))
+            self._begin()
             try:
                 self._held.entered.exception(_limits.left)
             except BaseException:
                 self._held.call.cancel()
                 self._held.call.outcome.exception()
                 raise
-            return self._flavour.wrap(portal, self._held.entered.result())
+            return self._value()
         except BaseException:
             self._release()
             raise
@@ -472,11 +490,6 @@ class _BlockingBlock(AbstractContextManager[Any]):
             return _result_of_block(outcome, error)
         finally:
             self._release()
-
-    def _release(self) -> None:
-        if self._acquired is not None:
-            release(self._acquired)
-            self._acquired = None
 
 
 def _result_of_block(outcome: "Future[bool]", error: BaseException | None) -> bool:
@@ -585,20 +598,12 @@ def _ignore(waiter: "asyncio.Future[Any]") -> None:
         waiter.exception()
 
 
-class _AsyncioBlock(AbstractAsyncContextManager[Any]):
-    def __init__(self, flavour: Asyncio, portal: Portal | None, manage: Manage) -> None:
-        self._flavour = flavour
-        self._acquired: Portal | None = None
-        self._portal = portal
-        self._manage = manage
-
+class _AsyncioBlock(_PortalBlock, AbstractAsyncContextManager[Any]):
     async def __aenter__(self) -> Any:
-        portal = self._portal or acquire()
-        self._acquired = None if self._portal else portal
         try:
-            self._held = HeldBlock(portal, partial(self._manage, portal))
+            self._begin()
             await _ended(self._held.entered, self._held.call)
-            return self._flavour.wrap(portal, self._held.entered.result())
+            return self._value()
         except BaseException:
             self._release()
             raise
@@ -615,11 +620,6 @@ class _AsyncioBlock(AbstractAsyncContextManager[Any]):
             return _result_of_block(self._held.call.outcome, error)
         finally:
             self._release()
-
-    def _release(self) -> None:
-        if self._acquired is not None:
-            release(self._acquired)
-            self._acquired = None
 
 
 async def _itself_soon(proxy: Proxy) -> Proxy:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, overloa
 import trio
 
 from sphtp.core.arrays import is_array
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import (

@@ -45,9 +45,9 @@ from sphtp.shell.udp import UdpSocket
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.channel import ServiceChannel
-    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Subscription
+    from sphtp.shell.udp import MulticastGroup
 
 Handler = Callable[[Channel[Any]], Awaitable[object]]
 """A task for one channel, which is closed when that ends."""

@@ -1,11 +1,14 @@
-"""Finds out why a server is silent: dials its two addresses as the bus does, and names the fault.
+"""Servers that do not answer: the diagnosis of the fault, and the wait for an answer.
 
 NNG dials in the background and does not report why a connection fails. So each address of a silent
 server is dialled once more here. Both sides of a bus connection first send eight bytes: a NUL,
 "SP", a version, and the number of the sender's protocol. An address that answers with these bytes
 is without fault; any other result is a fault, which is described in plain words.
+
+Meanwhile ``ServerWait`` logs each fault once, and raises it at the end.
 """
 
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -17,7 +20,7 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import SettingsError
+from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.tls import Tls, is_tls
 
 ANSWER_WITHIN: Final = 0.35
@@ -210,3 +213,88 @@ def _context(tls: Tls) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise SettingsError(f"TLS: the files cannot be used: {error}") from error
     return context
+
+
+FIRST_LOOK: Final = 0.1
+"""Seconds until the first diagnosis; on one machine a server answers after 0.01."""
+
+GRACE: Final = 0.5
+"""Seconds for which a fault may pass by itself before it is reported."""
+
+PAUSE: Final = 0.1
+"""Seconds between two diagnoses at first, so that two slow ones end within a second."""
+
+LONG_PAUSE: Final = 1.0
+"""Seconds between two diagnoses later on, at least."""
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two diagnoses, at most, while the program waits for a server to start."""
+
+log: Final = logging.getLogger("sphtp.client")
+
+
+class ServerWait:
+    """The time that servers have to answer a request, from now on.
+
+    ``timeout`` is for running servers, ``wait`` for servers that may start later, both in seconds.
+    ``missing`` is the state that errors and warnings report, such as "not registered".
+    """
+
+    def __init__(
+        self, timeout: float, wait: float = 0.0, *, missing: str = "not registered"
+    ) -> None:
+        self._missing = missing
+        self._began = trio.current_time()
+        self._wait = wait
+        self.seconds = max(timeout, wait)
+        self.deadline = self._began + self.seconds
+        self.first_look = min(FIRST_LOOK, self.seconds / 2)
+        self._warned: set[str] = set()
+        self._silent: str | None = None
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next diagnosis: as many as have passed, within bounds.
+
+        A diagnosis dials as the bus itself does. If a thousand clients start at once, or the server
+        has no place left, its connection may displace the client's own.
+        """
+        passed = self._passed
+        if passed <= 2 * GRACE:
+            return PAUSE
+        pause = min(max(LONG_PAUSE, passed), LONGEST_PAUSE)
+        return min(pause, self._wait - passed) if passed < self._wait else pause
+
+    def note(self, fault: ServerFault | None) -> None:
+        """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
+
+        Silence is logged after two diagnoses found it: of a thousand clients that start at once,
+        some find the server too busy to answer.
+        """
+        before, self._silent = self._silent, None
+        if fault is not None and fault.kind is FaultKind.SILENT:
+            self._silent = fault.text
+            if before != fault.text:
+                return
+        if fault is None or self._passed < GRACE:
+            return
+        given = self._wait if fault.kind is FaultKind.ABSENT else 0.0
+        if fault.kind is not FaultKind.SILENT and self._passed >= given:
+            waited = f" within {given:g} s" if given else ""
+            raise UnreachableError(f"{self._missing}{waited}: {fault.text}")
+        self.warn(fault)
+
+    def warn(self, fault: ServerFault) -> None:
+        """Log a fault, unless it was logged before."""
+        if fault.text not in self._warned:
+            self._warned.add(fault.text)
+            left = self.deadline - trio.current_time()
+            log.warning("%s yet: %s; waiting for up to %.3g s", self._missing, fault.text, left)
+
+    def give_up(self, why: str) -> UnreachableError:
+        """Return the error of a timeout."""
+        return UnreachableError(f"{self._missing} within {self.seconds:g} s: {why}")
+
+    @property
+    def _passed(self) -> float:
+        return trio.current_time() - self._began

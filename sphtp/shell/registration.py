@@ -10,21 +10,26 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Refused
-from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.outputs import (
+    BusCommand,
+    ClientEvent,
+    Dial,
+    HangUp,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+)
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError
-from sphtp.shell.bus import PubSocket, SubSocket
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.bus_dialing import PubSocket, SubSocket
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed
 from sphtp.shell.lifetime import running
 from sphtp.shell.limits import LimitLog
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
-from sphtp.shell.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)

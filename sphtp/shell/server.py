@@ -16,31 +16,33 @@ import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
-from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
+from sphtp.core.control.outputs import (
+    BusAudience,
+    Dial,
+    HangUp,
+    JoinFailing,
+    ServerBusCommand,
+    ServerEvent,
+    StateChanged,
+)
 from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.bus import (
-    AcceptLimits,
-    Handshakes,
-    ListeningPubSocket,
-    ListeningSubSocket,
-    PubSocket,
-)
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes
+from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
 from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
-from sphtp.shell.wakeup import Wakeup
 
 Admit = Callable[[Peer], bool]
 

@@ -15,15 +15,14 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
+from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
 from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.randomness import decisions
-from sphtp.shell.server_wait import ServerWait
 from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
-from sphtp.shell.wakeup import Wakeup
 
 REPEAT: Final = 0.25
 """Seconds between two requests: the first answer may come before the subscription holds."""

@@ -25,8 +25,7 @@ from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     # Every node has a dispatcher; few have a source or a subscription.
-    from sphtp.shell.hosted_source import HostedSource
-    from sphtp.shell.hosted_subscription import HostedSubscription
+    from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 MOST: Final = 4 << 20
 """The most bytes that are kept, for all sources that are being joined; the rest is repaired."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import trio
 
-from sphtp.core.control.events import ClientEvent, PeerChanged, PeerEntered
+from sphtp.core.control.outputs import ClientEvent, PeerChanged, PeerEntered
 from sphtp.core.control.records import Peer
 from sphtp.core.stream.events import EndReason, Loss
 from sphtp.core.topics import TopicPattern

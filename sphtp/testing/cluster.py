@@ -39,7 +39,7 @@ from sphtp.core.secure.signing import (
     Verifier,
 )
 from sphtp.core.secure.vouch import Voucher
-from sphtp.shell.bus import BusArrival
+from sphtp.shell.bus_dialing import BusArrival
 from sphtp.shell.vouching import Vouching
 from sphtp.testing.simulation import NeverIdleError
 

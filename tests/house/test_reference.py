@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import fields
 from inspect import getdoc
 from pathlib import Path
-from types import FunctionType, ModuleType, UnionType
-from typing import Any, NamedTuple
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, get_args
 
 import pytest
 from pydantic import BaseModel
 
 import sphtp
-import sphtp.core.control.events as control_events
 import sphtp.observe
 import sphtp.testing
 from sphtp.config import (
@@ -26,6 +25,7 @@ from sphtp.config import (
     ServerLimits,
     StreamSettings,
 )
+from sphtp.core.control.outputs import ClientEvent, ServerEvent
 from sphtp.errors import SettingsError
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
@@ -83,7 +83,7 @@ def test_every_name_of_a_subject_has_its_line(module: ModuleType) -> None:
     assert listed <= public
     # Events are explained by their docstrings, and the records of instruments on a page of their
     # own.
-    elsewhere = {f"sphtp.events.{name}" for name in CHANNEL_EVENTS | defined_in(control_events)} | {
+    elsewhere = {f"sphtp.events.{name}" for name in CHANNEL_EVENTS | CONTROL_EVENTS} | {
         f"sphtp.observe.{name}" for name in RECORDS
     }
     assert public - listed <= elsewhere
@@ -134,6 +134,9 @@ def is_public(module: Any, name: str) -> bool:
     return not name.startswith("_") and not isinstance(value, type(module))
 
 
+CONTROL_EVENTS = {"ClientEvent", "ServerEvent"} | {
+    event.__name__ for event in (*get_args(ClientEvent), *get_args(ServerEvent))
+}
 CHANNEL_EVENTS = {"Opened", "Closed", "CloseReason", "ConnectionEvent"}
 RECORDS = {
     *("Closed", "CloseReason", "Refusal", "Drop", "LostBy", "Obstacle", "WatchedChannel"),
@@ -143,16 +146,7 @@ RECORDS = {
 
 def test_every_event_is_public() -> None:
     public = {name for name in vars(sphtp.events) if not name.startswith("_")}
-    assert public >= CHANNEL_EVENTS | defined_in(control_events)
-
-
-def defined_in(module: ModuleType) -> set[str]:
-    """Return its classes, and its unions of those."""
-    return {
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, UnionType) or getattr(value, "__module__", "") == module.__name__
-    }
+    assert public >= CHANNEL_EVENTS | CONTROL_EVENTS
 
 
 def test_names_that_live_elsewhere_live_there() -> None:

@@ -24,7 +24,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import Nak, encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.security import Security
-from sphtp.shell.bus import PubSocket
+from sphtp.shell.bus_dialing import PubSocket
 from sphtp.shell.limits import LimitLog
 from tests.core.stream.sources import Listening
 from tests.deadline import within_20_seconds

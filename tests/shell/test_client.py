@@ -20,7 +20,8 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import BusAddressInUseError, BusError
 from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import ListeningPubSocket, PubSocket
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.recorder import Recorder

@@ -13,8 +13,8 @@ from typing import Any, Final
 import trio
 
 from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
-from sphtp.shell.wakeup import Wakeup
 from sphtp.testing.network import Address
 from sphtp_client.relay.impairment import Direction, Forward, Traffic, TrafficStatistics
 

@@ -36,8 +36,8 @@ from sphtp.core.channel.queued_messages import (
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import Lane
-from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
+from sphtp.core.wire import LENGTH_OVERHEAD
 
 MOST: Final = 16_384
 """The most messages between the oldest unacked and the newest one: a quarter of the 16-bit span."""

@@ -5,25 +5,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from sphtp.core.control.client_table import ClientSignal
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Watch
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import (
+from sphtp.core.control.interest import Interest, is_group_topic, topics_of
+from sphtp.core.control.lists import Assembly, Fingerprints
+from sphtp.core.control.outputs import (
     ClientEvent,
+    Dial,
+    HangUp,
     PeerChanged,
     PeerEntered,
     PeerLeft,
     PeerUnknown,
 )
-from sphtp.core.control.interest import Interest, is_group_topic, topics_of
-from sphtp.core.control.lists import Assembly, Fingerprints
-from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import (
     CAPACITY,
     ClusterView,
+    Digest,
+    GoneHolder,
+    Holder,
     Member,
     Peer,
     PeerRecord,
     ServerAddress,
+    Watch,
     is_newer,
 )
 from sphtp.core.control.registry import ReservedIds

@@ -26,11 +26,12 @@ time, to clients that do not subscribe to presence.
 from collections import deque
 
 from sphtp.core.clock import ClusterClock, TimeRequest
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.interest import GroupIndex
 from sphtp.core.control.lists import divide, divide_records, number_parts
 from sphtp.core.control.outputs import BusAudience, BusMessage, topic
+from sphtp.core.control.records import Digest, GoneHolder, Holder
 from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import (
     IdAck,

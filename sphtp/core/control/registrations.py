@@ -23,20 +23,19 @@ from sphtp.core.control.client_messages import (
     Leave,
     Lookup,
 )
-from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import (
+from sphtp.core.control.interest import NOTHING, is_group_topic
+from sphtp.core.control.lists import Assembly, fingerprint
+from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.outputs import (
+    BusAudience,
     PeerChanged,
     PeerEntered,
     PeerLeft,
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.interest import NOTHING, is_group_topic
-from sphtp.core.control.lists import Assembly, fingerprint
-from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.outputs import BusAudience
-from sphtp.core.control.records import Peer, PeerRecord, is_newer
+from sphtp.core.control.records import Digest, GoneHolder, Holder, Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal

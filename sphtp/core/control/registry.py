@@ -9,10 +9,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from sphtp.core.control.codec import Digest
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import Digest, PeerRecord
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.timers import ExpiringDict
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
-from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.records import MAX_MEMBERS, PeerRecord
+from sphtp.core.control.records import MAX_MEMBERS, Holder, PeerRecord
 from sphtp.core.control.server_messages import (
     AnyMessage,
     IdAck,

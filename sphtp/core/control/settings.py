@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sphtp.core.control.codec import MAX_PARTS
-from sphtp.core.control.lists import MAX_CHUNK, MAX_RECORD_SIZE
+from sphtp.core.control.lists import MAX_RECORDS
 from sphtp.core.control.records import CAPACITY
 from sphtp.core.entropy import Entropy
 from sphtp.errors import SettingsError
@@ -85,7 +84,7 @@ class ControlTimers:
         return entropy.uniform(0, self.backoff)
 
 
-MAX_CLIENTS: Final = min(CAPACITY, MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE))
+MAX_CLIENTS: Final = min(CAPACITY, MAX_RECORDS)
 """The most clients of a server.
 
 That many fit into one list, whatever their data, and a client remembers that many.

@@ -17,11 +17,11 @@ import trio
 from click.testing import CliRunner, Result
 
 from sphtp import Config
-from sphtp.core.control.events import ServerEntered, ServerLeft
+from sphtp.core.control.outputs import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.shell.bus import ListeningPubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.client import open_client
 from sphtp.shell.server import open_server
 from sphtp_server.status import status

@@ -7,11 +7,10 @@ import msgpack
 import pytest
 
 from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Lookup
-from sphtp.core.control.codec import Digest, Holder, Watch
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.interest import group_topic
-from sphtp.core.control.records import Peer, PeerRecord
+from sphtp.core.control.outputs import PeerChanged
+from sphtp.core.control.records import Digest, Holder, Peer, PeerRecord, Watch
 from sphtp.core.control.registrations import RatesPerHolder
 from sphtp.core.control.senders import SenderConnections
 from sphtp.core.control.settings import MAX_RATE, ServerLimits

@@ -9,7 +9,7 @@ from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_message_untrusted
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import IdLost, Suspended, UserMessage
+from sphtp.core.control.outputs import IdLost, Suspended, UserMessage
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_table import ServerState

@@ -6,8 +6,7 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat, Leave, StatusRequest
 from sphtp.core.control.codec import PART, TEXT, decode_message_untrusted
-from sphtp.core.control.events import ServerLeft
-from sphtp.core.control.outputs import BusAudience, BusMessage
+from sphtp.core.control.outputs import BusAudience, BusMessage, ServerLeft
 from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import MessageTooLargeError, StateError

@@ -6,10 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.directory import Roster
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.lists import (
     MAX_CHUNK,
     Assembly,
@@ -18,8 +17,16 @@ from sphtp.core.control.lists import (
     fingerprint,
     number_parts,
 )
-from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
+from sphtp.core.control.outputs import Dial, HangUp, PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.records import (
+    CAPACITY,
+    Candidate,
+    Digest,
+    GoneHolder,
+    Holder,
+    Peer,
+    PeerRecord,
+)
 from sphtp.core.control.registry import IdAvailability, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
