@@ -21,15 +21,10 @@ from sphtp.core.arrays import is_array
 from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
-from sphtp.core.group.machine import (
-    CompleteStep,
-    GroupMachine,
-    GroupTerms,
-    OnDeath,
-    SeatEnded,
-    SeatTaken,
-)
-from sphtp.core.group.messages import CONTRIBUTION, Key, Seat
+from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
+from sphtp.core.group.messages import CONTRIBUTION
+from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.core.group.steps import CompleteStep
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
@@ -269,9 +264,7 @@ class LockstepGroup:
         if len(data) > LARGE:
             for channel in self._channels.values():
                 channel.check_size(len(data))
-        machine.contribute(
-            trio.current_time(), data, None if with_ is None else self._keys_of(with_)
-        )
+        machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._perform()
         return await self._complete()
 

@@ -38,7 +38,8 @@ nothing happens: it has lost that channel itself, and removes the other one.
 **A part that is cut off** must not go on by itself, or there are two simulations. A change needs
 more than half of the members before it, or half of them with the first; or else that the servers
 report all those missing as gone, for two members of which one was killed are no majority either. A
-member that cannot change what it has to is excluded after ``PATIENCE``; so every wait ends. One
+member that cannot change what it has to is excluded after ``AGREEMENT_TIMEOUT``; so every wait
+ends. One
 that was frozen and comes back finds that its channels are gone, is told so by whoever it asks, and
 has to join again, as a new member.
 
@@ -61,9 +62,9 @@ for a newcomer of the same name, which gets its place and starts at its end; the
 their contributions to that step once more.
 
 **Neighbours.** A member that contributes to some only waits for these only. The steps of others may
-then differ, by at most ``WINDOW``; who sends another one nothing else tells it every ``TELL_EVERY``
-steps how far it is. That bounds what is held, too: a contribution is held until everybody has begun
-a later step.
+then differ, by at most ``WINDOW``. A member tells those that it sends nothing else how far it is,
+every ``PROGRESS_EVERY`` steps. That bounds what is held, too: a contribution is held until
+everybody has begun a later step.
 
-Read ``messages``, then ``machine``.
+Read ``seats``, ``steps``, ``messages`` and then ``machine``.
 """

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from sphtp.core.group.seats import Key, Seat
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.errors import RemoteError
 
@@ -21,35 +22,6 @@ CONTRIBUTION: Final = Struct("<BQ")
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
 _MOST_TEXT: Final = 1024
-
-Key = tuple[int, int]
-"""A member: its id in the cluster, and the number that it drew when it joined."""
-
-
-class Seat(NamedTuple):
-    """A member, and the steps that it takes part in: from ``start`` on, before ``end``."""
-
-    id: int
-    incarnation: int
-    """Drawn anew at each join, so that one that comes back is another member."""
-    name: str
-    start: int
-    place: tuple[int, int]
-    """Its place in the order of members: step and id of the first who had it."""
-    has_state: bool
-    """True if it gives newcomers the state of the simulation."""
-    end: int | None = None
-    has_left: bool = False
-    """True if it said that it leaves; a member that ended otherwise has died."""
-
-    @property
-    def key(self) -> Key:
-        """The identity of this member: a client that joins again is another member."""
-        return self.id, self.incarnation
-
-    def covers(self, step: int) -> bool:
-        """Return true if the member takes part in a step."""
-        return self.start <= step and (self.end is None or step < self.end)
 
 
 class GroupHello(NamedTuple):
@@ -67,12 +39,12 @@ class GroupHello(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """JOIN: those of whom the sender has a HELLO, and those who said so of the sender as well.
+    """JOIN: those of whom the sender has a HELLO, and those who have one of the sender as well.
 
     Somebody who wants in sends it to all whenever that changes.
     """
 
-    heard: tuple[Key, ...]
+    known: tuple[Key, ...]
     connected: tuple[Key, ...]
 
 

@@ -12,8 +12,9 @@ from struct import Struct
 from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
-from sphtp.core.group.machine import GroupMachine, GroupTerms, OnDeath, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION, Key
+from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded
+from sphtp.core.group.messages import CONTRIBUTION
+from sphtp.core.group.seats import Key, OnDeath
 from sphtp.core.packing import pack, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
 from sphtp.testing.network import Flight
@@ -181,7 +182,7 @@ class Worker:
         elif machine.step < self.world.last:
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(self.world.now, pack(value, machine.head()), near)
+            machine.contribute(pack(value, machine.head()), near)
         self.flush()
 
 

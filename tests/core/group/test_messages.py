@@ -3,11 +3,12 @@
 import pytest
 
 from sphtp.core.group import messages as m
+from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack
 from sphtp.errors import RemoteError
 
 KEY = (7, 1 << 60)
-SEAT = m.Seat(7, 1 << 60, "ada", 3, (3, 7), has_state=True)
+SEAT = Seat(7, 1 << 60, "ada", 3, (3, 7), has_state=True)
 HELD = ((KEY, m.contribution_head(4) + pack("x")),)
 
 MESSAGES = [

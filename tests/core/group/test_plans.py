@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from sphtp.core.group.machine import OnDeath
+from sphtp.core.group.seats import OnDeath
 from sphtp.errors import ExcludedError, MemberDiedError
 from tests.core.group.simulated import Worker, World, agreed_names, compute_alone
 from tests.soaked import soaked
