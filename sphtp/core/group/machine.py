@@ -14,7 +14,7 @@ things as a whole, and does what it calls for:
 So no input has a handler that knows what to do next, and the order of inputs matters little: a
 FLUSH that comes before the lost channel is answered when the channel is lost.
 
-A change has four messages: FLUSH (``_start_round``), STATE (``_answer_requests``), INSTALL
+A change has four messages: FLUSH (``_start_round``), STATE (``_answer_request``), INSTALL
 (``_decide``), and it is in force with ``_apply``. A round is begun anew if somebody else is lost
 meanwhile or wants in (``_is_outdated``); answers to an earlier round are ignored by its number.
 ``_frozen_by`` is the round that keeps this member from beginning steps. It ends with an INSTALL, or
@@ -601,7 +601,7 @@ class GroupMachine:
         if suspects and self._complained != complaint:
             self._complained = complaint
             self._send_to(coordinator, Complaint(tuple(sorted(suspects))))
-        self._answer_requests(coordinator)
+        self._answer_request(coordinator)
 
     @property
     def _may_coordinate(self) -> bool:
@@ -618,17 +618,14 @@ class GroupMachine:
             return suspects
         return {seat.key for seat in self.seats if seat.key in suspects} - self._steps.dead.keys()
 
-    def _answer_requests(self, coordinator: Key) -> None:
-        """Answer the flush of the coordinator; a newcomer answers anybody's."""
-        if self.state is GroupState.ENTERING and self.step:
-            senders = list(self._kept_requests)
-        else:
-            senders = [coordinator] if coordinator in self._kept_requests else []
-        for key in senders:
-            request = self._kept_requests.pop(key)
-            self._frozen_by = (key, request.round)
-            self._steps.refuse(request.removed)
-            self._send_to(key, self._flush_state(request.round))
+    def _answer_request(self, coordinator: Key) -> None:
+        """Answer the flush of the coordinator."""
+        request = self._kept_requests.pop(coordinator, None)
+        if request is None:
+            return
+        self._frozen_by = (coordinator, request.round)
+        self._steps.refuse(request.removed)
+        self._send_to(coordinator, self._flush_state(request.round))
 
     def _flush_state(self, number: int) -> FlushState:
         heights, held = self._steps.report(self._steps.refused)

@@ -83,7 +83,7 @@ class StepExchange:
         self.is_placed = False
         """False while the first step of this member may still be put off."""
         self.refused: frozenset[Key] = frozenset()
-        """Those whom the flush under way removes: nothing is taken from them."""
+        """Those whom a flush removes: nothing is taken from them."""
         self.dead: dict[Key, None] = {}
         """Those that the members have agreed to go on without, oldest first."""
         self._open: _OpenStep | None = None
@@ -299,8 +299,11 @@ class StepExchange:
             step = step_of_untrusted(data) or 0
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)
-        for key in (*[seat.key for seat in self.seats if seat.has_died], *self.refused):
+        alive = {seat.key for seat in self.seats if seat.end is None}
+        died = [seat.key for seat in self.seats if seat.has_died]
+        for key in (*died, *sorted(self.refused - alive)):
             self.dead[key] = None
         while len(self.dead) > MOST_DEAD:
             del self.dead[next(iter(self.dead))]
-        self.refused = frozenset()
+        # Of one that another coordinator did not remove, this member lacks contributions.
+        self.refused &= alive
