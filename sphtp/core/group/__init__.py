@@ -22,7 +22,8 @@ they began, and the contributions that they hold of those removed. Then the coor
 
 - the contributions of a dead member up to the last one that anybody has are part of their steps,
   and those who lack one get it with INSTALL. It ends behind that one;
-- a newcomer starts at the first step that nobody has begun;
+- a newcomer starts at the first step that nobody has reached. Somebody may have completed the last
+  step that has begun, and its program computes for the members of the next one already;
 
 and INSTALL says so to all. It is the same at every member, for it was decided in one place, from
 what can no longer change. A coordinator that dies between leaves a flush without an end, or an

@@ -168,15 +168,15 @@ def seats_after(
 
     ``heights`` has the last contribution of each of those removed that anybody has. It may have
     been computed with, so it counts: the dead member ends behind it. ``begun`` is the last step
-    that anybody has begun. A newcomer starts behind it, for a step that has begun keeps its
-    members.
+    that anybody has begun. A newcomer starts two steps behind it: a member may have completed that
+    step, and its program have asked for the members of the next one.
     """
     for key in removed:
         seat = find_seat(seats, key)
         if seat is not None and seat.end is None:
             end = max(heights.get(key, -1), seat.start - 1) + 1
             seats = with_end(seats, key, end, has_left=False)
-    return with_newcomers(seats, newcomers, begun + 1, on_death)
+    return with_newcomers(seats, newcomers, begun + 2, on_death)
 
 
 def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death: OnDeath) -> Seats:

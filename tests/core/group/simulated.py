@@ -61,6 +61,8 @@ class Worker:
         self.began_at: int | None = None
         self.names: dict[int, tuple[str, ...]] = {}
         self.died: list[tuple[str, int | None]] = []
+        self.members: set[Key] = set()
+        """Those that it knew as the members of its step when it contributed."""
         self.links: dict[int, Worker] = {}
         self.inbox: list[tuple[Any, ...]] | None = None
         """What comes while it is frozen; None while it is not."""
@@ -139,6 +141,11 @@ class Worker:
         if (done := machine.poll_step()) is not None:
             values = [unpack(data, CONTRIBUTION.size) for _, data in done.contributions]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
+            if self.world.on_death is not OnDeath.WAIT:
+                joined = {seat.key for seat, _ in done.contributions} - self.members
+                self.world.errors += [
+                    f"{self.name}: {key} joined step {done.step}" for key in joined
+                ]
             self.field = advance(self.field, values)
             if done.step in world.triggers:
                 world.trigger(done.step)
@@ -180,6 +187,7 @@ class Worker:
         elif machine.state is not GroupState.MEMBER or machine.is_open or machine.failure:
             return
         elif machine.step < self.world.last:
+            self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
             machine.contribute(pack(value, machine.head()), near)
