@@ -14,8 +14,9 @@ things as a whole, and does what it calls for:
 So no input has a handler that knows what to do next, and the order of inputs matters little: a
 FLUSH that comes before the lost channel is answered when the channel is lost.
 
-A change has four messages: FLUSH (``_start_round``), STATE (``_answer_request``), INSTALL
-(``_decide``), and it is in force with ``_apply``. A round is begun anew if somebody else is lost
+A change has three messages: FLUSH (``_start_round``), STATE (``_answer_request``), and INSTALL
+(``_decide``); it is in force with ``_apply``. Contributions that somebody may lack travel before
+STATE and INSTALL, one by one. A round is begun anew if somebody else is lost
 meanwhile or wants in (``_is_outdated``); answers to an earlier round are ignored by its number.
 ``_frozen_by`` is the round that keeps this member from beginning steps. It ends with an INSTALL, or
 this member does after ``AGREEMENT_TIMEOUT``.
@@ -43,6 +44,7 @@ from sphtp.core.group.messages import (
     FlushState,
     GroupHello,
     GroupMessage,
+    HeldContribution,
     Install,
     JoinRequest,
     LeaveReleased,
@@ -88,6 +90,9 @@ from sphtp.errors import (
 AGREEMENT_TIMEOUT: Final = 30.0
 """Seconds without agreement after which a member that has lost others gives up."""
 
+MOST_HELD: Final = 1 << 16
+"""The most contributions of those removed in one change."""
+
 FOUNDING_DELAY: Final = 1.0
 """Seconds for which somebody who would found a group alone looks for others."""
 
@@ -121,10 +126,14 @@ class SeatEnded(NamedTuple):
     seat: Seat
 
 
+Held = dict[tuple[Key, int], bytes]
+"""Contributions by member and step."""
+
+
 class _MemberLink:
     """A channel to somebody else who wants to be in the group, or is."""
 
-    __slots__ = ("connected", "hello", "known", "left_at", "number", "outgoing")
+    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -133,6 +142,8 @@ class _MemberLink:
         # Of its JOIN: those of whom it has a HELLO, and those to whom it has a channel both ways.
         self.known: frozenset[Key] = frozenset()
         self.connected: frozenset[Key] = frozenset()
+        # What came with HELD for the STATE or the INSTALL that comes next.
+        self.held: Held = {}
         self.left_at: int | None = None
 
     @property
@@ -143,7 +154,7 @@ class _MemberLink:
 class _Flush:
     """A round of this member as the coordinator, or as a founder."""
 
-    __slots__ = ("asked", "joiners", "number", "removed", "states")
+    __slots__ = ("asked", "held", "joiners", "number", "removed", "states")
 
     def __init__(
         self, number: int, removed: frozenset[Key], joiners: tuple[Key, ...], asked: frozenset[Key]
@@ -153,6 +164,7 @@ class _Flush:
         self.joiners = joiners
         self.asked = asked
         self.states: dict[Key, FlushState] = {}
+        self.held: Held = {}
 
 
 class GroupMachine:
@@ -368,10 +380,14 @@ class GroupMachine:
                 self._announce_connections()
             case FlushRequest():
                 self._kept_requests[key] = message
+            case HeldContribution(member, contribution):
+                if len(link.held) >= MOST_HELD:
+                    raise RemoteError(f"more than {MOST_HELD} contributions for one change")
+                link.held[member, step_of_untrusted(contribution) or 0] = contribution
             case FlushState():
-                self._handle_state(now, key, message)
+                self._handle_state(now, link, key, message)
             case Install():
-                self._handle_install(now, key, message)
+                self._handle_install(now, link, key, message)
             case Abandon():
                 self._handle_abandon(key, message)
             case Admitted():
@@ -625,13 +641,14 @@ class GroupMachine:
             return
         self._frozen_by = (coordinator, request.round)
         self._steps.refuse(request.removed)
-        self._send_to(coordinator, self._flush_state(request.round))
+        state, held = self._flush_state(request.round)
+        self._send_behind(coordinator, held, state)
 
-    def _flush_state(self, number: int) -> FlushState:
+    def _flush_state(self, number: int) -> tuple[FlushState, Held]:
         heights, held = self._steps.report(self._steps.refused)
-        return FlushState(
-            number, self.epoch, self._steps.begun, self.seats, heights, held, self._founder
-        )
+        begun = self._steps.begun
+        state = FlushState(number, self.epoch, begun, self.seats, heights, self._founder)
+        return state, held
 
     def _coordinate(self, now: float, suspects: set[Key]) -> None:
         """Begin a change if there is a need for one, or begin it anew if the need has changed."""
@@ -674,7 +691,8 @@ class GroupMachine:
         flush = self._flush = _Flush(self._round, removed, joiners, frozenset(asked))
         for key in flush.asked:
             self._send_to(key, FlushRequest(self._round, tuple(sorted(removed))))
-        flush.states[self.key] = self._flush_state(self._round)
+        flush.states[self.key], held = self._flush_state(self._round)
+        flush.held.update(held)
         self._decide(now, flush)
 
     def _is_outdated(self, flush: _Flush, suspects: set[Key]) -> bool:
@@ -707,16 +725,18 @@ class GroupMachine:
             and link.left_at is None
         ))  # fmt: skip
 
-    def _handle_state(self, now: float, key: Key, state: FlushState) -> None:
+    def _handle_state(self, now: float, link: _MemberLink, key: Key, state: FlushState) -> None:
+        held, link.held = link.held, {}
         flush = self._flush
         if flush is None or state.round != flush.number or key not in flush.asked:
             return
         flush.states[key] = state
+        flush.held.update(held)
         if self.state is GroupState.FORMING:
             # A founder that is gone has installed it elsewhere.
             if state.founder is not None and any(seat.key == self.key for seat in state.seats):
                 self._flush = None
-                self._apply(now, Install(0, state.epoch, state.founder, state.seats, ()))
+                self._apply(now, Install(0, state.epoch, state.founder, state.seats), {})
             return
         # What somebody has installed stays as it is.
         for seat in state.seats:
@@ -736,12 +756,9 @@ class GroupMachine:
             return
         states = list(flush.states.values())
         heights: dict[Key, int] = {}
-        held: dict[tuple[Key, int], bytes] = {}
         for state in states:
             for key, height in state.heights:
                 heights[key] = max(height, heights.get(key, -1))
-            for key, data in state.held:
-                held[key, step_of_untrusted(data) or 0] = data
         begun = [state.begun for state in states]
         seats = seats_after(
             self.seats,
@@ -757,11 +774,10 @@ class GroupMachine:
             max(state.epoch for state in states) + 1,
             self._founder or self.key,
             without_ended(seats, min(begun), needed, self.terms.on_death),
-            tuple((key, data) for (key, _), data in sorted(held.items())),
         )
         for key in (*flush.asked, *flush.joiners):
-            self._send_to(key, install)
-        self._apply(now, install)
+            self._send_behind(key, flush.held, install)
+        self._apply(now, install, flush.held)
 
     def _newcomer_seats(self, keys: Iterable[Key]) -> list[Seat]:
         """Return seats for newcomers, without their places."""
@@ -773,7 +789,8 @@ class GroupMachine:
                 seats.append(Seat(*key, hello.name, 0, (0, 0), hello.has_state))
         return seats
 
-    def _handle_install(self, now: float, key: Key, install: Install) -> None:
+    def _handle_install(self, now: float, link: _MemberLink, key: Key, install: Install) -> None:
+        held, link.held = link.held, {}
         is_mine = any(seat.key == self.key for seat in install.seats)
         if self.state is GroupState.FORMING:
             if not is_mine:
@@ -786,9 +803,9 @@ class GroupMachine:
         if not is_mine:
             self._fail(ExcludedError("the others have agreed to go on without this member"))
             return
-        self._apply(now, install)
+        self._apply(now, install, held)
 
-    def _apply(self, now: float, install: Install) -> None:
+    def _apply(self, now: float, install: Install, held: Held) -> None:
         """Install the members."""
         known = {seat.key: seat for seat in self.seats}
         is_first = self.state is GroupState.FORMING
@@ -807,7 +824,7 @@ class GroupMachine:
         mine = find_seat(self.seats, self.key)
         if mine is not None and self.state is GroupState.ENTERING:
             self._steps.start_at(mine.start)
-        self._steps.install(install.held)
+        self._steps.install(held)
         self._report(known, is_first=is_first)
         self._frozen_by = self._flush = None
         self._complained = self._announced = self._promised = None
@@ -883,7 +900,7 @@ class GroupMachine:
             if self._promised is None and self._kept_requests:
                 self._promised = key = min(self._kept_requests)
                 request = self._kept_requests.pop(key)
-                self._send_to(key, self._flush_state(request.round))
+                self._send_to(key, self._flush_state(request.round)[0])
             return
         size = max(self.terms.size, *(hello.size for hello in hellos), 1)
         chosen = self._choose_founders()
@@ -901,10 +918,10 @@ class GroupMachine:
         if flush.asked <= flush.states.keys():
             founders = self._newcomer_seats((self.key, *sorted(flush.asked)))
             seats = with_newcomers((), founders, 0, self.terms.on_death)
-            install = Install(flush.number, 1, self.key, seats, ())
+            install = Install(flush.number, 1, self.key, seats)
             for key in flush.asked:
                 self._send_to(key, install)
-            self._apply(now, install)
+            self._apply(now, install, {})
 
     def _choose_founders(self) -> list[Key]:
         """Return this one and others, by their ids, who have channels to each other."""
@@ -1012,6 +1029,11 @@ class GroupMachine:
     def _send_to(self, key: Key, message: GroupMessage) -> None:
         if (link := self._by_key.get(key)) is not None:
             self._send(link, message)
+
+    def _send_behind(self, key: Key, held: Held, message: GroupMessage) -> None:
+        for (member, _), data in sorted(held.items()):
+            self._send_to(key, HeldContribution(member, data))
+        self._send_to(key, message)
 
 
 _RUNNER: Final = Runner[GroupState, GroupEvent, GroupAction](

@@ -19,6 +19,9 @@ VERSION: Final = 1
 CONTRIBUTION: Final = Struct("<BQ")
 """The head of a contribution: 0, and the number of its step."""
 
+MOST_ADDED: Final = 64
+"""The most bytes that a HELD or a SNAPSHOT has beside its contribution or state."""
+
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
 _MOST_TEXT: Final = 1024
@@ -56,7 +59,7 @@ class FlushRequest(NamedTuple):
 
 
 class FlushState(NamedTuple):
-    """STATE: all that the sender knows, of those removed too."""
+    """STATE: all that the sender knows, of those removed too. Its HELDs come before it."""
 
     round: int
     epoch: int
@@ -65,19 +68,26 @@ class FlushState(NamedTuple):
     seats: tuple[Seat, ...]
     heights: tuple[tuple[Key, int], ...]
     """The last contribution that it has from each of those removed."""
-    held: tuple[tuple[Key, bytes], ...]
-    """The contributions of those removed that somebody may still need."""
     founder: Key | None
 
 
 class Install(NamedTuple):
-    """INSTALL: the members from now on, and what some may lack of those removed."""
+    """INSTALL: the members from now on. What some may lack of those removed comes before it."""
 
     round: int
     epoch: int
     founder: Key
     seats: tuple[Seat, ...]
-    held: tuple[tuple[Key, bytes], ...]
+
+
+class HeldContribution(NamedTuple):
+    """HELD: a contribution that somebody may still need, of a member that is being removed.
+
+    Each has a message of its own: together they may be larger than any message may be.
+    """
+
+    member: Key
+    contribution: bytes
 
 
 class Abandon(NamedTuple):
@@ -137,7 +147,7 @@ class StepReached(NamedTuple):
 
 GroupMessage = (
     GroupHello | JoinRequest | FlushRequest | FlushState | Install | Abandon | Admitted | Complaint
-    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached
+    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached | HeldContribution
 )  # fmt: skip
 
 
@@ -270,12 +280,11 @@ def _heights(value: Any) -> tuple[tuple[Key, int], ...]:
     return tuple((_key(key), _step_or_none_yet(height)) for key, height in pairs)
 
 
-def _held(value: Any) -> tuple[tuple[Key, bytes], ...]:
-    held = tuple((_key(key), _bytes(data)) for key, data in map(_pair, _list(value)))
-    for _, data in held:
-        if step_of_untrusted(data) is None:
-            raise RemoteError("what is held is no contribution")
-    return held
+def _contribution(value: Any) -> bytes:
+    data = _bytes(value)
+    if step_of_untrusted(data) is None:
+        raise RemoteError("what is held is no contribution")
+    return data
 
 
 Reader = Callable[[Any], Any]
@@ -284,8 +293,8 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (GroupHello, (_count, _text, _key, _text, _text, _count, _flag, _founder)),
     (JoinRequest, (_keys, _keys)),
     (FlushRequest, (_count, _keys)),
-    (FlushState, (_count, _count, _step_or_none_yet, _seats, _heights, _held, _founder)),
-    (Install, (_count, _count, _key, _seats, _held)),
+    (FlushState, (_count, _count, _step_or_none_yet, _seats, _heights, _founder)),
+    (Install, (_count, _count, _key, _seats)),
     (Abandon, (_count,)),
     (Admitted, (_count,)),
     (Complaint, (_keys,)),
@@ -295,5 +304,6 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (StateSnapshot, (_count, _bytes)),
     (StepReached, (_count,)),
     (Dying, (_text,)),
+    (HeldContribution, (_key, _contribution)),
 )
 _NUMBERS: Final[Mapping[type[Any], int]] = {of: number for number, (of, _) in enumerate(_MESSAGES)}

@@ -20,10 +20,10 @@ are installed.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sphtp.core.group.messages import StepReached, encode_group_message, step_of_untrusted
+from sphtp.core.group.messages import StepReached, encode_group_message
 from sphtp.core.group.seats import Key, OnDeath, Place, Seat, Seats, vacant_seats
 from sphtp.errors import RemoteError
 
@@ -273,19 +273,19 @@ class StepExchange:
 
     def report(
         self, removed: Collection[Key]
-    ) -> tuple[tuple[tuple[Key, int], ...], tuple[tuple[Key, bytes], ...]]:
+    ) -> tuple[tuple[tuple[Key, int], ...], dict[tuple[Key, int], bytes]]:
         """Return the heights and the contributions of those removed, and of those that have ended.
 
         Somebody else may lack them.
         """
-        heights, held = [], []
+        heights, held = [], {}
         for seat in self.seats:
             key = seat.key
             if key in removed or seat.end is not None:
                 here = [step for step, those in self._held.items() if key in those]
                 heights.append((key, max([seat.start - 1, self.last_from(key), *here])))
-                held += [(key, self._held[step][key]) for step in sorted(here)]
-        return tuple(heights), tuple(held)
+                held.update({(key, step): self._held[step][key] for step in here})
+        return tuple(heights), held
 
     def start_at(self, step: int) -> None:
         """Let the first step of this member be this one, and drop what came for earlier ones."""
@@ -293,10 +293,9 @@ class StepExchange:
         for old in [old for old in self._held if old < step]:
             del self._held[old]
 
-    def install(self, held: Iterable[tuple[Key, bytes]]) -> None:
+    def install(self, held: Mapping[tuple[Key, int], bytes]) -> None:
         """End a change: the seats are set, and this is what somebody may lack of the dead."""
-        for key, data in held:
-            step = step_of_untrusted(data) or 0
+        for (key, step), data in held.items():
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)
         alive = {seat.key for seat in self.seats if seat.end is None}

@@ -139,7 +139,7 @@ class Worker:
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
         if (done := machine.poll_step()) is not None:
-            values = [unpack(data, CONTRIBUTION.size) for _, data in done.contributions]
+            values = [unpack(data, CONTRIBUTION.size)[0] for _, data in done.contributions]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
             if self.world.on_death is not OnDeath.WAIT:
                 joined = {seat.key for seat, _ in done.contributions} - self.members
@@ -190,7 +190,7 @@ class Worker:
             self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(pack(value, machine.head()), near)
+            machine.contribute(pack([value, self.world.padding], machine.head()), near)
         self.flush()
 
 
@@ -218,7 +218,9 @@ class World:
         """What happens when somebody completes a step."""
         self.has_begun = False
         self.is_ring = self.is_alone = False
-        self.sent = 0
+        self.sent = self.largest = 0
+        self.padding = b""
+        """What contributions carry beside their numbers."""
 
     def neighbours(self, worker: Worker) -> list[Key] | None:
         """With whom a worker exchanges: the next and the one before in a ring, or all."""
@@ -263,6 +265,7 @@ class World:
 
     def send(self, sender: Worker, number: int, data: bytes) -> None:
         self.sent += 1
+        self.largest = max(self.largest, len(data))
         pair = self._links.get(number)
         if pair is None:
             return

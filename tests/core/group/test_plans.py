@@ -16,6 +16,7 @@ FEWEST: Final = 5
 QUICK: Final = 120
 """Steps of a run in the quick suite."""
 LONG: Final = 2000
+PADDING: Final = bytes(4096)
 
 
 class Plan:
@@ -119,11 +120,14 @@ def size_of(seed: int) -> tuple[int, int]:
 def test_what_is_left_computes_what_one_process_computes(seed: int, on_death: OnDeath) -> None:
     last, every = size_of(seed)
     world = World(seed, on_death, size=WORKERS, last=last)
+    world.padding = PADDING
     Plan(world, seed, every)
     world.run(lambda: bool(world.present) and all(it.step >= last for it in world.present))
     finish(world)
     names = check(world)
     assert len(names) == last
+    # No message carries two contributions: each may be as large as messages may be.
+    assert world.largest < 2 * len(PADDING)
 
 
 class UntilTrouble(Plan):
