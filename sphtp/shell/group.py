@@ -371,6 +371,8 @@ class LockstepGroup:
             self._close_if_sent(number)
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
+            # The names of members that are gone are not kept.
+            self._known.clear()
         due = machine.poll_timeout()
         if due != self._due:
             self._due = due

@@ -68,6 +68,7 @@ from sphtp.core.group.seats import (
     has_quorum,
     in_order,
     living,
+    merged,
     seats_after,
     seats_at,
     with_end,
@@ -182,6 +183,7 @@ class GroupMachine:
         """The error of every further step, once the group has ended for this member."""
         self.snapshot: bytes | None = None
         """The state at the step at which this member started, as msgpack."""
+        self._snapshot_step = -1
         self.epoch = 0
         """The number of changes that it has installed."""
         self.counters = {"malformed": 0}
@@ -391,11 +393,14 @@ class GroupMachine:
             case Abandon():
                 self._handle_abandon(key, message)
             case Admitted():
-                self._admitted_by.add(key)
+                if self.state in (GroupState.FORMING, GroupState.ENTERING):
+                    self._admitted_by.add(key)
             case Complaint(keys):
                 # A member that complains of this one is the one that has to go: see the package.
+                # One of somebody who is no member here comes again behind the next INSTALL.
+                alive = {seat.key for seat in living(self.seats)}
                 if find_seat(self.seats, key) is not None:
-                    self._complaints.update(one for one in keys if one != self.key)
+                    self._complaints |= alive.intersection(keys) - {self.key}
             case Exclusion(why):
                 by = link.hello.name or hex(key[0])
                 self._fail(ExcludedError(f"excluded by {by}: {why}"))
@@ -408,8 +413,9 @@ class GroupMachine:
                 self._handle_leaving(link, key, end)
             case LeaveReleased():
                 self._releases.add(key)
-            case StateSnapshot(_, payload):
-                self.snapshot = payload
+            case StateSnapshot(at, payload):
+                if self.state in (GroupState.FORMING, GroupState.ENTERING):
+                    self.snapshot, self._snapshot_step = payload, at
             case StepReached(reached):
                 self._steps.note_reached(key, reached)
                 self._newcomers.pop(key, None)
@@ -572,6 +578,12 @@ class GroupMachine:
         if key not in self._lost:
             self._lost.add(key)
             self._gives_up_at = now + AGREEMENT_TIMEOUT
+
+    def _lose_unreachable(self, now: float) -> None:
+        """Count those of whom a change tells, and to whom there is no channel, as lost."""
+        for seat in living(self.seats):
+            if seat.key != self.key and seat.key not in self._by_key:
+                self._lose(now, seat.key)
 
     def _is_needed(self, seat: Seat) -> bool:
         """True if the end of a channel to a member leaves something to be agreed."""
@@ -738,15 +750,8 @@ class GroupMachine:
                 self._flush = None
                 self._apply(now, Install(0, state.epoch, state.founder, state.seats), {})
             return
-        # What somebody has installed stays as it is.
-        for seat in state.seats:
-            mine = find_seat(self.seats, seat.key)
-            if mine is None and seat.key not in self._steps.dead:
-                self._steps.seats = in_order((*self.seats, seat))
-                if seat.end is None and seat.key not in self._by_key:
-                    self._lose(now, seat.key)
-            elif mine is not None and mine.end is None and seat.end is not None:
-                self._set_end(seat.key, seat.end, has_left=seat.has_left)
+        self._steps.seats = merged(self.seats, state.seats, self._steps.dead)
+        self._lose_unreachable(now)
 
     def _decide(self, now: float, flush: _Flush) -> None:
         """Install what follows from the answers, when all are here."""
@@ -819,26 +824,34 @@ class GroupMachine:
             link = self._by_key.get(seat.key)
             if link is not None and link.left_at is not None:
                 self._set_end(seat.key, link.left_at)
-            elif link is None and seat.key != self.key:
-                self._lose(now, seat.key)
+        self._lose_unreachable(now)
         mine = find_seat(self.seats, self.key)
         if mine is not None and self.state is GroupState.ENTERING:
             self._steps.start_at(mine.start)
+            if self._snapshot_step < mine.start:
+                self.snapshot = None
         self._steps.install(held)
         self._report(known, is_first=is_first)
         self._frozen_by = self._flush = None
         self._complained = self._announced = self._promised = None
-        dead = self._steps.dead
-        self._complaints -= dead.keys()
-        self._lost -= dead.keys()
-        for key in list(self._kept_requests):
-            if key in dead:
-                del self._kept_requests[key]
+        self._forget_former()
         self._welcome(known)
         if self._steps.is_open and not self._fails_here():
             self._begin()
             self._refresh()
         self._consider(now)
+
+    def _forget_former(self) -> None:
+        """Keep of former members only that they are dead, so that nothing grows with changes."""
+        dead, keys = self._steps.dead, {seat.key for seat in self.seats}
+        self._lost = (self._lost & keys) - dead.keys()
+        self._complaints = (self._complaints & keys) - dead.keys()
+        self._departed &= {seat.id for seat in self.seats}
+        self._supplied &= keys
+        for key in (self._newcomers.keys() - keys) | (self._newcomers.keys() & dead.keys()):
+            del self._newcomers[key]
+        for key in self._kept_requests.keys() & dead.keys():
+            del self._kept_requests[key]
 
     def _report(self, known: dict[Key, Seat], *, is_first: bool) -> None:
         """Report what is new of the members, but for those that this one found there."""
@@ -960,9 +973,11 @@ class GroupMachine:
         others = {seat.key for seat in living(self.seats)} - {self.key} - self._lost
         if not others <= self._admitted_by:
             return
-        if self.snapshot is None and giver_of_state(self.seats, self.step, self._lost) is not None:
+        giver = giver_of_state(self.seats, self._lost)
+        if self.snapshot is None and giver is not None and giver.start < self.step:
             return
         _RUNNER.step(self, GroupEvent.ADMITTED)
+        self._admitted_by.clear()
         self._steps.is_placed = True
         self._settles_at = None
         self._begin()
@@ -971,14 +986,14 @@ class GroupMachine:
         """The newcomers to which this member has to give the state now."""
         if not self.terms.has_state or not self.is_open:
             return []
+        giver = giver_of_state(self.seats, self._lost)
+        if giver is None or giver.key != self.key:
+            return []
         alive = {seat.key for seat in living(self.seats)}
         return [
             key
             for key, start in self._newcomers.items()
-            if key in alive
-            and key not in self._supplied
-            and self.step >= start
-            and giver_of_state(self.seats, start, self._lost) == self.key
+            if giver.start < start <= self.step and key in alive and key not in self._supplied
         ]
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
@@ -991,8 +1006,8 @@ class GroupMachine:
         self._refresh()
         self._release()
 
-    def _set_end(self, key: Key, end: int, *, has_left: bool = True) -> None:
-        self._steps.seats = with_end(self.seats, key, end, has_left=has_left)
+    def _set_end(self, key: Key, end: int) -> None:
+        self._steps.seats = with_end(self.seats, key, end)
 
     def _release(self) -> None:
         """Send those who leave that this member needs nothing more of them."""

@@ -25,6 +25,7 @@ MOST_ADDED: Final = 64
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
 _MOST_TEXT: Final = 1024
+_MOST_ITEMS: Final = 1 << 16
 
 
 class GroupHello(NamedTuple):
@@ -229,8 +230,8 @@ def _bytes(value: Any) -> bytes:
 
 
 def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise RemoteError("a field that is no list")
+    if type(value) is not list or len(value) > _MOST_ITEMS:
+        raise RemoteError("a field that is no list, or too long")
     return value
 
 

@@ -103,10 +103,10 @@ def living(seats: Seats) -> list[Seat]:
     return [seat for seat in seats if seat.end is None]
 
 
-def with_end(seats: Seats, key: Key, end: int, *, has_left: bool) -> Seats:
-    """Return the seats with one that ends."""
+def with_end(seats: Seats, key: Key, end: int) -> Seats:
+    """Return the seats with one whose member leaves."""
     return tuple(
-        [seat._replace(end=end, has_left=has_left) if seat.key == key else seat for seat in seats]
+        [seat._replace(end=end, has_left=True) if seat.key == key else seat for seat in seats]
     )
 
 
@@ -130,14 +130,14 @@ def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int])
     return 2 * len(stay) == len(before) and before[0][1] in stay
 
 
-def giver_of_state(seats: Seats, start: int, lost: Container[Key]) -> Key | None:
-    """Return who gives the state to a newcomer that starts at a step; None if nobody can."""
-    elders = [
-        (seat.start, seat.key)
+def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
+    """Return who gives the state to all that start after it; None if nobody can."""
+    givers = [
+        (seat.start, seat.key, seat)
         for seat in seats
-        if seat.end is None and seat.has_state and seat.start < start and seat.key not in lost
+        if seat.end is None and seat.has_state and seat.key not in lost
     ]
-    return min(elders, default=(0, None))[1]
+    return min(givers)[2] if givers else None
 
 
 def first_death(seats: Seats, step: int) -> Seat | None:
@@ -156,9 +156,22 @@ def vacant_seats(seats: Seats) -> list[Seat]:
     return [seat for seat in last.values() if seat.has_died]
 
 
+def merged(seats: Seats, others: Seats, dead: Container[Key]) -> Seats:
+    """Return the seats with what somebody else has installed: starts and ends stay as they are."""
+    known = {seat.key: seat for seat in seats}
+    for seat in others:
+        mine = known.get(seat.key)
+        if mine is None:
+            if seat.key not in dead:
+                known[seat.key] = seat
+        elif mine.end is None and seat.end is not None:
+            known[seat.key] = mine._replace(end=seat.end, has_left=seat.has_left)
+    return in_order(known.values())
+
+
 def seats_after(
     seats: Seats,
-    removed: Iterable[Key],
+    removed: Container[Key],
     heights: Mapping[Key, int],
     newcomers: Sequence[Seat],
     begun: int,
@@ -171,17 +184,21 @@ def seats_after(
     that anybody has begun. A newcomer starts two steps behind it: a member may have completed that
     step, and its program have asked for the members of the next one.
     """
-    for key in removed:
-        seat = find_seat(seats, key)
-        if seat is not None and seat.end is None:
-            end = max(heights.get(key, -1), seat.start - 1) + 1
-            seats = with_end(seats, key, end, has_left=False)
+    seats = tuple(
+        [
+            seat._replace(end=max(heights.get(seat.key, -1), seat.start - 1) + 1)
+            if seat.key in removed and seat.end is None
+            else seat
+            for seat in seats
+        ]
+    )
     return with_newcomers(seats, newcomers, begun + 2, on_death)
 
 
 def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death: OnDeath) -> Seats:
     """Return the seats with those of newcomers, who start at a step or take a vacant place."""
     vacant = vacant_seats(seats) if on_death is OnDeath.WAIT else []
+    placed = []
     for newcomer in newcomers:
         seat = newcomer._replace(start=start, place=(start, newcomer.id))
         for old in vacant:
@@ -189,23 +206,28 @@ def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death
                 seat = seat._replace(start=old.end, place=old.place)
                 vacant.remove(old)
                 break
-        seats = in_order((*seats, seat))
-    return seats
+        placed.append(seat)
+    return in_order((*seats, *placed))
 
 
-def without_ended(seats: Seats, floor: int, needed: Collection[Key], on_death: OnDeath) -> Seats:
+def without_ended(seats: Seats, floor: int, needed: Container[Key], on_death: OnDeath) -> Seats:
     """Return the seats without those of no consequence any more.
 
     ``floor`` is the lowest of the steps that the members have begun, and ``needed`` has those whose
     end somebody does not know yet.
     """
-    if on_death is OnDeath.RAISE:
-        return seats
-    vacant = vacant_seats(seats) if on_death is OnDeath.WAIT else []
+    match on_death:
+        case OnDeath.RAISE:
+            # The step at the end of any of these fails, also at a member that gets there last.
+            kept = {seat.key for seat in seats if seat.has_died}
+        case OnDeath.WAIT:
+            kept = {seat.key for seat in vacant_seats(seats)}
+        case OnDeath.CONTINUE:
+            kept = set()
     return tuple(
         [
             seat
             for seat in seats
-            if seat.end is None or seat.end > floor or seat.key in needed or seat in vacant
+            if seat.end is None or seat.end > floor or seat.key in needed or seat.key in kept
         ]
     )

@@ -74,8 +74,8 @@ class StepExchange:
     def __init__(self, key: Key, on_death: OnDeath) -> None:
         self.key = key
         self.on_death = on_death
-        self.seats: Seats = ()
-        """The seats of all, in the order of the members."""
+        self._seats: Seats = ()
+        self._keys: frozenset[Key] = frozenset()
         self.step = 0
         """The step that is contributed to next, or being made."""
         self.begun = -1
@@ -97,6 +97,16 @@ class StepExchange:
         self._reported: dict[Key, int] = {}
 
     # What there is
+
+    @property
+    def seats(self) -> Seats:
+        """The seats of all, in the order of the members."""
+        return self._seats
+
+    @seats.setter
+    def seats(self, seats: Seats) -> None:
+        self._seats = seats
+        self._keys = frozenset([seat.key for seat in seats])
 
     @property
     def is_open(self) -> bool:
@@ -191,6 +201,10 @@ class StepExchange:
         Raises ``RemoteError`` for a step that nobody can have reached.
         """
         if step <= self._heights.get(key, -1) or key in self.refused or key in self.dead:
+            return False
+        # A first contribution comes when all have installed its sender; but those for a newcomer
+        # may come before its own INSTALL.
+        if self.is_placed and key not in self._keys:
             return False
         if step > self.step + WINDOW + 1 if self.is_placed else len(self._held) > 2 * WINDOW:
             raise RemoteError(f"a contribution to step {step}, in step {self.step}")
@@ -298,7 +312,7 @@ class StepExchange:
         for (key, step), data in held.items():
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)
-        alive = {seat.key for seat in self.seats if seat.end is None}
+        alive = frozenset([seat.key for seat in self.seats if seat.end is None])
         died = [seat.key for seat in self.seats if seat.has_died]
         for key in (*died, *sorted(self.refused - alive)):
             self.dead[key] = None
@@ -306,3 +320,6 @@ class StepExchange:
             del self.dead[next(iter(self.dead))]
         # Of one that another coordinator did not remove, this member lacks contributions.
         self.refused &= alive
+        for table in (self._heights, self._reached, self._reported):
+            for key in table.keys() - self._keys:
+                del table[key]
