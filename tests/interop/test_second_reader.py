@@ -15,6 +15,7 @@ from tests import cases
 from tests.interop import (
     second_reader,
     second_reader_control,
+    second_reader_groups,
     second_reader_requests,
     second_reader_sealed,
     second_reader_streams,
@@ -70,6 +71,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "history-salt/": second_reader_streams.read_salt,
     "request/": second_reader_requests.read_request,
     "malformed/request/": second_reader_requests.read_request,
+    "group/": second_reader_groups.read_group,
+    "malformed/group/": second_reader_groups.read_group,
     "malformed/stream/": second_reader_streams.read_stream,
     "malformed/feedback/": second_reader_streams.read_feedback,
     "malformed/record/": second_reader_streams.read_record,
