@@ -39,6 +39,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "client/": to_server,
     "server/": to_client,
     "member/": to_server,
+    "announcement/": second_reader_control.read_announcement,
+    "malformed/announcement/": second_reader_control.read_announcement,
     "plain/client/": to_server,
     "plain/server/": to_client,
     "parameter/": second_reader_control.read_parameter,
@@ -83,6 +85,7 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
 # What `fields` says beside what is in the bytes: from what they were made.
 BESIDE = {
     "roster": {"peers"},
+    "announcement": {"secret"},
     "acks": {"first", "received"},
     "signed": {"server_secret", "cluster_secret"},
 }
