@@ -75,7 +75,7 @@ from sphtp.core.group.seats import (
     with_newcomers,
     without_ended,
 )
-from sphtp.core.group.steps import CompleteStep, StepExchange
+from sphtp.core.group.steps import WINDOW, CompleteStep, StepExchange
 from sphtp.core.timers import earliest
 from sphtp.errors import (
     ExcludedError,
@@ -742,6 +742,8 @@ class GroupMachine:
         flush = self._flush
         if flush is None or state.round != flush.number or key not in flush.asked:
             return
+        steps = [state.begun, *[height for _, height in state.heights]]
+        _check_steps([*steps, *_steps_of(state.seats)], self.step)
         flush.states[key] = state
         flush.held.update(held)
         if self.state is GroupState.FORMING:
@@ -796,16 +798,18 @@ class GroupMachine:
 
     def _handle_install(self, now: float, link: _MemberLink, key: Key, install: Install) -> None:
         held, link.held = link.held, {}
-        is_mine = any(seat.key == self.key for seat in install.seats)
+        mine = find_seat(install.seats, self.key)
         if self.state is GroupState.FORMING:
-            if not is_mine:
+            if mine is None:
                 return
         elif self.state is GroupState.ENTERING and self.step:
-            if not is_mine or install.epoch < self.epoch:
+            if mine is None or install.epoch < self.epoch:
                 return
         elif self._frozen_by != (key, install.round):
             return
-        if not is_mine:
+        here = self.step if self._steps.is_placed or mine is None else mine.start
+        _check_steps(_steps_of(install.seats), here)
+        if mine is None:
             self._fail(ExcludedError("the others have agreed to go on without this member"))
             return
         self._apply(now, install, held)
@@ -997,6 +1001,8 @@ class GroupMachine:
         ]
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
+        if self._steps.is_placed:
+            _check_steps([end], self.step)
         link.left_at = end
         seat = find_seat(self.seats, key)
         if seat is not None and seat.end is None:
@@ -1049,6 +1055,21 @@ class GroupMachine:
         for (member, _), data in sorted(held.items()):
             self._send_to(key, HeldContribution(member, data))
         self._send_to(key, message)
+
+
+def _check_steps(steps: Iterable[int], here: int) -> None:
+    """Raise ``RemoteError`` for a step that nobody can have reached, seen from a step.
+
+    Nobody is further from this member than the window, and a newcomer starts two steps later.
+    Without this, a member could have others send numbers that nobody takes.
+    """
+    most = here + 2 * WINDOW
+    if any(step > most for step in steps):
+        raise RemoteError(f"members at steps beyond {most}, seen from step {here}")
+
+
+def _steps_of(seats: Seats) -> list[int]:
+    return [step for seat in seats for step in (seat.start, seat.end or 0)]
 
 
 _RUNNER: Final = Runner[GroupState, GroupEvent, GroupAction](

@@ -24,6 +24,9 @@ MOST_ADDED: Final = 64
 
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
+_MOST_COUNT: Final = 1 << 63
+"""The largest number in a field: what follows from the step of a contribution is larger."""
+
 _MOST_TEXT: Final = 1024
 _MOST_ITEMS: Final = 1 << 16
 
@@ -196,7 +199,7 @@ def decode_group_message_untrusted(data: bytes) -> GroupMessage:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_STEPS:
+    if type(value) is not int or not 0 <= value <= _MOST_COUNT:
         raise RemoteError(f"{value!r} is no number of steps or rounds")
     return value
 

@@ -359,7 +359,10 @@ class World:
         self.excluded += 1
         for number in self.links_of(worker):
             self.close_link(worker, number)
-        is_wanted = self.on_death is not OnDeath.RAISE and not worker.is_leaving
+        # One that was excluded before it could leave is waited for.
+        is_wanted = self.on_death is OnDeath.WAIT or (
+            self.on_death is OnDeath.CONTINUE and not worker.is_leaving
+        )
         if is_wanted and isinstance(worker.failure, ExcludedError):
             self.add(worker.name)
 
