@@ -108,11 +108,17 @@ class Client(ScopedService):
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
-        self._requests = Requests(node.services, lambda: node.peer_id, self._find_addresses)
+        self._requests = Requests(
+            node.services, lambda: node.peer_id, self._find_addresses, self._label
+        )
 
     def __repr__(self) -> str:
         host, port = self.address
         return f"<Client {peer_label(self.name, self.id)} {self.state.name} at {host}:{port}>"
+
+    def _label(self, peer_id: int) -> str:
+        peer = self._peers.get(peer_id)
+        return peer_label("" if peer is None else peer.name, peer_id)
 
     @property
     def id(self) -> int:

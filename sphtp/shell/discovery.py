@@ -25,7 +25,7 @@ import trio
 
 from sphtp.core.control.announcement import Announcement, clusters_of, decode_untrusted
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import UnreachableError, WireError
+from sphtp.errors import RemoteError, UnreachableError
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.config import Config
 from sphtp.shell.lifetime import running
@@ -187,7 +187,7 @@ def read_files() -> list[Announcement]:
         return []
     found = list[Announcement]()
     for file in files:
-        with suppress(OSError, ValueError, WireError):
+        with suppress(OSError, ValueError, RemoteError):
             text = _read_locked(file)
             values = json.loads(text) if text is not None else None
             if isinstance(values, dict):
@@ -330,8 +330,8 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
         info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
         if info is not None:
-            with suppress(WireError):
-                found.add(decode_untrusted(_texts_untrusted(info.properties)))
+            with suppress(RemoteError):
+                found.add(decode_untrusted(texts_untrusted(info.properties)))
 
     async def resolve_all(zeroconf: "Zeroconf") -> None:
         async with trio.open_nursery() as nursery:
@@ -355,7 +355,7 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
                 await trio.to_thread.run_sync(browser.cancel)
 
 
-def _texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
+def texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
     """Return a TXT record as text. What is no text is marked, and then not understood."""
     return {
         key.decode(errors="replace"): (value or b"").decode(errors="replace")

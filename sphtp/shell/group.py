@@ -21,15 +21,10 @@ from sphtp.core.arrays import is_array
 from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
-from sphtp.core.group.machine import (
-    CompleteStep,
-    GroupMachine,
-    GroupTerms,
-    OnDeath,
-    SeatEnded,
-    SeatTaken,
-)
-from sphtp.core.group.messages import CONTRIBUTION, Key, Seat
+from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
+from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED
+from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.core.group.steps import CompleteStep
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
@@ -266,12 +261,8 @@ class LockstepGroup:
         machine.check()
         self._check_idle()
         data = pack(value, machine.head())
-        if len(data) > LARGE:
-            for channel in self._channels.values():
-                channel.check_size(len(data))
-        machine.contribute(
-            trio.current_time(), data, None if with_ is None else self._keys_of(with_)
-        )
+        self._check_size(data)
+        machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._perform()
         return await self._complete()
 
@@ -305,6 +296,15 @@ class LockstepGroup:
 
     # The step
 
+    def _check_size(self, data: bytes) -> None:
+        """Raise ``MessageTooLargeError`` for a contribution or a state that cannot be sent.
+
+        A member may have to pass on the contribution of another one, with a few bytes around it.
+        """
+        if len(data) > LARGE:
+            for channel in self._channels.values():
+                channel.check_size(len(data) + MOST_ADDED)
+
     def _check_idle(self) -> None:
         machine = self._machine
         if machine.is_open or machine.has_result:
@@ -317,7 +317,9 @@ class LockstepGroup:
         machine = self._machine
         while (done := machine.poll_step()) is None:
             if machine.wants_state and self._state is not None:
-                machine.give_state(pack(self._state()))
+                packed = pack(self._state())
+                self._check_size(packed)
+                machine.give_state(packed)
                 self._perform()
                 continue
             if not machine.is_open:
@@ -369,6 +371,8 @@ class LockstepGroup:
             self._close_if_sent(number)
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
+            # The names of members that are gone are not kept.
+            self._known.clear()
         due = machine.poll_timeout()
         if due != self._due:
             self._due = due

@@ -164,6 +164,11 @@ class RequestChannel:
             self.table.handle_ended(trio.current_time(), "the channel to the peer ended")
             self.settle()
 
+    def retire(self) -> None:
+        """Leave the channel as soon as no request is open: both sides prefer another one."""
+        self.table.retire()
+        self.settle()
+
     def settle(self) -> None:
         """Hand on what the table says, after any input or command."""
         while (event := self.table.poll_event()) is not None:
@@ -216,10 +221,18 @@ class RequestChannel:
 class Requests:
     """The requests of one client: those that it sends, and those that it serves."""
 
-    def __init__(self, services: Services, own_id: Callable[[], int], locate: Locate) -> None:
+    def __init__(
+        self,
+        services: Services,
+        own_id: Callable[[], int],
+        locate: Locate,
+        label: Callable[[int], str] = "{:#010x}".format,
+    ) -> None:
         self._services = services
         self._own_id = own_id
         self._locate = locate
+        # A peer's name, where it is known, and its id, for errors.
+        self._label = label
         self._encoding = services.encoding
         self._counters = RequestStatistics()
         # Peers whose messages have other types are refused, as they are by the program's channels.
@@ -317,7 +330,7 @@ class Requests:
         name: str,
         errors: Collection[type[RequestError]],
     ) -> Any:
-        about = f"{name!r} of peer {peer_id:#010x}"
+        about = f"{name!r} of peer {self._label(peer_id)}"
         match outcome:
             case ReplyMessage(_, payload):
                 values = self._encoding.decode_many_untrusted([payload])
@@ -415,6 +428,12 @@ class Requests:
     async def _keep(self, channel: RequestChannel) -> None:
         peer_id = channel.channel.peer_id
         self._channels[peer_id].append(channel)
+        # Where both opened one at once, both take that of the lower id: see ``_channel_to``.
+        usable = [one for one in self._channels[peer_id] if one.is_usable]
+        first = min(one.opened_by for one in usable)
+        for one in usable:
+            if one.opened_by != first:
+                one.retire()
         # Also where the peer opened it: who waits for this side's own attempt may take this one.
         if (dial := self._dials.get(peer_id)) is not None:
             dial.changed.unpark_all()

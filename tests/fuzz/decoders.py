@@ -3,9 +3,13 @@
 Where there is an encoder, what was decoded is encoded and decoded again, and is the same.
 """
 
+import fcntl
 import io
 import json
+import mmap
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -31,15 +35,38 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
+from sphtp.core.channel.shared_memory import (
+    DATA_START,
+    ENTRY,
+    HEAD,
+    RING_START,
+    SLOTS,
+    decode_descriptor_untrusted,
+    decode_hello_untrusted,
+    decode_segment_untrusted,
+    encode_descriptor,
+    encode_hello,
+    encode_segment,
+    entry_at,
+)
+from sphtp.core.control import announcement
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
 from sphtp.core.datagrams import decode_front_untrusted, encode_front
+from sphtp.core.group.messages import (
+    contribution_head,
+    decode_group_message_untrusted,
+    encode_group_message,
+    step_of_untrusted,
+)
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
 from sphtp.core.requests import wire
 from sphtp.errors import RemoteError
-from sphtp.shell.encoding import encoding_for
+from sphtp.shell.discovery import texts_untrusted
+from sphtp.shell.encoding import RAW, encoding_for
+from sphtp.shell.shared_memory import InboundSegment
 from sphtp.shell.status import read_untrusted
 from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted
 from sphtp_client.simulation.initial_conditions import initial_spheres
@@ -54,6 +81,7 @@ from tests.fuzz.streams import STREAMS
 
 Decoder = Callable[[bytes], None]
 
+SEGMENT: Final = 2**21
 ADDRESS: Final = ("10.0.0.1", 1)
 COMPRESSION: Final = Compression(threshold=0, max_size=10_000)
 FACTORIES: Final = (MessageFactory(KINDS), MessageFactory(KINDS, compression=COMPRESSION))
@@ -141,6 +169,89 @@ def request(data: bytes) -> None:
     # What is no UTF-8, or no text to show, was made such, and may have been cut.
     if not isinstance(decoded, wire.ErrorMessage):
         assert again == decoded
+
+
+def group_message(data: bytes) -> None:
+    """A message between members of a group."""
+    step = step_of_untrusted(data)
+    if step is not None:
+        assert contribution_head(step) == data[:9]
+        return
+    decoded = decode_group_message_untrusted(data)
+    assert decode_group_message_untrusted(encode_group_message(decoded)) == decoded
+
+
+def announced(data: bytes) -> None:
+    """What a server announces: a TXT record, one key and value a line."""
+    lines = [line.partition(b"=") for line in data.split(b"\n")]
+    values = {key: value if sign else None for key, sign, value in lines}
+    decoded = announcement.decode_untrusted(texts_untrusted(values))
+    assert announcement.decode_untrusted(decoded.encode()) == decoded
+    assert isinstance(decoded.obstacle(b"secret", has_tls=False), str)
+
+
+def shared_memory(data: bytes) -> None:
+    """What two processes exchange about shared memory."""
+    kind, rest = data[:1], data[1:]
+    if kind == b"\x00":
+        assert encode_hello(decode_hello_untrusted(rest)) == rest
+    elif kind == b"\x01":
+        assert encode_segment(*decode_segment_untrusted(rest)) == rest
+    else:
+        region = decode_descriptor_untrusted(rest, SEGMENT, 2**20)
+        assert RING_START < region.start <= region.start + region.size <= SEGMENT
+        assert encode_descriptor(rest[:16], region) == rest
+
+
+def shared_segment(data: bytes) -> None:
+    """What a peer writes into the ring of a segment: regions within it, or nothing."""
+    script = Script(data)
+    memory, file = _segment()
+    memory[:DATA_START] = bytes(DATA_START)
+    segment = InboundSegment(os.dup(file), bytes(16), SEGMENT, 2**20)
+    taken: list[bytes] = []
+
+    def deliver(descriptor: bytes) -> bool:
+        taken.append(descriptor)
+        return len(taken) < 2 * SLOTS
+
+    while script:
+        entry, head = script.some_bytes(ENTRY), script.below(2**32)
+        start = entry_at(script.below(2048))
+        memory[start : start + len(entry)] = entry
+        memory[4 * HEAD : 4 * HEAD + 4] = head.to_bytes(4, "little")
+        segment.take_entries(deliver)
+        while taken:
+            descriptor = taken.pop()
+            assert segment.is_descriptor(descriptor)
+            with suppress(RemoteError):
+                region, payload = segment.open_untrusted(descriptor)
+                assert len(payload) == region.size
+                payload.release()
+                segment.free(region)
+    segment.close()
+
+
+@cache
+def _segment() -> tuple[mmap.mmap, int]:
+    file = os.memfd_create("fuzz", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, SEGMENT)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return mmap.mmap(file, SEGMENT), file
+
+
+def shared_message(data: bytes) -> None:
+    """A message in memory means the same as one in a packet, and does not change with it."""
+    if not data:
+        # No region is empty.
+        return
+    for encoding in (encoding_for(None), encoding_for(FACTORIES[0]), RAW):
+        memory = bytearray(data)
+        read = encoding.decode_shared_untrusted(memoryview(memory), is_copied=True)
+        memory[:] = bytes(len(memory))
+        known = encoding.decode_many_untrusted([data])
+        assert encoding.encode_many(read, None) == encoding.encode_many(known, None)
+        encoding.decode_shared_untrusted(memoryview(data), is_copied=False)
 
 
 def control_message(data: bytes) -> None:
@@ -270,6 +381,11 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "channel-accept": accept,
     "channel-refuse": refuse,
     "request": request,
+    "group-message": group_message,
+    "announcement": announced,
+    "shared-memory": shared_memory,
+    "shared-segment": shared_segment,
+    "shared-message": shared_message,
     "control-message": control_message,
     "control-intake": control_intake,
     "control-status": control_status,

@@ -9,7 +9,7 @@ import numpy as np
 
 from sphtp.core.arrays import array_parts
 from sphtp.core.channel import noise as wire
-from sphtp.core.channel import path_validation, stateless_reset
+from sphtp.core.channel import path_validation, shared_memory, stateless_reset
 from sphtp.core.channel.frames import (
     AckDelay,
     Close,
@@ -35,6 +35,8 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
+from sphtp.core.control.announcement import Announcement
+from sphtp.core.control.records import ServerAddress
 from sphtp.core.datagrams import Kind
 from sphtp.core.packing import PLAIN
 from sphtp.core.requests import wire as requests
@@ -48,6 +50,7 @@ from tests.fuzz.choices import Dice
 from tests.fuzz.control import overheard
 from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
 from tests.fuzz.sealed import OPENER, TOKEN
+from tests.fuzz.services import known_messages
 from tests.fuzz.stream_starts import STREAM_STARTS
 
 OFFER: Final = TransportParameters(7, 3, 0, 1024, 2**20, 1200, 10_000, 99)
@@ -105,6 +108,34 @@ def _requests() -> Iterable[bytes]:
         requests.GoodbyeMessage(),
     ):
         yield requests.encode_message(message)
+
+
+def _announcements() -> Iterable[bytes]:
+    for text in ("tcp://10.0.0.1:8764", "tls+tcp://[::1]:8764"):
+        values = Announcement.make(ServerAddress.parse(text), 2, b"secret").encode()
+        yield "\n".join(f"{key}={value}" for key, value in values.items()).encode()
+
+
+def _of_shared_memory() -> Iterable[bytes]:
+    yield b"\x00" + shared_memory.encode_hello(7)
+    yield b"\x01" + shared_memory.encode_segment(bytes(16), 2**20)
+    region = shared_memory.Region(3, 1, shared_memory.DATA_START, 5000)
+    yield b"\x02" + shared_memory.encode_descriptor(bytes(16), region)
+
+
+def _entries() -> Iterable[bytes]:
+    """An entry behind its length, the number of entries, and its place."""
+    region = shared_memory.Region(3, 1, shared_memory.DATA_START, 5000)
+    entry = shared_memory.encode_descriptor(bytes(16), region)[16:]
+    yield bytes([len(entry)]) + entry + (1).to_bytes(4, "little") + bytes(2)
+    yield bytes([len(entry)]) + entry + (5).to_bytes(4, "little") + (3).to_bytes(2, "little")
+
+
+def _shared_messages() -> Iterable[bytes]:
+    yield from _arrays()
+    yield PLAIN.encode(np.arange(6.0).reshape(2, 3), None)
+    yield PLAIN.encode(bytes(9000), None)
+    yield from (FACTORIES[0].encode(message) for message in STEPS)
 
 
 def _connects() -> Iterable[bytes]:
@@ -222,6 +253,11 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-packet": _packets,
     "channel-runs": _rows,
     "request": _requests,
+    "group-message": known_messages,
+    "announcement": _announcements,
+    "shared-memory": _of_shared_memory,
+    "shared-segment": _entries,
+    "shared-message": _shared_messages,
     "channel-connect": _connects,
     "channel-accept": _accepts,
     "channel-refuse": _refuses,

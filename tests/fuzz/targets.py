@@ -23,6 +23,7 @@ from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.nodes import SUBJECTS, Subject
 from tests.fuzz.reading import Reading
 from tests.fuzz.sealed import SEALED
+from tests.fuzz.services import member, requests
 from tests.fuzz.siege import Siege
 from tests.fuzz.speaker import Speaker
 from tests.fuzz.stands import Stand
@@ -123,6 +124,8 @@ def _all() -> Iterator[tuple[str, Target]]:
     yield "stream-airing", _air
     yield "stream-desk", _attend
     yield "stream-callers", call
+    yield "group-member", lambda data: check_size(member(data))
+    yield "requests-table", lambda data: check_size(requests(data))
 
 
 TARGETS: Final[Mapping[str, Target]] = dict(_all())

@@ -459,3 +459,18 @@ def roster_of(peers: Iterable[bytes]) -> Fields:
         count += 1
         mix ^= int.from_bytes(hashlib.sha256(data).digest()[:8], "little")
     return {"count": count, "mix": mix}
+
+
+def read_announcement(data: bytes) -> Fields:
+    """Decode the TXT record of a server."""
+    cursor, found = Cursor(data), {}
+    while cursor.left:
+        name, _, value = cursor.take(cursor.u8()).decode("ascii").partition("=")
+        found[name] = value
+    demand({"version", "address", "cluster"} <= found.keys(), "a key is missing")
+    demand(found["version"] == "1", "another version")
+    base, _, port = found["address"].partition(",")[0].rpartition(":")
+    demand(base.startswith(("tcp://", "tls+tcp://")), "no address of a bus")
+    demand(port.isdecimal() and int(port) > 0, "no port")
+    demand(all(digit in "0123456789abcdef" for digit in found["cluster"]), "not hexadecimal")
+    return dict(found)

@@ -15,6 +15,7 @@ from tests import cases
 from tests.interop import (
     second_reader,
     second_reader_control,
+    second_reader_groups,
     second_reader_requests,
     second_reader_sealed,
     second_reader_streams,
@@ -38,6 +39,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "client/": to_server,
     "server/": to_client,
     "member/": to_server,
+    "announcement/": second_reader_control.read_announcement,
+    "malformed/announcement/": second_reader_control.read_announcement,
     "plain/client/": to_server,
     "plain/server/": to_client,
     "parameter/": second_reader_control.read_parameter,
@@ -70,6 +73,8 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "history-salt/": second_reader_streams.read_salt,
     "request/": second_reader_requests.read_request,
     "malformed/request/": second_reader_requests.read_request,
+    "group/": second_reader_groups.read_group,
+    "malformed/group/": second_reader_groups.read_group,
     "malformed/stream/": second_reader_streams.read_stream,
     "malformed/feedback/": second_reader_streams.read_feedback,
     "malformed/record/": second_reader_streams.read_record,
@@ -80,6 +85,7 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
 # What `fields` says beside what is in the bytes: from what they were made.
 BESIDE = {
     "roster": {"peers"},
+    "announcement": {"secret"},
     "acks": {"first", "received"},
     "signed": {"server_secret", "cluster_secret"},
 }

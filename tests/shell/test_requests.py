@@ -79,7 +79,9 @@ def party(node: Node, others: dict[int, Node]) -> Party:
             raise UnreachableError(f"nobody has the id {peer_id}")
         return [others[peer_id].address]
 
-    return Party(node, Requests(node.services, lambda: node.peer_id, locate), others)
+    names = {LEFT: "left", RIGHT: "right"}.get
+    requests = Requests(node.services, lambda: node.peer_id, locate, lambda it: str(names(it)))
+    return Party(node, requests, others)
 
 
 @asynccontextmanager
@@ -163,7 +165,7 @@ async def test_what_no_message_can_carry_is_an_error_where_it_was_made() -> None
 
 async def test_a_name_that_nobody_serves_is_refused() -> None:
     async with parties() as (left, right):
-        with pytest.raises(RefusedError, match="serves no such name") as caught:
+        with pytest.raises(RefusedError, match=r"of peer right: .*serves no such name") as caught:
             await left.ask(RIGHT, "load")
         assert caught.value.reason == "unknown"
         async with right.serving("load", load):
@@ -314,11 +316,11 @@ async def test_both_may_open_the_channel_at_once() -> None:
                 nursery.start_soon(ask, left, RIGHT)
                 nursery.start_soon(ask, right, LEFT)
         assert len(answers) == 40
-        # They agree on one of the two; another request opens none.
-        before = left.requests.channels
+        # They agree on one of the two, and close the other one; another request opens none.
+        await until(lambda: left.requests.channels == right.requests.channels == 1)
         await ask(left, RIGHT)
         await ask(right, LEFT)
-        assert left.requests.channels == right.requests.channels == before <= 2
+        assert left.requests.channels == right.requests.channels == 1
 
 
 async def test_one_channel_serves_both_directions() -> None:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import SettingsError, WireError
+from sphtp.errors import RemoteError, SettingsError
 
 VERSION: Final = "1"
 LABEL: Final = b"sphtp announcement 1"
@@ -61,20 +61,20 @@ class Announcement:
 
 
 def decode_untrusted(values: Mapping[str, str]) -> Announcement:
-    """Return the announcement in the keys and values of a TXT record. Raises ``WireError``."""
+    """Return the announcement in the keys and values of a TXT record. Raises ``RemoteError``."""
     if values.get("version") != VERSION:
-        raise WireError(f"an announcement of version {values.get('version', '')[:20]!r}")
+        raise RemoteError(f"an announcement of version {values.get('version', '')[:20]!r}")
     if any(len(key) + len(value) >= MOST_TEXT for key, value in values.items()):
-        raise WireError("an announcement that is too long")
+        raise RemoteError("an announcement that is too long")
     if not all(value.isascii() for value in values.values()):
-        raise WireError("an announcement that is not ASCII")
+        raise RemoteError("an announcement that is not ASCII")
     try:
         address = ServerAddress.parse(values["address"])
         cluster = int(values["cluster"], 16)
     except (KeyError, ValueError, SettingsError) as error:
-        raise WireError(f"a malformed announcement: {error}") from error
+        raise RemoteError(f"a malformed announcement: {error}") from error
     if not address.is_dialable:
-        raise WireError(f"an announcement of {address}, which has no port")
+        raise RemoteError(f"an announcement of {address}, which has no port")
     return Announcement(address, cluster, values.get("fingerprint", ""))
 
 

@@ -22,7 +22,8 @@ they began, and the contributions that they hold of those removed. Then the coor
 
 - the contributions of a dead member up to the last one that anybody has are part of their steps,
   and those who lack one get it with INSTALL. It ends behind that one;
-- a newcomer starts at the first step that nobody has begun;
+- a newcomer starts at the first step that nobody has reached. Somebody may have completed the last
+  step that has begun, and its program computes for the members of the next one already;
 
 and INSTALL says so to all. It is the same at every member, for it was decided in one place, from
 what can no longer change. A coordinator that dies between leaves a flush without an end, or an
@@ -38,7 +39,8 @@ nothing happens: it has lost that channel itself, and removes the other one.
 **A part that is cut off** must not go on by itself, or there are two simulations. A change needs
 more than half of the members before it, or half of them with the first; or else that the servers
 report all those missing as gone, for two members of which one was killed are no majority either. A
-member that cannot change what it has to is excluded after ``PATIENCE``; so every wait ends. One
+member that cannot change what it has to is excluded after ``AGREEMENT_TIMEOUT``; so every wait
+ends. One
 that was frozen and comes back finds that its channels are gone, is told so by whoever it asks, and
 has to join again, as a new member.
 
@@ -61,9 +63,9 @@ for a newcomer of the same name, which gets its place and starts at its end; the
 their contributions to that step once more.
 
 **Neighbours.** A member that contributes to some only waits for these only. The steps of others may
-then differ, by at most ``WINDOW``; who sends another one nothing else tells it every ``TELL_EVERY``
-steps how far it is. That bounds what is held, too: a contribution is held until everybody has begun
-a later step.
+then differ, by at most ``WINDOW``. A member tells those that it sends nothing else how far it is,
+every ``PROGRESS_EVERY`` steps. That bounds what is held, too: a contribution is held until
+everybody has begun a later step.
 
-Read ``messages``, then ``machine``.
+Read ``seats``, ``steps``, ``messages`` and then ``machine``.
 """

@@ -1,9 +1,34 @@
-"""One member of a group: see the package for the agreement that it takes part in."""
+"""The membership of one member: how it enters, which changes it takes part in, how it ends.
+
+Theory of operation. The package says what the members agree on, and why that holds. Here is the one
+member's part. It has a channel (a *link*) to each other one, an exchange of steps (``steps``), and
+the seats that were installed last (``seats``). After each input ``_consider`` looks at the state of
+things as a whole, and does what it calls for:
+
+- nothing installed yet: found a group, promise to follow a founder, or wait to be let in;
+- somebody is suspected (a link to it was lost, here or elsewhere), or somebody wants in: if this
+  member is the coordinator, a change (``_coordinate``); if not, a complaint to the coordinator;
+- the coordinator has sent FLUSH: answer it;
+- all others are through with a member that leaves: end.
+
+So no input has a handler that knows what to do next, and the order of inputs matters little: a
+FLUSH that comes before the lost channel is answered when the channel is lost.
+
+A change has three messages: FLUSH (``_start_round``), STATE (``_answer_request``), and INSTALL
+(``_decide``); it is in force with ``_apply``. Contributions that somebody may lack travel before
+STATE and INSTALL, one by one. A round is begun anew if somebody else is lost
+meanwhile or wants in (``_is_outdated``); answers to an earlier round are ignored by its number.
+``_frozen_by`` is the round that keeps this member from beginning steps. It ends with an INSTALL, or
+this member does after ``AGREEMENT_TIMEOUT``.
+
+How long that takes: a channel is lost 10 s after the other side went silent, the change takes one
+round trip, and a member that cannot agree with enough others gives up 30 s after it lost the last
+one. Servers report a client as gone after 10 s, so their word comes before that.
+"""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 from sphtp.core.fsm import Runner
@@ -19,12 +44,11 @@ from sphtp.core.group.messages import (
     FlushState,
     GroupHello,
     GroupMessage,
+    HeldContribution,
     Install,
     JoinRequest,
-    Key,
     LeaveReleased,
     Leaving,
-    Seat,
     StateSnapshot,
     StepReached,
     contribution_head,
@@ -32,6 +56,26 @@ from sphtp.core.group.messages import (
     encode_group_message,
     step_of_untrusted,
 )
+from sphtp.core.group.seats import (
+    Key,
+    OnDeath,
+    Seat,
+    Seats,
+    coordinator_of,
+    find_seat,
+    first_death,
+    giver_of_state,
+    has_quorum,
+    in_order,
+    living,
+    merged,
+    seats_after,
+    seats_at,
+    with_end,
+    with_newcomers,
+    without_ended,
+)
+from sphtp.core.group.steps import WINDOW, CompleteStep, StepExchange
 from sphtp.core.timers import earliest
 from sphtp.errors import (
     ExcludedError,
@@ -44,34 +88,14 @@ from sphtp.errors import (
     StateError,
 )
 
-WINDOW: Final = 256
-"""The most steps that a member is ahead of another one."""
-
-TELL_EVERY: Final = 64
-"""The steps after which a member tells those that it sends nothing else how far it is."""
-
-PATIENCE: Final = 30.0
+AGREEMENT_TIMEOUT: Final = 30.0
 """Seconds without agreement after which a member that has lost others gives up."""
 
-SETTLE: Final = 1.0
+MOST_HELD: Final = 1 << 16
+"""The most contributions of those removed in one change."""
+
+FOUNDING_DELAY: Final = 1.0
 """Seconds for which somebody who would found a group alone looks for others."""
-
-MOST_GONE: Final = 4096
-"""The most former members that are remembered, to tell them so."""
-
-KEPT: Final = 1
-"""The steps of which contributions are held before it is looked whether anybody needs them."""
-
-
-class OnDeath(StrEnum):
-    """The policy for the step from which on a member that died is missing."""
-
-    RAISE = "raise"
-    """That step fails at every member."""
-    CONTINUE = "continue"
-    """That step and the later ones are made without it."""
-    WAIT = "wait"
-    """That step waits for a member of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +115,6 @@ class GroupTerms:
             raise SettingsError(f"size is {self.size}; allowed is 1 to 65536")
 
 
-class CompleteStep(NamedTuple):
-    """A step and its contributions, in the order of the members; each behind its head."""
-
-    step: int
-    contributions: tuple[tuple[Seat, bytes], ...]
-
-
 class SeatTaken(NamedTuple):
     """A member takes part from ``seat.start`` on."""
 
@@ -110,20 +127,24 @@ class SeatEnded(NamedTuple):
     seat: Seat
 
 
+Held = dict[tuple[Key, int], bytes]
+"""Contributions by member and step."""
+
+
 class _MemberLink:
     """A channel to somebody else who wants to be in the group, or is."""
 
-    __slots__ = ("connected", "heard", "hello", "left_at", "number", "outgoing", "reached", "told")
+    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.outgoing: deque[bytes] = deque()
         self.hello: GroupHello | None = None
-        self.heard: frozenset[Key] = frozenset()
+        # Of its JOIN: those of whom it has a HELLO, and those to whom it has a channel both ways.
+        self.known: frozenset[Key] = frozenset()
         self.connected: frozenset[Key] = frozenset()
-        # The last step that it began, the last one of which it was told, and where it ended.
-        self.reached = -1
-        self.told = -1
+        # What came with HELD for the STATE or the INSTALL that comes next.
+        self.held: Held = {}
         self.left_at: int | None = None
 
     @property
@@ -131,23 +152,10 @@ class _MemberLink:
         return None if self.hello is None else self.hello.member
 
 
-class _OpenStep:
-    """The step that this member contributes to."""
-
-    __slots__ = ("is_begun", "missing", "neighbours", "payload")
-
-    def __init__(self, payload: bytes, neighbours: frozenset[tuple[int, int]] | None) -> None:
-        self.payload = payload
-        # The places of those that it exchanges with; None for all.
-        self.neighbours = neighbours
-        self.is_begun = False
-        self.missing: set[Key] = set()
-
-
 class _Flush:
-    """A round of this member as the coordinator."""
+    """A round of this member as the coordinator, or as a founder."""
 
-    __slots__ = ("asked", "founding", "joiners", "number", "removed", "states")
+    __slots__ = ("asked", "held", "joiners", "number", "removed", "states")
 
     def __init__(
         self, number: int, removed: frozenset[Key], joiners: tuple[Key, ...], asked: frozenset[Key]
@@ -157,6 +165,7 @@ class _Flush:
         self.joiners = joiners
         self.asked = asked
         self.states: dict[Key, FlushState] = {}
+        self.held: Held = {}
 
 
 class GroupMachine:
@@ -170,52 +179,50 @@ class GroupMachine:
         self.key = key
         self.terms = terms
         self.state = GroupState.FORMING
-        self.step = 0
-        """The step that is contributed to next, or being made."""
         self.failure: SphtpError | None = None
         """The error of every further step, once the group has ended for this member."""
         self.snapshot: bytes | None = None
         """The state at the step at which this member started, as msgpack."""
+        self._snapshot_step = -1
         self.epoch = 0
         """The number of changes that it has installed."""
         self.counters = {"malformed": 0}
-        self._seats: tuple[Seat, ...] = ()
+        self._steps = StepExchange(key, terms.on_death)
         self._founder: Key | None = None
         self._links: dict[int, _MemberLink] = {}
         self._by_key: dict[Key, _MemberLink] = {}
         self._ready: dict[int, None] = {}
         self._closing: deque[int] = deque()
-        self._results: deque[CompleteStep] = deque()
         self._events: deque[SeatTaken | SeatEnded] = deque()
-        # The contributions of each step that somebody may still need, and the step that is open.
-        self._held: dict[int, dict[Key, bytes]] = {}
-        self._open: _OpenStep | None = None
-        self._began = -1
-        # Who has been lost, reported as lost by others, and reported as gone by the servers; those
-        # whom the flush under way removes; those who are out for good.
+        # Those whose channel was lost here, those that others have complained of, and the ids that
+        # the servers report as gone.
         self._lost: set[Key] = set()
         self._complaints: set[Key] = set()
         self._departed: set[int] = set()
-        # The last contribution that came from each.
-        self._heights: dict[Key, int] = {}
-        self._removed: frozenset[Key] = frozenset()
-        self._gone: dict[Key, None] = {}
+        # The round that keeps this member from beginning steps, by its coordinator.
         self._frozen_by: tuple[Key, int] | None = None
-        self._complained: tuple[Key, frozenset[Key]] | None = None
-        self._round = 0
-        self._promised: Key | None = None
-        self._announced: JoinRequest | None = None
-        self._left_at: int | None = None
+        # This member's own round, and the number of the last one.
         self._flush: _Flush | None = None
+        self._round = 0
+        # FLUSHes that are not answered yet, since their senders do not coordinate here.
         self._kept_requests: dict[Key, FlushRequest] = {}
+        # The last COMPLAINT with its receiver, and the last JOIN: neither is sent twice.
+        self._complained: tuple[Key, frozenset[Key]] | None = None
+        self._announced: JoinRequest | None = None
+        # The founder that this member follows, and those who have installed it.
+        self._promised: Key | None = None
         self._admitted_by: set[Key] = set()
-        # Newcomers that may still need the state, and those to whom this member gave it.
+        # Newcomers that may still need the state with their first steps, and those that this member
+        # gave it.
         self._newcomers: dict[Key, int] = {}
         self._supplied: set[Key] = set()
-        self._leavers: dict[Key, int] = {}
+        # The end of this member's seat if it leaves, and those that need nothing more of it; those
+        # of others who leave, while this member may need them.
+        self._left_at: int | None = None
         self._releases: set[Key] = set()
+        self._leavers: dict[Key, int] = {}
         self._gives_up_at: float | None = None
-        self._settles_at: float | None = now + SETTLE
+        self._settles_at: float | None = now + FOUNDING_DELAY
 
     # What there is
 
@@ -225,33 +232,34 @@ class GroupMachine:
         return self.state is GroupState.ENDED
 
     @property
-    def members(self) -> tuple[Seat, ...]:
-        """The members of the present step, in order."""
-        return self.members_at(self.step)
-
-    def members_at(self, step: int) -> tuple[Seat, ...]:
-        """Return the members of a step, in order, as far as this member knows."""
-        return tuple([seat for seat in self._seats if seat.covers(step)])
+    def step(self) -> int:
+        """The step that is contributed to next, or being made."""
+        return self._steps.step
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
+    def seats(self) -> Seats:
         """All seats that are still of any consequence."""
-        return self._seats
+        return self._steps.seats
+
+    @property
+    def members(self) -> Seats:
+        """The members of the present step, in order."""
+        return seats_at(self.seats, self.step)
 
     @property
     def is_open(self) -> bool:
         """True while a step is being made."""
-        return self._open is not None
+        return self._steps.is_open
 
     @property
     def has_result(self) -> bool:
         """True if ``poll_step`` has a step to return."""
-        return bool(self._results)
+        return self._steps.has_result
 
     @property
     def wants_state(self) -> bool:
         """True if ``give_state`` must be called, with the state at the beginning of ``step``."""
-        return bool(self._unsupplied())
+        return bool(self._newcomers) and bool(self._unsupplied())
 
     # Commands
 
@@ -259,9 +267,7 @@ class GroupMachine:
         """Return what stands before this member's next contribution."""
         return contribution_head(self.step)
 
-    def contribute(
-        self, now: float, data: bytes, neighbours: Collection[Key] | None = None
-    ) -> None:
+    def contribute(self, data: bytes, neighbours: Collection[Key] | None = None) -> None:
         """Contribute to the present step, for all members or for some neighbours.
 
         ``data`` is ``head()`` and msgpack.
@@ -270,17 +276,17 @@ class GroupMachine:
         a neighbour that is no member.
         """
         self.check()
-        if self._open is not None:
+        if self.is_open:
             raise StateError(f"step {self.step} is still being made")
         places = None
         if neighbours is not None:
-            known = {seat.key: seat.place for seat in self._seats if self._is_present(seat)}
+            known = {seat.key: seat.place for seat in self.members}
             for key in neighbours:
                 if key not in known:
                     raise LocalError(f"{key[0]:#010x} is no member at step {self.step}")
             places = frozenset(known[key] for key in neighbours if key != self.key)
-        self._open = _OpenStep(data, places)
-        self._begin(now)
+        self._steps.open(data, places)
+        self._begin()
 
     def check(self) -> None:
         """Raise what ended the group, or ``StateError`` before it has begun."""
@@ -298,8 +304,9 @@ class GroupMachine:
             self._close_all()
             return
         self._flush = None
-        end = self._left_at = max(self._began + 1, self.step)
-        self._seats = _ended(self._seats, self.key, end, has_left=True)
+        self._steps.is_placed = True
+        end = self._left_at = max(self._steps.begun + 1, self.step)
+        self._set_end(self.key, end)
         for link in self._links.values():
             self._send(link, Leaving(end))
         self._consider(now)
@@ -316,8 +323,7 @@ class GroupMachine:
         """Give newcomers the state at the beginning of the present step."""
         for key in self._unsupplied():
             self._supplied.add(key)
-            if (link := self._by_key.get(key)) is not None:
-                self._send(link, StateSnapshot(self.step, payload))
+            self._send_to(key, StateSnapshot(self.step, payload))
 
     # Inputs
 
@@ -339,7 +345,8 @@ class GroupMachine:
         if self._by_key.get(key) is link:
             del self._by_key[key]
             self._kept_requests.pop(key, None)
-            seat = self._seat_of(key)
+            self._steps.forget_progress(key)
+            seat = find_seat(self.seats, key)
             if seat is not None and self._is_needed(seat):
                 self._lose(now, key)
             self._announce_connections()
@@ -347,7 +354,7 @@ class GroupMachine:
 
     def handle_departed(self, now: float, peer_id: int) -> None:
         """Handle that the servers report a client as gone."""
-        if any(seat.id == peer_id for seat in self._seats):
+        if any(seat.id == peer_id for seat in self.seats):
             self._departed.add(peer_id)
             self._consider(now)
 
@@ -358,49 +365,61 @@ class GroupMachine:
             return
         step = step_of_untrusted(data)
         if step is not None:
-            self._take(now, link, step, data)
+            if link.hello is None:
+                raise RemoteError("a contribution of somebody who sent no HELLO")
+            self._take_untrusted(link.hello.member, step, data)
             return
         message = decode_group_message_untrusted(data)
         if isinstance(message, GroupHello):
             self._handle_hello(now, link, message)
             return
         if link.hello is None:
-            raise RemoteError("it did not say who it is")
+            raise RemoteError(f"a {type(message).__name__} of somebody who sent no HELLO")
+        key = link.hello.member
         match message:
-            case JoinRequest(heard, connected):
-                link.heard, link.connected = frozenset(heard), frozenset(connected)
+            case JoinRequest(known, connected):
+                link.known, link.connected = frozenset(known), frozenset(connected)
                 self._announce_connections()
             case FlushRequest():
-                self._kept_requests[link.hello.member] = message
+                self._kept_requests[key] = message
+            case HeldContribution(member, contribution):
+                if len(link.held) >= MOST_HELD:
+                    raise RemoteError(f"more than {MOST_HELD} contributions for one change")
+                link.held[member, step_of_untrusted(contribution) or 0] = contribution
             case FlushState():
-                self._handle_state(now, link.hello.member, message)
+                self._handle_state(now, link, key, message)
             case Install():
-                self._handle_install(now, link.hello.member, message)
+                self._handle_install(now, link, key, message)
             case Abandon():
-                self._handle_abandon(link.hello.member, message)
+                self._handle_abandon(key, message)
             case Admitted():
-                self._admitted_by.add(link.hello.member)
+                if self.state in (GroupState.FORMING, GroupState.ENTERING):
+                    self._admitted_by.add(key)
             case Complaint(keys):
-                if self._seat_of(link.hello.member) is not None:
-                    self._complaints.update(key for key in keys if key != self.key)
+                # A member that complains of this one is the one that has to go: see the package.
+                # One of somebody who is no member here comes again behind the next INSTALL.
+                alive = {seat.key for seat in living(self.seats)}
+                if find_seat(self.seats, key) is not None:
+                    self._complaints |= alive.intersection(keys) - {self.key}
             case Exclusion(why):
-                by = link.hello.name or hex(link.hello.member[0])
+                by = link.hello.name or hex(key[0])
                 self._fail(ExcludedError(f"excluded by {by}: {why}"))
             case Dying():
-                self._departed.add(link.hello.member[0])
+                self._departed.add(key[0])
                 self.handle_link_lost(now, number)
                 self._closing.append(number)
                 return
             case Leaving(end):
-                self._handle_leaving(now, link, end)
+                self._handle_leaving(link, key, end)
             case LeaveReleased():
-                self._releases.add(link.hello.member)
-            case StateSnapshot(_, payload):
-                self.snapshot = payload
+                self._releases.add(key)
+            case StateSnapshot(at, payload):
+                if self.state in (GroupState.FORMING, GroupState.ENTERING):
+                    self.snapshot, self._snapshot_step = payload, at
             case StepReached(reached):
-                link.reached = max(link.reached, reached)
-                self._newcomers.pop(link.hello.member, None)
-                self._begin(now)
+                self._steps.note_reached(key, reached)
+                self._newcomers.pop(key, None)
+                self._begin()
         self._consider(now)
 
     def handle_timeout(self, now: float) -> None:
@@ -431,7 +450,7 @@ class GroupMachine:
 
     def poll_step(self) -> CompleteStep | None:
         """Return a step that is complete; None if there is none."""
-        return self._results.popleft() if self._results else None
+        return self._steps.poll_step()
 
     def poll_event(self) -> SeatTaken | SeatEnded | None:
         """Return what happened to the members; None if nothing did."""
@@ -445,144 +464,49 @@ class GroupMachine:
 
     # Steps
 
-    def _begin(self, now: float) -> None:
-        """Send this member's contribution, unless something has to come first."""
-        step, opened = self.step, self._open
-        if opened is None or opened.is_begun or self.state is not GroupState.MEMBER:
+    def _begin(self) -> None:
+        """Begin the open step, unless something has to come first."""
+        if not self._steps.is_put_off or self.state is not GroupState.MEMBER:
             return
-        if self._frozen_by is not None or self._flush is not None or self._is_failed_at(step):
+        if self._frozen_by is not None or self._flush is not None or self._fails_here():
             return
-        neighbours = opened.neighbours
-        if neighbours is not None and step - self._floor() > WINDOW:
-            return
-        opened.is_begun = True
-        self._began = step
-        here = self._held.get(step)
-        if here is None:
-            here = self._held[step] = {}
-        here[self.key] = opened.payload
-        for seat in self._seats:
-            key = seat.key
-            if key == self.key or not seat.covers(step):
-                continue
+        for key, data in self._steps.begin():
             link = self._by_key.get(key)
-            if link is None:
-                continue
-            if neighbours is None or seat.place in neighbours:
-                link.outgoing.append(opened.payload)
-                link.told = step
+            if link is not None:
+                link.outgoing.append(data)
                 self._ready[link.number] = None
-            elif step - link.told >= TELL_EVERY:
-                self._send(link, StepReached(step))
-                link.told = step
-        self._await(now)
+        self._refresh()
 
-    def _await(self, now: float) -> None:
-        """Find whose contributions the open step lacks; complete it if none."""
-        opened = self._open
-        if opened is None or not opened.is_begun:
-            return
-        here = self._held[self.step]
-        opened.missing = {
-            seat.key
-            for seat in self._seats
-            if seat.covers(self.step)
-            and seat.key not in here
-            and seat.key not in self._gone
-            and (opened.neighbours is None or seat.place in opened.neighbours)
-        }
-        if not opened.missing and not self._vacant(self.step, opened.neighbours):
-            self._complete(now, opened)
-
-    def _take(self, now: float, link: _MemberLink, step: int, data: bytes) -> None:
-        """Take a contribution."""
-        if link.hello is None:
-            raise RemoteError("a contribution of somebody who did not say who it is")
-        key = link.hello.member
-        if step <= self._heights.get(key, -1) or key in self._removed or key in self._gone:
-            return
-        if step > self.step + WINDOW + 1 if self._is_in else len(self._held) > 2 * WINDOW:
-            raise RemoteError(f"a contribution to step {step}, in step {self.step}")
-        self._heights[key] = step
-        link.reached = max(link.reached, step)
-        if self._newcomers:
-            self._newcomers.pop(key, None)
-        here = self._held.get(step)
-        if here is None:
-            here = self._held[step] = {}
-        here[key] = data
-        opened = self._open
-        if opened is None or step != self.step or not opened.is_begun:
-            if opened is not None and not opened.is_begun:
-                self._begin(now)
-            return
-        opened.missing.discard(key)
-        if not opened.missing and not self._vacant(step, opened.neighbours):
-            self._complete(now, opened)
-
-    def _complete(self, now: float, opened: _OpenStep) -> None:
-        step, neighbours = self.step, opened.neighbours
-        here = self._held[step]
-        contributions = tuple(
-            [
-                (seat, here[seat.key])
-                for seat in self._seats
-                if seat.key in here
-                and seat.covers(step)
-                and (neighbours is None or seat.place in neighbours or seat.key == self.key)
-            ]
-        )
-        self._open = None
-        self.step = step + 1
-        self._results.append(CompleteStep(step, contributions))
-        if len(self._held) > KEPT:
-            floor = self._floor()
-            for old in [step for step in self._held if step < floor]:
-                del self._held[old]
-        if self._leavers:
+    def _refresh(self) -> None:
+        if self._steps.refresh() and self._leavers:
             self._release()
 
-    def _floor(self) -> int:
-        """The first step of which somebody may still need a contribution."""
-        floor = self.step
-        for seat in self._seats:
-            if seat.key == self.key or seat.key in self._gone or seat.end is not None:
-                continue
-            link = self._by_key.get(seat.key)
-            floor = min(floor, seat.start if link is None else max(seat.start, link.reached))
-        return floor
+    def _take_untrusted(self, key: Key, step: int, data: bytes) -> None:
+        """Take a contribution."""
+        is_complete = self._steps.take_untrusted(key, step, data)
+        if self._newcomers:
+            self._newcomers.pop(key, None)
+        if is_complete:
+            if self._leavers:
+                self._release()
+        elif self._steps.is_put_off:
+            self._begin()
 
-    def _vacant(self, step: int, neighbours: frozenset[tuple[int, int]] | None) -> bool:
-        """True if the step waits for the return of somebody who died."""
-        if self.terms.on_death is not OnDeath.WAIT:
-            return False
-        return any(
-            neighbours is None or seat.place in neighbours
-            for seat in _vacancies(self._seats)
-            if seat.end is not None and seat.end <= step
-        )
+    def _fails_here(self) -> bool:
+        """Fail if a member has died by the present step, and that is an error.
 
-    def _is_failed_at(self, step: int) -> bool:
-        """Fail if a member has died by this step, and that is an error."""
+        The member goes on answering others. They are at this step as well, or on their way to it.
+        """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
-        died = [
-            (seat.end, seat.place, seat)
-            for seat in self._seats
-            if seat.end is not None and seat.end <= step and not seat.has_left
-        ]
-        if not died:
+        seat = first_death(self.seats, self.step)
+        if seat is None:
             return False
-        end, _, seat = min(died)
-        self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", end, seat.id)
-        self._open = None
+        self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", seat.end or 0, seat.id)
+        self._steps.fail()
         return True
 
-    # Who is there
-
-    @property
-    def _is_in(self) -> bool:
-        return self.state in (GroupState.MEMBER, GroupState.LEAVING)
+    # Links
 
     def _hello(self) -> GroupHello:
         terms = self.terms
@@ -605,17 +529,18 @@ class GroupMachine:
         is_new = link.hello is None
         link.hello = hello
         key = hello.member
-        if key in self._gone:
+        if key in self._steps.dead:
             self._exclude(link)
             return
         self._check_terms(hello)
         if self.state is GroupState.ENDED:
             return
         if is_new:
-            if key in self._by_key and self._seat_of(key) is not None:
+            if key in self._by_key and find_seat(self.seats, key) is not None:
                 # A channel that is opened once more may have lost what the first one carried.
                 self._lose(now, key)
             self._by_key[key] = link
+            self._steps.forget_progress(key)
             self._departed.discard(key[0])
             if self.state in (GroupState.MEMBER, GroupState.LEAVING):
                 self._send(link, JoinRequest((key,), ()))
@@ -639,10 +564,10 @@ class GroupMachine:
             ))  # fmt: skip
 
     def _announce_connections(self) -> None:
-        """Tell all how far this one is connected, which is what it needs to be admitted."""
+        """Send all others how far this one is connected, which it needs to be let in."""
         if self.state not in (GroupState.FORMING, GroupState.ENTERING):
             return
-        connected = [key for key, link in self._by_key.items() if self.key in link.heard]
+        connected = [key for key, link in self._by_key.items() if self.key in link.known]
         request = JoinRequest(tuple(sorted(self._by_key)), tuple(sorted(connected)))
         if request != self._announced:
             self._announced = request
@@ -652,37 +577,25 @@ class GroupMachine:
     def _lose(self, now: float, key: Key) -> None:
         if key not in self._lost:
             self._lost.add(key)
-            self._gives_up_at = now + PATIENCE
+            self._gives_up_at = now + AGREEMENT_TIMEOUT
 
-    def _seat_of(self, key: Key) -> Seat | None:
-        return next((seat for seat in self._seats if seat.key == key), None)
-
-    def _is_present(self, seat: Seat) -> bool:
-        return seat.covers(self.step)
+    def _lose_unreachable(self, now: float) -> None:
+        """Count those of whom a change tells, and to whom there is no channel, as lost."""
+        for seat in living(self.seats):
+            if seat.key != self.key and seat.key not in self._by_key:
+                self._lose(now, seat.key)
 
     def _is_needed(self, seat: Seat) -> bool:
         """True if the end of a channel to a member leaves something to be agreed."""
-        if seat.key in self._gone:
+        if seat.key in self._steps.dead:
             return False
         if seat.end is None:
             return True
-        return self.step < seat.end and self._heights.get(seat.key, -1) < seat.end - 1
+        return self.step < seat.end and self._steps.last_from(seat.key) < seat.end - 1
 
     def _name_of(self, key: Key) -> str:
-        seat = self._seat_of(key)
+        seat = find_seat(self.seats, key)
         return seat.name if seat is not None and seat.name else f"{key[0]:#010x}"
-
-    def _alive(self) -> list[Seat]:
-        return [seat for seat in self._seats if seat.end is None]
-
-    def _coordinator(self) -> Key | None:
-        """The first member, in the order of joining, to which there is a channel."""
-        alive = [
-            (seat.start, seat.key)
-            for seat in self._seats
-            if seat.end is None and seat.key not in self._lost
-        ]
-        return min(alive)[1] if alive else None
 
     # Changes
 
@@ -693,30 +606,30 @@ class GroupMachine:
             return
         if self.state is GroupState.ENDED:
             return
-        self._check_admitted(now)
+        self._check_admitted()
         if self.state is GroupState.LEAVING and self._is_released():
             _RUNNER.step(self, GroupEvent.RELEASED)
             self._close_all()
             return
-        troubled = self._troubled()
-        if not troubled and self._frozen_by is None and self._flush is None:
+        suspects = self._suspects()
+        if not suspects and self._frozen_by is None and self._flush is None:
             self._gives_up_at = None
-        coordinator = self._coordinator()
+        coordinator = coordinator_of(self.seats, self._lost)
         if coordinator is None and self.state is GroupState.ENTERING:
             self._fail(ExcludedError("the members that admitted this one are gone"))
             return
         if coordinator == self.key and self.state is not GroupState.LEAVING:
             if self._may_coordinate:
-                self._coordinate(now, troubled)
+                self._coordinate(now, suspects)
             return
         self._flush = None
         if coordinator is None or coordinator == self.key:
             return
-        complaint = (coordinator, frozenset(troubled))
-        if troubled and self._complained != complaint:
+        complaint = (coordinator, frozenset(suspects))
+        if suspects and self._complained != complaint:
             self._complained = complaint
-            self._send_to(coordinator, Complaint(tuple(sorted(troubled))))
-        self._answer_requests(coordinator)
+            self._send_to(coordinator, Complaint(tuple(sorted(suspects))))
+        self._answer_request(coordinator)
 
     @property
     def _may_coordinate(self) -> bool:
@@ -725,72 +638,59 @@ class GroupMachine:
             self.state is GroupState.ENTERING and self.step == 0
         )
 
-    def _troubled(self) -> set[Key]:
-        """Those lost, here or elsewhere, of whom something has to be agreed."""
+    def _suspects(self) -> set[Key]:
+        """Those lost, here or elsewhere, whose end has to be agreed."""
         # Whoever was told to take nothing from somebody may lack what that one sent since.
-        troubled = self._lost | self._complaints | self._removed
-        if not troubled:
-            return troubled
-        return {seat.key for seat in self._seats if seat.key in troubled} - self._gone.keys()
+        suspects = self._lost | self._complaints | self._steps.refused
+        if not suspects:
+            return suspects
+        return {seat.key for seat in self.seats if seat.key in suspects} - self._steps.dead.keys()
 
-    def _answer_requests(self, coordinator: Key) -> None:
-        """Answer the flush of the coordinator; a newcomer answers anybody's."""
-        if self.state is GroupState.ENTERING and self.step:
-            senders = list(self._kept_requests)
-        else:
-            senders = [coordinator] if coordinator in self._kept_requests else []
-        for key in senders:
-            request = self._kept_requests.pop(key)
-            self._frozen_by = (key, request.round)
-            self._removed |= frozenset(request.removed)
-            removed = self._removed
-            self._send_to(key, self._flush_state(request.round, removed))
+    def _answer_request(self, coordinator: Key) -> None:
+        """Answer the flush of the coordinator."""
+        request = self._kept_requests.pop(coordinator, None)
+        if request is None:
+            return
+        self._frozen_by = (coordinator, request.round)
+        self._steps.refuse(request.removed)
+        state, held = self._flush_state(request.round)
+        self._send_behind(coordinator, held, state)
 
-    def _flush_state(self, number: int, removed: frozenset[Key]) -> FlushState:
-        heights, held = [], []
-        for seat in self._seats:
-            if seat.key in removed or seat.end is not None:
-                here = [step for step, those in self._held.items() if seat.key in those]
-                height = max([seat.start - 1, self._heights.get(seat.key, -1), *here])
-                heights.append((seat.key, height))
-                held += [(seat.key, self._held[step][seat.key]) for step in sorted(here)]
-        return FlushState(
-            number,
-            self.epoch,
-            self._began,
-            self._seats,
-            tuple(heights),
-            tuple(held),
-            self._founder,
-        )
+    def _flush_state(self, number: int) -> tuple[FlushState, Held]:
+        heights, held = self._steps.report(self._steps.refused)
+        begun = self._steps.begun
+        state = FlushState(number, self.epoch, begun, self.seats, heights, self._founder)
+        return state, held
 
-    def _coordinate(self, now: float, troubled: set[Key]) -> None:
+    def _coordinate(self, now: float, suspects: set[Key]) -> None:
         """Begin a change if there is a need for one, or begin it anew if the need has changed."""
         flush = self._flush
-        if flush is not None and not self._is_outdated(flush, troubled):
+        if flush is not None and not self._is_outdated(flush, suspects):
             self._decide(now, flush)
             return
-        removed = frozenset(troubled)
+        removed = frozenset(suspects)
         joiners = self._eligible(removed)
         if not removed and not joiners and flush is None and self._frozen_by is None:
             return
-        if not self._has_quorum(removed):
+        if not has_quorum(self.seats, removed, self._departed):
             self._flush = None
-            self._hold_still()
+            self._frozen_by = (self.key, self._round)
             return
+        # Those who stay, and those who leave as long as they can answer: one of them may be the
+        # only one with the last contribution of somebody who died.
         asked = {
             seat.key
-            for seat in self._seats
+            for seat in self.seats
             if seat.key != self.key
             and seat.key not in removed
-            and seat.key not in self._gone
+            and seat.key not in self._steps.dead
             and (seat.end is None or (seat.has_left and seat.key in self._by_key))
         }
-        for key in asked - self._by_key.keys():
+        unreachable = asked - self._by_key.keys()
+        for key in unreachable:
             self._lose(now, key)
-            troubled = troubled | {key}
-        if asked - self._by_key.keys():
-            self._coordinate(now, troubled)
+        if unreachable:
+            self._coordinate(now, suspects | unreachable)
             return
         self._start_round(now, removed, joiners, asked)
 
@@ -798,218 +698,200 @@ class GroupMachine:
         self, now: float, removed: frozenset[Key], joiners: tuple[Key, ...], asked: Iterable[Key]
     ) -> None:
         self._round += 1
-        self._hold_still()
-        self._removed |= removed
+        self._frozen_by = (self.key, self._round)
+        self._steps.refuse(removed)
         flush = self._flush = _Flush(self._round, removed, joiners, frozenset(asked))
         for key in flush.asked:
             self._send_to(key, FlushRequest(self._round, tuple(sorted(removed))))
-        flush.states[self.key] = self._flush_state(self._round, self._removed)
+        flush.states[self.key], held = self._flush_state(self._round)
+        flush.held.update(held)
         self._decide(now, flush)
 
-    def _hold_still(self) -> None:
-        self._frozen_by = (self.key, self._round)
-
-    def _is_outdated(self, flush: _Flush, troubled: set[Key]) -> bool:
+    def _is_outdated(self, flush: _Flush, suspects: set[Key]) -> bool:
         """True if somebody else has been lost, or a newcomer, or somebody new is a member."""
-        if not troubled <= flush.removed or not flush.asked <= self._by_key.keys():
+        if not suspects <= flush.removed or not flush.asked <= self._by_key.keys():
             return True
         if not set(flush.joiners) <= self._by_key.keys():
             return True
-        known = {seat.key for seat in self._seats if seat.end is None} - {self.key}
+        known = {seat.key for seat in living(self.seats)} - {self.key}
         return not known <= flush.asked | flush.removed
-
-    def _has_quorum(self, removed: frozenset[Key]) -> bool:
-        """True if those that stay may go on: see the package."""
-        before = sorted((seat.start, seat.key) for seat in self._alive())
-        stay = [key for _, key in before if key not in removed]
-        if 2 * len(stay) > len(before) or all(key[0] in self._departed for key in removed):
-            return True
-        return 2 * len(stay) == len(before) and before[0][1] in stay
 
     def _eligible(self, removed: frozenset[Key]) -> tuple[Key, ...]:
         """Those who want in and have channels to all that stay."""
         if self.failure is not None:
             return ()
-        need = {seat.key for seat in self._alive()} - removed
-        if self.terms.on_death is OnDeath.RAISE and any(
-            seat.end is not None and not seat.has_left for seat in self._seats
-        ):
+        need = {seat.key for seat in living(self.seats)} - removed
+        if self.terms.on_death is OnDeath.RAISE and any(seat.has_died for seat in self.seats):
             return ()
-        known = {seat.key for seat in self._seats}
+        known = {seat.key for seat in self.seats}
         return tuple(sorted(
             key
             for key, link in self._by_key.items()
             if key not in known
-            and key not in self._gone
+            and key not in self._steps.dead
             and link.hello is not None
             and link.hello.on_death == self.terms.on_death.value
             and need - {self.key} <= link.connected
-            and self.key in link.heard
+            and self.key in link.known
             and link.hello.founder in (None, self._founder)
             and link.left_at is None
         ))  # fmt: skip
 
-    def _handle_state(self, now: float, key: Key, state: FlushState) -> None:
+    def _handle_state(self, now: float, link: _MemberLink, key: Key, state: FlushState) -> None:
+        held, link.held = link.held, {}
         flush = self._flush
         if flush is None or state.round != flush.number or key not in flush.asked:
             return
+        steps = [state.begun, *[height for _, height in state.heights]]
+        _check_steps([*steps, *_steps_of(state.seats)], self.step)
         flush.states[key] = state
+        flush.held.update(held)
         if self.state is GroupState.FORMING:
             # A founder that is gone has installed it elsewhere.
             if state.founder is not None and any(seat.key == self.key for seat in state.seats):
                 self._flush = None
-                self._apply(now, Install(0, state.epoch, state.founder, state.seats, ()))
+                self._apply(now, Install(0, state.epoch, state.founder, state.seats), {})
             return
-        # What somebody has installed stays as it is.
-        for seat in state.seats:
-            mine = self._seat_of(seat.key)
-            if mine is None and seat.key not in self._gone:
-                self._seats = _in_order((*self._seats, seat))
-                if seat.end is None and seat.key not in self._by_key:
-                    self._lose(now, seat.key)
-            elif mine is not None and mine.end is None and seat.end is not None:
-                self._seats = _ended(self._seats, seat.key, seat.end, has_left=seat.has_left)
+        self._steps.seats = merged(self.seats, state.seats, self._steps.dead)
+        self._lose_unreachable(now)
 
     def _decide(self, now: float, flush: _Flush) -> None:
         """Install what follows from the answers, when all are here."""
-        dead = {seat.key for seat in self._seats if seat.end is not None and not seat.has_left}
+        # A member of whose end an answer said is not waited for.
+        dead = {seat.key for seat in self.seats if seat.has_died}
         if not flush.asked - dead <= flush.states.keys():
             return
         states = list(flush.states.values())
         heights: dict[Key, int] = {}
-        held: dict[tuple[Key, int], bytes] = {}
         for state in states:
             for key, height in state.heights:
                 heights[key] = max(height, heights.get(key, -1))
-            for key, data in state.held:
-                held[key, step_of_untrusted(data) or 0] = data
-        seats = self._seats
-        for key in flush.removed:
-            seat = self._seat_of(key)
-            if seat is not None and seat.end is None:
-                end = max(heights.get(key, -1), seat.start - 1) + 1
-                seats = _ended(seats, key, end, has_left=False)
-        begun = max(state.begun for state in states)
-        seats = self._seated(seats, flush.joiners, begun + 1)
+        begun = [state.begun for state in states]
+        seats = seats_after(
+            self.seats,
+            flush.removed,
+            heights,
+            self._newcomer_seats(flush.joiners),
+            max(begun),
+            self.terms.on_death,
+        )
+        needed = {seat.key for state in states for seat in state.seats if seat.end is None}
         install = Install(
             flush.number,
             max(state.epoch for state in states) + 1,
             self._founder or self.key,
-            _pruned(seats, states, self.terms.on_death),
-            tuple((key, data) for (key, _), data in sorted(held.items())),
+            without_ended(seats, min(begun), needed, self.terms.on_death),
         )
         for key in (*flush.asked, *flush.joiners):
-            self._send_to(key, install)
-        self._apply(now, install)
+            self._send_behind(key, flush.held, install)
+        self._apply(now, install, flush.held)
 
-    def _seated(
-        self, seats: tuple[Seat, ...], joiners: Sequence[Key], start: int
-    ) -> tuple[Seat, ...]:
-        """Return the seats with those of newcomers, who start at a step or take a vacant place."""
-        vacant = _vacancies(seats) if self.terms.on_death is OnDeath.WAIT else []
-        for key in joiners:
+    def _newcomer_seats(self, keys: Iterable[Key]) -> list[Seat]:
+        """Return seats for newcomers, without their places."""
+        seats = []
+        for key in keys:
             link = self._by_key.get(key)
             hello = self._hello() if key == self.key else link.hello if link is not None else None
-            if hello is None:
-                continue
-            seat = Seat(*key, hello.name, start, (start, key[0]), hello.has_state)
-            for old in vacant:
-                if old.name == hello.name and old.end is not None:
-                    seat = seat._replace(start=old.end, place=old.place)
-                    vacant.remove(old)
-                    break
-            seats = _in_order((*seats, seat))
+            if hello is not None:
+                seats.append(Seat(*key, hello.name, 0, (0, 0), hello.has_state))
         return seats
 
-    def _handle_install(self, now: float, key: Key, install: Install) -> None:
-        is_mine = any(seat.key == self.key for seat in install.seats)
+    def _handle_install(self, now: float, link: _MemberLink, key: Key, install: Install) -> None:
+        held, link.held = link.held, {}
+        mine = find_seat(install.seats, self.key)
         if self.state is GroupState.FORMING:
-            if not is_mine:
+            if mine is None:
                 return
         elif self.state is GroupState.ENTERING and self.step:
-            if not is_mine or install.epoch < self.epoch:
+            if mine is None or install.epoch < self.epoch:
                 return
         elif self._frozen_by != (key, install.round):
             return
-        if not is_mine:
+        here = self.step if self._steps.is_placed or mine is None else mine.start
+        _check_steps(_steps_of(install.seats), here)
+        if mine is None:
             self._fail(ExcludedError("the others have agreed to go on without this member"))
             return
-        self._apply(now, install)
+        self._apply(now, install, held)
 
-    def _apply(self, now: float, install: Install) -> None:
+    def _apply(self, now: float, install: Install, held: Held) -> None:
         """Install the members."""
-        known = {seat.key: seat for seat in self._seats}
+        known = {seat.key: seat for seat in self.seats}
         is_first = self.state is GroupState.FORMING
         _RUNNER.step(self, GroupEvent.INSTALLED)
         self.epoch, self._founder = install.epoch, install.founder
-        self._seats = _in_order(install.seats)
-        # What was said since the answers to this flush.
+        self._steps.seats = in_order(install.seats)
+        # Ends that were announced since the answers to this flush.
         if self._left_at is not None:
-            self._seats = _ended(self._seats, self.key, self._left_at, has_left=True)
-        for seat in self._alive():
+            self._set_end(self.key, self._left_at)
+        for seat in living(self.seats):
             link = self._by_key.get(seat.key)
             if link is not None and link.left_at is not None:
-                self._seats = _ended(self._seats, seat.key, link.left_at, has_left=True)
-            elif link is None and seat.key != self.key:
-                self._lose(now, seat.key)
-        mine = self._seat_of(self.key)
+                self._set_end(seat.key, link.left_at)
+        self._lose_unreachable(now)
+        mine = find_seat(self.seats, self.key)
         if mine is not None and self.state is GroupState.ENTERING:
-            self.step, self._began = mine.start, mine.start - 1
-            for step in [step for step in self._held if step < mine.start]:
-                del self._held[step]
-        for key, data in install.held:
-            step = step_of_untrusted(data) or 0
-            if step >= self.step:
-                self._held.setdefault(step, {}).setdefault(key, data)
-        died = [seat.key for seat in self._seats if seat.end is not None and not seat.has_left]
-        for key in (*died, *self._removed):
-            self._gone[key] = None
-        while len(self._gone) > MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+            self._steps.start_at(mine.start)
+            if self._snapshot_step < mine.start:
+                self.snapshot = None
+        self._steps.install(held)
         self._report(known, is_first=is_first)
-        self._removed, self._frozen_by, self._flush = frozenset(), None, None
+        self._frozen_by = self._flush = None
         self._complained = self._announced = self._promised = None
-        self._complaints -= self._gone.keys()
-        self._lost -= self._gone.keys()
-        for key in list(self._kept_requests):
-            if key in self._gone:
-                del self._kept_requests[key]
+        self._forget_former()
         self._welcome(known)
-        if self._open is not None and not self._is_failed_at(self.step):
-            self._begin(now)
-            self._await(now)
+        if self._steps.is_open and not self._fails_here():
+            self._begin()
+            self._refresh()
         self._consider(now)
 
+    def _forget_former(self) -> None:
+        """Keep of former members only that they are dead, so that nothing grows with changes."""
+        dead, keys = self._steps.dead, {seat.key for seat in self.seats}
+        self._lost = (self._lost & keys) - dead.keys()
+        self._complaints = (self._complaints & keys) - dead.keys()
+        self._departed &= {seat.id for seat in self.seats}
+        self._supplied &= keys
+        for key in (self._newcomers.keys() - keys) | (self._newcomers.keys() & dead.keys()):
+            del self._newcomers[key]
+        for key in self._kept_requests.keys() & dead.keys():
+            del self._kept_requests[key]
+
     def _report(self, known: dict[Key, Seat], *, is_first: bool) -> None:
-        for seat in self._seats:
+        """Report what is new of the members, but for those that this one found there."""
+        if is_first:
+            return
+        for seat in self.seats:
             old = known.get(seat.key)
-            if old is None and not is_first and seat.end is None:
+            if old is None and seat.end is None:
                 self._events.append(SeatTaken(seat))
-            if seat.end is not None and (old is None or old.end is None) and not is_first:
+            if seat.end is not None and (old is None or old.end is None):
                 self._events.append(SeatEnded(seat))
 
     def _welcome(self, known: dict[Key, Seat]) -> None:
-        """Send newcomers what they need, those removed their exclusion, and others the news."""
-        keys = {seat.key for seat in self._seats}
-        for seat in self._seats:
-            if seat.key in known or seat.key == self.key or seat.end is not None:
+        """Send newcomers what they need, the dead that came back their exclusion, and others HELLO.
+
+        ``known`` has the seats before the change.
+        """
+        keys = {seat.key for seat in self.seats}
+        for seat in living(self.seats):
+            if seat.key in known or seat.key == self.key:
                 continue
-            if seat.start and seat.key != self.key:
+            if seat.start:
                 self._newcomers[seat.key] = seat.start
             link = self._by_key.get(seat.key)
             if link is None:
                 continue
             self._send(link, Admitted(self.epoch))
-            for step in sorted(self._held):
-                own = self._held[step].get(self.key)
-                if own is not None and step >= seat.start:
-                    link.outgoing.append(own)
-                    link.told = step
+            # A step that began before the change, and at which this one takes the place of a dead
+            # member.
+            for step, data in self._steps.own_from(seat.start):
+                link.outgoing.append(data)
+                self._steps.note_reported(seat.key, step)
         for link in tuple(self._links.values()):
-            key = link.key
-            if key in self._gone:
+            if link.key in self._steps.dead:
                 self._exclude(link)
-            elif key not in keys:
+            elif link.key not in keys:
                 self._send(link, self._hello())
 
     def _exclude(self, link: _MemberLink) -> None:
@@ -1035,7 +917,7 @@ class GroupMachine:
             if self._promised is None and self._kept_requests:
                 self._promised = key = min(self._kept_requests)
                 request = self._kept_requests.pop(key)
-                self._send_to(key, self._flush_state(request.round, frozenset()))
+                self._send_to(key, self._flush_state(request.round)[0])
             return
         size = max(self.terms.size, *(hello.size for hello in hellos), 1)
         chosen = self._choose_founders()
@@ -1051,11 +933,12 @@ class GroupMachine:
             for key in others:
                 self._send_to(key, FlushRequest(self._round, ()))
         if flush.asked <= flush.states.keys():
-            seats = self._seated((), (self.key, *sorted(flush.asked)), 0)
-            install = Install(flush.number, 1, self.key, seats, ())
+            founders = self._newcomer_seats((self.key, *sorted(flush.asked)))
+            seats = with_newcomers((), founders, 0, self.terms.on_death)
+            install = Install(flush.number, 1, self.key, seats)
             for key in flush.asked:
                 self._send_to(key, install)
-            self._apply(now, install)
+            self._apply(now, install, {})
 
     def _choose_founders(self) -> list[Key]:
         """Return this one and others, by their ids, who have channels to each other."""
@@ -1087,60 +970,53 @@ class GroupMachine:
 
     # Entering and leaving
 
-    def _check_admitted(self, now: float) -> None:
+    def _check_admitted(self) -> None:
         """Become a member when all others have installed this one, and the state is here."""
-        if self.state is not GroupState.ENTERING or self._is_failed_at(self.step):
+        if self.state is not GroupState.ENTERING or self._fails_here():
             return
-        others = {seat.key for seat in self._alive()} - {self.key} - self._lost
+        others = {seat.key for seat in living(self.seats)} - {self.key} - self._lost
         if not others <= self._admitted_by:
             return
-        if self.snapshot is None and self._has_elder():
+        giver = giver_of_state(self.seats, self._lost)
+        if self.snapshot is None and giver is not None and giver.start < self.step:
             return
         _RUNNER.step(self, GroupEvent.ADMITTED)
+        self._admitted_by.clear()
+        self._steps.is_placed = True
         self._settles_at = None
-        self._begin(now)
-
-    def _has_elder(self) -> bool:
-        """True if somebody can give this newcomer the state."""
-        return any(
-            seat.has_state and seat.start < self.step and seat.key not in self._lost
-            for seat in self._alive()
-        )
+        self._begin()
 
     def _unsupplied(self) -> list[Key]:
         """The newcomers to which this member has to give the state now."""
-        if not self._newcomers or not self.terms.has_state or self._open is None:
+        if not self.terms.has_state or not self.is_open:
             return []
-        alive = {seat.key: seat for seat in self._alive()}
-        keys = []
-        for key, start in self._newcomers.items():
-            elders = [
-                (seat.start, seat.key)
-                for seat in alive.values()
-                if seat.has_state and seat.start < start and seat.key not in self._lost
-            ]
-            is_due = key in alive and key not in self._supplied and self.step >= start
-            if is_due and elders and min(elders)[1] == self.key:
-                keys.append(key)
-        return keys
+        giver = giver_of_state(self.seats, self._lost)
+        if giver is None or giver.key != self.key:
+            return []
+        alive = {seat.key for seat in living(self.seats)}
+        return [
+            key
+            for key, start in self._newcomers.items()
+            if giver.start < start <= self.step and key in alive and key not in self._supplied
+        ]
 
-    def _handle_leaving(self, now: float, link: _MemberLink, end: int) -> None:
-        key = link.key
-        if key is None:
-            return
+    def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
+        if self._steps.is_placed:
+            _check_steps([end], self.step)
         link.left_at = end
-        seat = self._seat_of(key)
+        seat = find_seat(self.seats, key)
         if seat is not None and seat.end is None:
-            self._seats = _ended(self._seats, key, end, has_left=True)
-            ended = self._seat_of(key)
-            if ended is not None:
-                self._events.append(SeatEnded(ended))
+            self._set_end(key, end)
+            self._events.append(SeatEnded(seat._replace(end=end, has_left=True)))
         self._leavers[key] = end
-        self._await(now)
+        self._refresh()
         self._release()
 
+    def _set_end(self, key: Key, end: int) -> None:
+        self._steps.seats = with_end(self.seats, key, end)
+
     def _release(self) -> None:
-        """Tell those who leave that this member needs nothing more of them."""
+        """Send those who leave that this member needs nothing more of them."""
         is_over = self.failure is not None or self.state not in (
             GroupState.ENTERING,
             GroupState.MEMBER,
@@ -1151,7 +1027,7 @@ class GroupMachine:
                 self._send_to(key, LeaveReleased(end))
 
     def _is_released(self) -> bool:
-        others = {seat.key for seat in self._alive()}
+        others = {seat.key for seat in living(self.seats)}
         return others & self._by_key.keys() <= self._releases
 
     def _fail(self, error: SphtpError) -> None:
@@ -1159,7 +1035,7 @@ class GroupMachine:
             return
         _RUNNER.step(self, GroupEvent.FAILED)
         self.failure = self.failure or error
-        self._open = None
+        self._steps.fail()
         self._close_all()
 
     def _close_all(self) -> None:
@@ -1175,45 +1051,25 @@ class GroupMachine:
         if (link := self._by_key.get(key)) is not None:
             self._send(link, message)
 
-
-def _in_order(seats: Iterable[Seat]) -> tuple[Seat, ...]:
-    """Return seats in the order of members; of one place, the one that had it first."""
-    return tuple(sorted(seats, key=_rank))
-
-
-def _rank(seat: Seat) -> tuple[object, ...]:
-    return (seat.place, seat.start, seat.end is None, seat.key)
+    def _send_behind(self, key: Key, held: Held, message: GroupMessage) -> None:
+        for (member, _), data in sorted(held.items()):
+            self._send_to(key, HeldContribution(member, data))
+        self._send_to(key, message)
 
 
-def _ended(seats: tuple[Seat, ...], key: Key, end: int, *, has_left: bool) -> tuple[Seat, ...]:
-    """Return the seats with one that ends."""
-    return tuple(
-        [seat._replace(end=end, has_left=has_left) if seat.key == key else seat for seat in seats]
-    )
+def _check_steps(steps: Iterable[int], here: int) -> None:
+    """Raise ``RemoteError`` for a step that nobody can have reached, seen from a step.
+
+    Nobody is further from this member than the window, and a newcomer starts two steps later.
+    Without this, a member could have others send numbers that nobody takes.
+    """
+    most = here + 2 * WINDOW
+    if any(step > most for step in steps):
+        raise RemoteError(f"members at steps beyond {most}, seen from step {here}")
 
 
-def _vacancies(seats: tuple[Seat, ...]) -> list[Seat]:
-    """Return the seats of the dead whose places nobody has taken."""
-    last = {seat.place: seat for seat in seats}
-    return [seat for seat in last.values() if seat.end is not None and not seat.has_left]
-
-
-def _pruned(
-    seats: tuple[Seat, ...], states: Sequence[FlushState], on_death: OnDeath
-) -> tuple[Seat, ...]:
-    """Return the seats without those that all know to have ended before their present steps."""
-    if on_death is OnDeath.RAISE:
-        return seats
-    floor = min(state.begun for state in states)
-    alive = {seat.key for state in states for seat in state.seats if seat.end is None}
-    vacant = _vacancies(seats) if on_death is OnDeath.WAIT else []
-    return tuple(
-        [
-            seat
-            for seat in seats
-            if seat.end is None or seat.end > floor or seat.key in alive or seat in vacant
-        ]
-    )
+def _steps_of(seats: Seats) -> list[int]:
+    return [step for seat in seats for step in (seat.start, seat.end or 0)]
 
 
 _RUNNER: Final = Runner[GroupState, GroupEvent, GroupAction](

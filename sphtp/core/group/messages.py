@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from sphtp.core.group.seats import Key, Seat
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.errors import RemoteError
 
@@ -18,38 +19,16 @@ VERSION: Final = 1
 CONTRIBUTION: Final = Struct("<BQ")
 """The head of a contribution: 0, and the number of its step."""
 
+MOST_ADDED: Final = 64
+"""The most bytes that a HELD or a SNAPSHOT has beside its contribution or state."""
+
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
+_MOST_COUNT: Final = 1 << 63
+"""The largest number in a field: what follows from the step of a contribution is larger."""
+
 _MOST_TEXT: Final = 1024
-
-Key = tuple[int, int]
-"""A member: its id in the cluster, and the number that it drew when it joined."""
-
-
-class Seat(NamedTuple):
-    """A member, and the steps that it takes part in: from ``start`` on, before ``end``."""
-
-    id: int
-    incarnation: int
-    """Drawn anew at each join, so that one that comes back is another member."""
-    name: str
-    start: int
-    place: tuple[int, int]
-    """Its place in the order of members: step and id of the first who had it."""
-    has_state: bool
-    """True if it gives newcomers the state of the simulation."""
-    end: int | None = None
-    has_left: bool = False
-    """True if it said that it leaves; a member that ended otherwise has died."""
-
-    @property
-    def key(self) -> Key:
-        """The identity of this member: a client that joins again is another member."""
-        return self.id, self.incarnation
-
-    def covers(self, step: int) -> bool:
-        """Return true if the member takes part in a step."""
-        return self.start <= step and (self.end is None or step < self.end)
+_MOST_ITEMS: Final = 1 << 16
 
 
 class GroupHello(NamedTuple):
@@ -67,12 +46,12 @@ class GroupHello(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """JOIN: those of whom the sender has a HELLO, and those who said so of the sender as well.
+    """JOIN: those of whom the sender has a HELLO, and those who have one of the sender as well.
 
     Somebody who wants in sends it to all whenever that changes.
     """
 
-    heard: tuple[Key, ...]
+    known: tuple[Key, ...]
     connected: tuple[Key, ...]
 
 
@@ -84,7 +63,7 @@ class FlushRequest(NamedTuple):
 
 
 class FlushState(NamedTuple):
-    """STATE: all that the sender knows, of those removed too."""
+    """STATE: all that the sender knows, of those removed too. Its HELDs come before it."""
 
     round: int
     epoch: int
@@ -93,19 +72,26 @@ class FlushState(NamedTuple):
     seats: tuple[Seat, ...]
     heights: tuple[tuple[Key, int], ...]
     """The last contribution that it has from each of those removed."""
-    held: tuple[tuple[Key, bytes], ...]
-    """The contributions of those removed that somebody may still need."""
     founder: Key | None
 
 
 class Install(NamedTuple):
-    """INSTALL: the members from now on, and what some may lack of those removed."""
+    """INSTALL: the members from now on. What some may lack of those removed comes before it."""
 
     round: int
     epoch: int
     founder: Key
     seats: tuple[Seat, ...]
-    held: tuple[tuple[Key, bytes], ...]
+
+
+class HeldContribution(NamedTuple):
+    """HELD: a contribution that somebody may still need, of a member that is being removed.
+
+    Each has a message of its own: together they may be larger than any message may be.
+    """
+
+    member: Key
+    contribution: bytes
 
 
 class Abandon(NamedTuple):
@@ -165,7 +151,7 @@ class StepReached(NamedTuple):
 
 GroupMessage = (
     GroupHello | JoinRequest | FlushRequest | FlushState | Install | Abandon | Admitted | Complaint
-    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached
+    | Exclusion | Dying | Leaving | LeaveReleased | StateSnapshot | StepReached | HeldContribution
 )  # fmt: skip
 
 
@@ -213,7 +199,7 @@ def decode_group_message_untrusted(data: bytes) -> GroupMessage:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_STEPS:
+    if type(value) is not int or not 0 <= value <= _MOST_COUNT:
         raise RemoteError(f"{value!r} is no number of steps or rounds")
     return value
 
@@ -247,8 +233,8 @@ def _bytes(value: Any) -> bytes:
 
 
 def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise RemoteError("a field that is no list")
+    if type(value) is not list or len(value) > _MOST_ITEMS:
+        raise RemoteError("a field that is no list, or too long")
     return value
 
 
@@ -298,12 +284,11 @@ def _heights(value: Any) -> tuple[tuple[Key, int], ...]:
     return tuple((_key(key), _step_or_none_yet(height)) for key, height in pairs)
 
 
-def _held(value: Any) -> tuple[tuple[Key, bytes], ...]:
-    held = tuple((_key(key), _bytes(data)) for key, data in map(_pair, _list(value)))
-    for _, data in held:
-        if step_of_untrusted(data) is None:
-            raise RemoteError("what is held is no contribution")
-    return held
+def _contribution(value: Any) -> bytes:
+    data = _bytes(value)
+    if step_of_untrusted(data) is None:
+        raise RemoteError("what is held is no contribution")
+    return data
 
 
 Reader = Callable[[Any], Any]
@@ -312,8 +297,8 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (GroupHello, (_count, _text, _key, _text, _text, _count, _flag, _founder)),
     (JoinRequest, (_keys, _keys)),
     (FlushRequest, (_count, _keys)),
-    (FlushState, (_count, _count, _step_or_none_yet, _seats, _heights, _held, _founder)),
-    (Install, (_count, _count, _key, _seats, _held)),
+    (FlushState, (_count, _count, _step_or_none_yet, _seats, _heights, _founder)),
+    (Install, (_count, _count, _key, _seats)),
     (Abandon, (_count,)),
     (Admitted, (_count,)),
     (Complaint, (_keys,)),
@@ -323,5 +308,6 @@ _MESSAGES: Final[tuple[tuple[type[Any], tuple[Reader, ...]], ...]] = (
     (StateSnapshot, (_count, _bytes)),
     (StepReached, (_count,)),
     (Dying, (_text,)),
+    (HeldContribution, (_key, _contribution)),
 )
 _NUMBERS: Final[Mapping[type[Any], int]] = {of: number for number, (of, _) in enumerate(_MESSAGES)}

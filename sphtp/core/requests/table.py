@@ -9,7 +9,8 @@ left counts as open on the serving side, too; so a peer that sends REQUEST and C
 reads no answer, gets no further than one that sends only REQUEST.
 
 A channel that nobody has used for ``IDLE`` seconds is closed by a handshake, since either side may
-be about to use it again. A GOODBYE says that its sender sends no more requests here. Who gets one
+be about to use it again. So is one of two that both sides opened at once, as soon as no request is
+open on it (``retire``). A GOODBYE says that its sender sends no more requests here. Who gets one
 sends its own as soon as its own requests are answered. When both have left, nothing can come any
 more, and either may close. A request that crosses a GOODBYE is handled as any other; the next one
 takes a new channel.
@@ -261,6 +262,10 @@ class RequestTable:
         asked.is_awaited = False
         self._counters.cancelled += 1
         self._outgoing.append(Outgoing(encode_message(CancelMessage(number)), asked.lane))
+
+    def retire(self) -> None:
+        """Let GOODBYE be due as soon as no request is open, and not after ``IDLE`` only."""
+        self._idle = 0.0
 
     # Requests of the peer
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.control.announcement import Announcement, clusters_of, decode_untrusted
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import WireError
+from sphtp.errors import RemoteError
 
 HERE = ServerAddress.parse("tcp://127.0.0.1:8764")
 SECRET, OTHER = bytes(32), bytes([1]) * 32
@@ -44,7 +44,7 @@ def test_a_changed_announcement_is_malformed_or_not_followed(key: str, value: st
     said = Announcement.make(HERE, 2, SECRET)
     try:
         heard = decode_untrusted({**said.encode(), key: value})
-    except WireError:
+    except RemoteError:
         return
     assert heard == said or heard.obstacle(SECRET, has_tls=True)
 
@@ -52,10 +52,10 @@ def test_a_changed_announcement_is_malformed_or_not_followed(key: str, value: st
 @settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(["address", "cluster", "fingerprint"]), st.text()))
 def test_whatever_arrives_is_understood_or_refused(values: dict[str, str]) -> None:
-    with suppress(WireError):
+    with suppress(RemoteError):
         decode_untrusted({"version": "1", **values}).obstacle(SECRET, has_tls=True)
     heard = {**Announcement.make(HERE, 2, None).encode(), "fingerprint": "\ud800"}
-    with pytest.raises(WireError, match="ASCII"):
+    with pytest.raises(RemoteError, match="ASCII"):
         decode_untrusted(heard)
 
 
@@ -64,7 +64,7 @@ def test_whatever_arrives_is_understood_or_refused(values: dict[str, str]) -> No
     [{"version": "2"}, {"address": "tcp://10.0.0.1:0"}, {"cluster": "x"}, {"more": "x" * 300}],
 )
 def test_malformed_announcements_are_refused(changed: dict[str, str]) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(RemoteError):
         decode_untrusted({**Announcement.make(HERE, 2, None).encode(), **changed})
 
 

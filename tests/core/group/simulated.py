@@ -12,8 +12,9 @@ from struct import Struct
 from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
-from sphtp.core.group.machine import GroupMachine, GroupTerms, OnDeath, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION, Key
+from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded
+from sphtp.core.group.messages import CONTRIBUTION
+from sphtp.core.group.seats import Key, OnDeath
 from sphtp.core.packing import pack, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
 from sphtp.testing.network import Flight
@@ -60,6 +61,8 @@ class Worker:
         self.began_at: int | None = None
         self.names: dict[int, tuple[str, ...]] = {}
         self.died: list[tuple[str, int | None]] = []
+        self.members: set[Key] = set()
+        """Those that it knew as the members of its step when it contributed."""
         self.links: dict[int, Worker] = {}
         self.inbox: list[tuple[Any, ...]] | None = None
         """What comes while it is frozen; None while it is not."""
@@ -136,8 +139,13 @@ class Worker:
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
         if (done := machine.poll_step()) is not None:
-            values = [unpack(data, CONTRIBUTION.size) for _, data in done.contributions]
+            values = [unpack(data, CONTRIBUTION.size)[0] for _, data in done.contributions]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
+            if self.world.on_death is not OnDeath.WAIT:
+                joined = {seat.key for seat, _ in done.contributions} - self.members
+                self.world.errors += [
+                    f"{self.name}: {key} joined step {done.step}" for key in joined
+                ]
             self.field = advance(self.field, values)
             if done.step in world.triggers:
                 world.trigger(done.step)
@@ -179,9 +187,10 @@ class Worker:
         elif machine.state is not GroupState.MEMBER or machine.is_open or machine.failure:
             return
         elif machine.step < self.world.last:
+            self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(self.world.now, pack(value, machine.head()), near)
+            machine.contribute(pack([value, self.world.padding], machine.head()), near)
         self.flush()
 
 
@@ -209,7 +218,9 @@ class World:
         """What happens when somebody completes a step."""
         self.has_begun = False
         self.is_ring = self.is_alone = False
-        self.sent = 0
+        self.sent = self.largest = 0
+        self.padding = b""
+        """What contributions carry beside their numbers."""
 
     def neighbours(self, worker: Worker) -> list[Key] | None:
         """With whom a worker exchanges: the next and the one before in a ring, or all."""
@@ -254,6 +265,7 @@ class World:
 
     def send(self, sender: Worker, number: int, data: bytes) -> None:
         self.sent += 1
+        self.largest = max(self.largest, len(data))
         pair = self._links.get(number)
         if pair is None:
             return
@@ -347,7 +359,10 @@ class World:
         self.excluded += 1
         for number in self.links_of(worker):
             self.close_link(worker, number)
-        is_wanted = self.on_death is not OnDeath.RAISE and not worker.is_leaving
+        # One that was excluded before it could leave is waited for.
+        is_wanted = self.on_death is OnDeath.WAIT or (
+            self.on_death is OnDeath.CONTINUE and not worker.is_leaving
+        )
         if is_wanted and isinstance(worker.failure, ExcludedError):
             self.add(worker.name)
 

@@ -3,20 +3,20 @@
 import pytest
 
 from sphtp.core.group import messages as m
+from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack
 from sphtp.errors import RemoteError
 
 KEY = (7, 1 << 60)
-SEAT = m.Seat(7, 1 << 60, "ada", 3, (3, 7), has_state=True)
-HELD = ((KEY, m.contribution_head(4) + pack("x")),)
+SEAT = Seat(7, 1 << 60, "ada", 3, (3, 7), has_state=True)
 
 MESSAGES = [
     m.GroupHello(1, "fluid", KEY, "ada", "raise", 4, True, None),
     m.GroupHello(1, "fluid", KEY, "", "wait", 1, False, KEY),
     m.JoinRequest((KEY, (9, 1)), ()),
     m.FlushRequest(2, (KEY,)),
-    m.FlushState(2, 3, -1, (SEAT, SEAT._replace(end=5, has_left=True)), ((KEY, -1),), HELD, None),
-    m.Install(2, 3, KEY, (SEAT,), HELD),
+    m.FlushState(2, 3, -1, (SEAT, SEAT._replace(end=5, has_left=True)), ((KEY, -1),), None),
+    m.Install(2, 3, KEY, (SEAT,)),
     m.Abandon(1),
     m.Admitted(4),
     m.Complaint((KEY,)),
@@ -26,6 +26,7 @@ MESSAGES = [
     m.StateSnapshot(5, b"state"),
     m.StepReached(6),
     m.Dying("an error"),
+    m.HeldContribution(KEY, m.contribution_head(4) + pack("x")),
 ]
 
 

@@ -1,10 +1,11 @@
 """Members that exchange with some others only: what it costs, and how far they get apart."""
 
-from sphtp.core.group.machine import TELL_EVERY, WINDOW, OnDeath
+from sphtp.core.group.seats import OnDeath
+from sphtp.core.group.steps import PROGRESS_EVERY, WINDOW
 from tests.core.group.simulated import START, World, advance, contribution_of
 
 SIZE = 6
-LAST = 2 * TELL_EVERY
+LAST = 2 * PROGRESS_EVERY
 
 
 def ring(seed: int) -> World:
@@ -20,7 +21,7 @@ def test_a_ring_computes_what_one_process_computes_and_costs_the_others_nothing(
     world.run(lambda: all(it.step >= LAST for it in world.workers))
     # Two messages for a step, and now and then how far it is to the three others; with what it
     # takes to found the group.
-    assert world.sent < SIZE * (2 * LAST + 3 * (LAST // TELL_EVERY + 1)) + 20 * SIZE * SIZE
+    assert world.sent < SIZE * (2 * LAST + 3 * (LAST // PROGRESS_EVERY + 1)) + 20 * SIZE * SIZE
     order = [seat.name for seat in world.workers[0].machine.members]
     fields = dict.fromkeys(order, START)
     for step in range(LAST):
@@ -43,6 +44,6 @@ def test_nobody_gets_further_ahead_of_one_that_stands_still_than_the_window() ->
     slow.inbox = []
     held = slow.step
     while world.step():
-        assert fast.step <= held + WINDOW + TELL_EVERY
-    assert fast.step >= held + WINDOW - TELL_EVERY
+        assert fast.step <= held + WINDOW + PROGRESS_EVERY
+    assert fast.step >= held + WINDOW - PROGRESS_EVERY
     assert fast.machine.is_open

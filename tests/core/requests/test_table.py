@@ -296,3 +296,18 @@ def test_a_channel_is_left_when_nobody_uses_it_for_a_while() -> None:
     assert not mine.is_over
     mine.handle_message_untrusted(3 * IDLE, GOODBYE)
     assert mine.is_over
+
+
+def test_a_channel_that_is_retired_is_left_as_soon_as_nothing_is_open() -> None:
+    table = RequestTable(0.0, RequestStatistics())
+    number, outgoing = table.ask(1.0, "load", b"", None)
+    table.handle_sent(1.0, outgoing)
+    table.retire()
+    assert table.poll_timeout() is None
+    table.handle_message_untrusted(2.0, encode_message(ReplyMessage(number, b"")))
+    assert table.poll_timeout() == 2.0
+    table.handle_timeout(2.0)
+    assert not table.is_open
+    goodbye = table.poll_transmit()
+    assert goodbye is not None
+    assert goodbye.data == encode_message(GoodbyeMessage())

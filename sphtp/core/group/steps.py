@@ -1,0 +1,325 @@
+"""The exchange of contributions, step by step, among members who are given.
+
+Theory of operation. This member contributes to its open step, takes the contributions of others,
+and completes the step when it has one of each member that it exchanges with. It then holds these
+contributions on, for a member that dies has sent its last one to some and not to others, and who
+lacks it gets it from whoever has it. In virtual synchrony such messages are *unstable*: it is not
+known yet that all have them. In Isis each message carries acknowledgements of others to find that
+out. Here a contribution is its own acknowledgement: who has begun step n has completed all steps
+before, and needs nothing of them. So a step is stable, and dropped, when all others are known to
+have begun a later one. ``_floor`` is the first that is not.
+
+As long as all exchange with all, at most two steps are held: nobody begins step n + 1 before it has
+a contribution to step n of each. Members that exchange with neighbours only may drift apart. They
+stop at ``WINDOW`` steps ahead of the last one, and they tell those to which they send nothing how
+far they are after each ``PROGRESS_EVERY`` steps, so that these can drop what they hold.
+
+A flush stops the exchange for a while. Whoever is being removed is ``refused``: nothing more is
+taken from it, so that what is reported of it (``report``) stays true until the seats with its end
+are installed.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from sphtp.core.group.messages import StepReached, encode_group_message
+from sphtp.core.group.seats import Key, OnDeath, Place, Seat, Seats, vacant_seats
+from sphtp.errors import RemoteError
+
+WINDOW: Final = 256
+"""The most steps that a member is ahead of another one."""
+
+PROGRESS_EVERY: Final = 64
+"""The steps after which a member tells those that it sends nothing else how far it is."""
+
+MOST_DEAD: Final = 4096
+"""The most former members that are remembered, so that one that comes back learns of it."""
+
+KEPT: Final = 1
+"""The steps that are held before a floor is looked for, which takes a look at each member."""
+
+
+class CompleteStep(NamedTuple):
+    """A step and its contributions, in the order of the members; each behind its head."""
+
+    step: int
+    contributions: tuple[tuple[Seat, bytes], ...]
+
+
+class _OpenStep:
+    """The step that this member contributes to."""
+
+    __slots__ = ("is_begun", "missing", "neighbours", "payload")
+
+    def __init__(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+        self.payload = payload
+        # The places of those that it exchanges with; None for all. Places and not members: where a
+        # step waits for the return of a dead neighbour, the one that comes has the same place.
+        self.neighbours = neighbours
+        # A step that is open has not begun while a flush is under way.
+        self.is_begun = False
+        self.missing: set[Key] = set()
+
+    def includes(self, seat: Seat) -> bool:
+        return self.neighbours is None or seat.place in self.neighbours
+
+
+class StepExchange:
+    """The steps of one member: its own contributions, and those of others that are held.
+
+    The membership sets ``seats``, and calls ``refresh`` when they have changed.
+    """
+
+    def __init__(self, key: Key, on_death: OnDeath) -> None:
+        self.key = key
+        self.on_death = on_death
+        self._seats: Seats = ()
+        self._keys: frozenset[Key] = frozenset()
+        self.step = 0
+        """The step that is contributed to next, or being made."""
+        self.begun = -1
+        """The last step that this member has begun."""
+        self.is_placed = False
+        """False while the first step of this member may still be put off."""
+        self.refused: frozenset[Key] = frozenset()
+        """Those whom a flush removes: nothing is taken from them."""
+        self.dead: dict[Key, None] = {}
+        """Those that the members have agreed to go on without, oldest first."""
+        self._open: _OpenStep | None = None
+        self._results: deque[CompleteStep] = deque()
+        # The contributions of each step that somebody may still need.
+        self._held: dict[int, dict[Key, bytes]] = {}
+        # For each member: the last contribution that came from it, the last step that it is known
+        # to have begun, and the last one of this member that it was sent something of.
+        self._heights: dict[Key, int] = {}
+        self._reached: dict[Key, int] = {}
+        self._reported: dict[Key, int] = {}
+
+    # What there is
+
+    @property
+    def seats(self) -> Seats:
+        """The seats of all, in the order of the members."""
+        return self._seats
+
+    @seats.setter
+    def seats(self, seats: Seats) -> None:
+        self._seats = seats
+        self._keys = frozenset([seat.key for seat in seats])
+
+    @property
+    def is_open(self) -> bool:
+        """True while a step is being made."""
+        return self._open is not None
+
+    @property
+    def is_put_off(self) -> bool:
+        """True if a step is open that has not begun."""
+        return self._open is not None and not self._open.is_begun
+
+    @property
+    def has_result(self) -> bool:
+        """True if ``poll_step`` has a step to return."""
+        return bool(self._results)
+
+    def poll_step(self) -> CompleteStep | None:
+        """Return a step that is complete; None if there is none."""
+        return self._results.popleft() if self._results else None
+
+    def last_from(self, key: Key) -> int:
+        """Return the step of the last contribution that came from a member; -1 for none."""
+        return self._heights.get(key, -1)
+
+    def own_from(self, start: int) -> list[tuple[int, bytes]]:
+        """Return this member's contributions that are held, from a step on."""
+        return [
+            (step, self._held[step][self.key])
+            for step in sorted(self._held)
+            if step >= start and self.key in self._held[step]
+        ]
+
+    # The step
+
+    def open(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+        """Open a step; ``begin`` sends its contribution."""
+        self._open = _OpenStep(payload, neighbours)
+
+    def fail(self) -> None:
+        """Give up the open step."""
+        self._open = None
+
+    def begin(self) -> list[tuple[Key, bytes]]:
+        """Begin the step that is put off. Return what leaves, and for whom.
+
+        The caller has made sure that no flush is under way. A step among neighbours is put off
+        until everybody else has come up. Call ``refresh`` behind it.
+        """
+        opened, step = self._open, self.step
+        if opened is None or opened.is_begun:
+            return []
+        if opened.neighbours is not None and step - self._floor() > WINDOW:
+            return []
+        opened.is_begun = True
+        self.begun = step
+        here = self._held.get(step)
+        if here is None:
+            here = self._held[step] = {}
+        here[self.key] = opened.payload
+        leaving = []
+        for seat in self.seats:
+            key = seat.key
+            if key == self.key or not seat.covers(step):
+                continue
+            if opened.neighbours is None or seat.place in opened.neighbours:
+                leaving.append((key, opened.payload))
+                self._reported[key] = step
+            elif step - self._reported.get(key, -1) >= PROGRESS_EVERY:
+                leaving.append((key, encode_group_message(StepReached(step))))
+                self._reported[key] = step
+        return leaving
+
+    def refresh(self) -> bool:
+        """Find whose contributions the open step lacks. Return true if that completes it."""
+        opened = self._open
+        if opened is None or not opened.is_begun:
+            return False
+        here = self._held[self.step]
+        opened.missing = {
+            seat.key
+            for seat in self.seats
+            if seat.covers(self.step)
+            and seat.key not in here
+            and seat.key not in self.dead
+            and opened.includes(seat)
+        }
+        return self._complete_if_ready(opened)
+
+    def take_untrusted(self, key: Key, step: int, data: bytes) -> bool:
+        """Take a contribution. Return true if that completes the open step.
+
+        Raises ``RemoteError`` for a step that nobody can have reached.
+        """
+        if step <= self._heights.get(key, -1) or key in self.refused or key in self.dead:
+            return False
+        # A first contribution comes when all have installed its sender; but those for a newcomer
+        # may come before its own INSTALL.
+        if self.is_placed and key not in self._keys:
+            return False
+        if step > self.step + WINDOW + 1 if self.is_placed else len(self._held) > 2 * WINDOW:
+            raise RemoteError(f"a contribution to step {step}, in step {self.step}")
+        self._heights[key] = step
+        self.note_reached(key, step)
+        here = self._held.get(step)
+        if here is None:
+            here = self._held[step] = {}
+        here[key] = data
+        opened = self._open
+        if opened is None or step != self.step or not opened.is_begun:
+            return False
+        opened.missing.discard(key)
+        return self._complete_if_ready(opened)
+
+    def note_reached(self, key: Key, step: int) -> None:
+        """Note that a member has begun a step."""
+        if step > self._reached.get(key, -1):
+            self._reached[key] = step
+
+    def note_reported(self, key: Key, step: int) -> None:
+        """Note that a member was sent something that shows how far this one is."""
+        self._reported[key] = step
+
+    def forget_progress(self, key: Key) -> None:
+        """Forget how far a member is, whose channel has ended."""
+        self._reached.pop(key, None)
+        self._reported.pop(key, None)
+
+    def _complete_if_ready(self, opened: _OpenStep) -> bool:
+        if opened.missing or self._waits_for_return(opened):
+            return False
+        step, here = self.step, self._held[self.step]
+        contributions = tuple(
+            [
+                (seat, here[seat.key])
+                for seat in self.seats
+                if seat.key in here
+                and seat.covers(step)
+                and (opened.includes(seat) or seat.key == self.key)
+            ]
+        )
+        self._open = None
+        self.step = step + 1
+        self._results.append(CompleteStep(step, contributions))
+        if len(self._held) > KEPT:
+            floor = self._floor()
+            for old in [step for step in self._held if step < floor]:
+                del self._held[old]
+        return True
+
+    def _waits_for_return(self, opened: _OpenStep) -> bool:
+        """True if the step waits for the return of somebody who died."""
+        if self.on_death is not OnDeath.WAIT:
+            return False
+        return any(
+            opened.includes(seat)
+            for seat in vacant_seats(self.seats)
+            if seat.end is not None and seat.end <= self.step
+        )
+
+    def _floor(self) -> int:
+        """The first step of which somebody may still need a contribution.
+
+        A seat with an end is left out: a dead member needs nothing, and one that leaves has
+        completed its last step before.
+        """
+        floor = self.step
+        for seat in self.seats:
+            if seat.key == self.key or seat.key in self.dead or seat.end is not None:
+                continue
+            floor = min(floor, max(seat.start, self._reached.get(seat.key, -1)))
+        return floor
+
+    # A change of the members
+
+    def refuse(self, keys: Iterable[Key]) -> None:
+        """Take nothing more from those whom a flush removes, until ``install``."""
+        self.refused |= frozenset(keys)
+
+    def report(
+        self, removed: Collection[Key]
+    ) -> tuple[tuple[tuple[Key, int], ...], dict[tuple[Key, int], bytes]]:
+        """Return the heights and the contributions of those removed, and of those that have ended.
+
+        Somebody else may lack them.
+        """
+        heights, held = [], {}
+        for seat in self.seats:
+            key = seat.key
+            if key in removed or seat.end is not None:
+                here = [step for step, those in self._held.items() if key in those]
+                heights.append((key, max([seat.start - 1, self.last_from(key), *here])))
+                held.update({(key, step): self._held[step][key] for step in here})
+        return tuple(heights), held
+
+    def start_at(self, step: int) -> None:
+        """Let the first step of this member be this one, and drop what came for earlier ones."""
+        self.step, self.begun = step, step - 1
+        for old in [old for old in self._held if old < step]:
+            del self._held[old]
+
+    def install(self, held: Mapping[tuple[Key, int], bytes]) -> None:
+        """End a change: the seats are set, and this is what somebody may lack of the dead."""
+        for (key, step), data in held.items():
+            if step >= self.step:
+                self._held.setdefault(step, {}).setdefault(key, data)
+        alive = frozenset([seat.key for seat in self.seats if seat.end is None])
+        died = [seat.key for seat in self.seats if seat.has_died]
+        for key in (*died, *sorted(self.refused - alive)):
+            self.dead[key] = None
+        while len(self.dead) > MOST_DEAD:
+            del self.dead[next(iter(self.dead))]
+        # Of one that another coordinator did not remove, this member lacks contributions.
+        self.refused &= alive
+        for table in (self._heights, self._reached, self._reported):
+            for key in table.keys() - self._keys:
+                del table[key]
