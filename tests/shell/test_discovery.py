@@ -1,6 +1,6 @@
 """Clients without an address find servers on this host, and over multicast DNS on loopback."""
 
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from sphtp import Config, UnreachableError, open_client, open_server
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
 from sphtp.shell.discovery import announced, find_servers, folder, read_files
+from tests.interpreters import ForkedProcess
 
 ANYWHERE = "tcp://127.0.0.1:0"
 LOOPBACK = ["127.0.0.1"]
@@ -87,8 +88,9 @@ async def test_nothing_is_found_where_nothing_is_announced() -> None:
 
 
 KILLED = """
-import os, signal, trio
+import os, signal, sys, trio
 from sphtp import open_server
+os.environ["XDG_RUNTIME_DIR"] = sys.argv[1]
 async def main():
     async with open_server("tcp://127.0.0.1:0", new_cluster=True, announce=True) as server:
         await server.wait_active()
@@ -100,9 +102,12 @@ trio.run(main)
 """
 
 
-async def test_the_file_of_a_killed_server_is_deleted() -> None:
-    done = await trio.run_process([sys.executable, "-c", KILLED], check=False)
-    assert done.returncode == -9
+async def test_the_file_of_a_killed_server_is_deleted(tmp_path: Path) -> None:
+    process = ForkedProcess(KILLED, [str(tmp_path)])
+    try:
+        assert await process.wait() == -signal.SIGKILL
+    finally:
+        await process.aclose()
     assert len(list(folder().iterdir())) == 1
     assert read_files() == []
     assert list(folder().iterdir()) == []
@@ -141,19 +146,9 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
         assert "that has another secret" in error
 
 
-def test_the_extra_is_named_where_the_library_is_missing() -> None:
-    program = """
-import sys, trio
-sys.modules["zeroconf"] = None
-from sphtp import Config
-from sphtp.config import ControlTimers
-from sphtp.shell import discovery
-discovery.SEARCH = 0.5
-discovery.read_files = list
-try:
-    trio.run(discovery.find_servers, Config())
-except Exception as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "sphtp[discovery]" in done.stdout
+async def test_the_extra_is_named_where_the_library_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "zeroconf", None)
+    with pytest.raises(UnreachableError, match=r"sphtp\[discovery\]"):
+        await find_servers(Config())
