@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import trio
 
 from sphtp import Config, UnreachableError, open_client, open_server
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
 from sphtp.shell.discovery import announced, find_servers, folder, read_files
+from tests.deadline import until
 from tests.interpreters import ForkedProcess
 
 ANYWHERE = "tcp://127.0.0.1:0"
@@ -39,14 +39,11 @@ async def test_servers_of_one_cluster_are_found_as_one() -> None:
         open_server(ANYWHERE, join=[first.address], announce=True) as second,
     ):
         await second.wait_active()
-        with trio.fail_after(10):
-            while len({each.cluster for each in read_files()}) != 1 or len(read_files()) != 2:
-                await trio.lowlevel.checkpoint()
+        await until(lambda: len({each.cluster for each in read_files()}) == 1)
+        await until(lambda: len(read_files()) == 2)
         async with open_client() as client:
             # A client may be established before it has heard the second server.
-            with trio.fail_after(10):
-                while set(client.servers) != {first.id, second.id}:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: set(client.servers) == {first.id, second.id})
 
 
 async def test_two_clusters_are_no_choice_of_a_client() -> None:
@@ -54,17 +51,11 @@ async def test_two_clusters_are_no_choice_of_a_client() -> None:
         open_server(ANYWHERE, new_cluster=True, announce=True) as first,
         open_server(ANYWHERE, new_cluster=True, announce=True) as second,
     ):
-        await until_there_are(2)
+        await until(lambda: len(read_files()) == 2)
         with pytest.raises(UnreachableError, match="found 2 clusters") as caught:
             await find_servers(Config(), LOOPBACK)
     assert str(first.address) in str(caught.value)
     assert str(second.address) in str(caught.value)
-
-
-async def until_there_are(number: int) -> None:
-    with trio.fail_after(10):
-        while len(read_files()) < number:
-            await trio.lowlevel.checkpoint()
 
 
 async def test_only_those_who_have_the_secret_follow() -> None:
@@ -72,7 +63,7 @@ async def test_only_those_who_have_the_secret_follow() -> None:
         open_server(ANYWHERE, new_cluster=True, announce=True, config=SECRET) as server,
         open_server(ANYWHERE, new_cluster=True, announce=True) as open_one,
     ):
-        await until_there_are(2)
+        await until(lambda: len(read_files()) == 2)
         assert await find_servers(SECRET, LOOPBACK) == [server.address]
         assert await find_servers(Config(), LOOPBACK) == [open_one.address]
         with pytest.raises(UnreachableError) as caught:
@@ -130,7 +121,7 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
         open_server(ANYWHERE, new_cluster=True, config=SECRET) as server,
         announced(server, SECRET, LOOPBACK),
     ):
-        await until_there_are(1)
+        await until(lambda: len(read_files()) == 1)
         # Not by the file.
         monkeypatch.setattr(discovery, "read_files", list)
         assert await find_servers(SECRET, LOOPBACK) == [server.address]

@@ -16,7 +16,7 @@ from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.server_wait import ServerWait
 from tests.certificates import Authority
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -216,8 +216,7 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
             caplog.clear()
             start = trio.current_time()
             nursery.start_soon(register, address, 20.0)
-            while not caplog.records:
-                await trio.lowlevel.checkpoint()
+            await until(lambda: bool(caplog.records))
             took = trio.current_time() - start
         nursery.cancel_scope.cancel()
     [record] = caplog.records
