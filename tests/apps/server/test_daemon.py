@@ -137,13 +137,13 @@ async def test_a_server_that_has_to_wait_says_so_and_for_how_long() -> None:
 
 async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> None:
     with ListeningPubSocket() as free:
-        port = free.listen("tcp://127.0.0.1:0").rpartition(":")[2]
-    async with daemon("--join", f"tcp://127.0.0.1:{port}") as started:
+        port = free.listen("tcp://127.0.0.86:0").rpartition(":")[2]
+    async with daemon("--join", f"tcp://127.0.0.86:{port}") as started:
         joining = await started.line("joining")
-        assert (joining["join"], joining["level"]) == ([f"tcp://127.0.0.1:{port}"], "info")
+        assert (joining["join"], joining["level"]) == ([f"tcp://127.0.0.86:{port}"], "info")
         waiting = await started.line("waiting for a server to join")
-        assert waiting["address"] == f"tcp://127.0.0.1:{port}"
-        assert waiting["why"] == f"connection refused by 127.0.0.1:{port}"
+        assert waiting["address"] == f"tcp://127.0.0.86:{port}"
+        assert waiting["why"] == f"connection refused by 127.0.0.86:{port}"
         assert waiting["level"] == "warning"
         await leave(started, signal.SIGUSR1)
 
