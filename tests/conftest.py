@@ -75,6 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=plain)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (crc32(item.path.name.encode()), item.path))
+        # Long ones come first, so that none of them is the last one, alone.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     usual = within(60)
     for item in items:
         runners = [mark.kwargs.get("run", trio.run) for mark in item.iter_markers("trio")]
