@@ -1,7 +1,5 @@
 """The cluster's time over real sockets: one machine, so that the truth is known."""
 
-from statistics import median
-
 import trio
 
 from sphtp import Config, open_client, open_server
@@ -23,8 +21,9 @@ async def test_a_client_and_its_server_have_one_time_and_wake_at_it():
         await client.clock.wait_synchronized()
         await client.clock.sleep_until(client.clock.now() + 1.0)
         differences, latest = list[float](), client.clock.now()
-        # On a machine that has much else to do, it takes longer until a question has a fast answer.
-        while len(differences) < 50 or median(differences[-50:]) >= 50e-6:
+        # Where others use the processor, an answer takes longer than its question, and most
+        # readings are off by half of that.
+        while len(differences) < 50 or min(differences) >= 50e-6:
             await trio.sleep(0.02)
             # Between the two readings of the server is no time at which the client is wrong.
             early, (time, error), late = server.clock.now(), client.clock.read(), server.clock.now()
