@@ -91,6 +91,15 @@ class Worker:
         return self.machine.step
 
     @property
+    def is_out(self) -> bool:
+        """True if it died or was excluded: the others went on without its last steps.
+
+        One that was to leave while it was frozen may find that it has been excluded.
+        """
+        was_excluded = isinstance(self.failure, ExcludedError)
+        return not self.is_running and (was_excluded or not self.is_leaving)
+
+    @property
     def is_member(self) -> bool:
         return self.is_running and self.machine.state is GroupState.MEMBER
 
@@ -434,8 +443,7 @@ def agreed_names(workers: Iterable[Worker]) -> list[tuple[str, ...]]:
     """
     names: dict[int, tuple[str, ...]] = {}
     for worker in workers:
-        is_out = not worker.is_running and not worker.is_leaving
-        last = max(worker.names, default=-1) - 2 if is_out else len(worker.names) + 10**6
+        last = max(worker.names, default=-1) - 2 if worker.is_out else len(worker.names) + 10**6
         for step, those in worker.names.items():
             if step <= last:
                 assert names.setdefault(step, those) == those, (step, worker.name, worker.died)
