@@ -60,6 +60,8 @@ async def open_peers(port: int) -> AsyncIterator[Peers]:
     finally:
         await process.stdin.aclose()
         await process.stdout.aclose()
+        # After a failure its peer may wait for us for ever.
+        process.kill()
         with trio.CancelScope(shield=True):
             await process.wait()
 
