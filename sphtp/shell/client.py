@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, overload
 
 import trio
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from sphtp.shell.group import GroupAdmission, LockstepGroup
     from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Subscription
+    from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.topics import TopicSubscription
 
 PATIENCE: Final = 5.0
@@ -418,6 +418,32 @@ class Client(ScopedService):
         )
         async with running(subscription.run), subscription:
             yield subscription
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: Literal[True],
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[StreamMessage[Any]]]": ...
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[Any]]": ...
 
     @block
     async def subscribe_to(
