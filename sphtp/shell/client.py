@@ -162,7 +162,9 @@ class PeerMatcher:
             name = f"peer {self._wanted:#010x}"
         elif isinstance(self._wanted, str):
             name = f"peer {self._wanted!r}"
-        text = f"{name} did not appear{time}; {others} others are here"
+        text = (
+            f"{name} did not appear{time}; {others} other{'s are' if others != 1 else ' is'} here"
+        )
         if not self._failures:
             return text
         *_, last = self._failures.values()
@@ -213,7 +215,9 @@ class Client(ScopedService):
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
-        self._requests = Requests(node.services, lambda: node.peer_id, self._find_addresses)
+        self._requests = Requests(
+            node.services, lambda: node.peer_id, self._find_addresses, self._label
+        )
 
     def __repr__(self) -> str:
         host, port = self.address
@@ -612,6 +616,10 @@ class Client(ScopedService):
         await self._node.serve_channels(
             handler, handler_nursery=handler_nursery, task_status=task_status
         )
+
+    def _label(self, peer_id: int) -> str:
+        peer = self._peers.get(peer_id)
+        return peer_label(peer.name if peer is not None else "", peer_id)
 
     async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
         return (await self._reach(peer_id))[1]

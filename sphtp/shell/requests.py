@@ -216,10 +216,17 @@ class RequestChannel:
 class Requests:
     """The requests of one client: those that it sends, and those that it serves."""
 
-    def __init__(self, services: Services, own_id: Callable[[], int], locate: Locate) -> None:
+    def __init__(
+        self,
+        services: Services,
+        own_id: Callable[[], int],
+        locate: Locate,
+        label: Callable[[int], str],
+    ) -> None:
         self._services = services
         self._own_id = own_id
         self._locate = locate
+        self._label = label
         self._encoding = services.encoding
         self._counters = RequestStatistics()
         # Peers whose messages have other types are refused, as they are by the program's channels.
@@ -317,7 +324,7 @@ class Requests:
         name: str,
         errors: Collection[type[RequestError]],
     ) -> Any:
-        about = f"{name!r} of peer {peer_id:#010x}"
+        about = f"{name!r} of peer {self._label(peer_id)}"
         match outcome:
             case ReplyMessage(_, payload):
                 values = self._encoding.decode_many_untrusted([payload])
@@ -464,7 +471,7 @@ class Requests:
             if scope.cancelled_caught:
                 error = ErrorMessage(number, ErrorReason.CANCELLED)
         except Exception as raised:
-            error = _error_for(raised, arrived, channel)
+            error = _error_for(raised, arrived, self._label(channel.channel.peer_id))
         finally:
             served.running -= 1
             self._bytes -= len(payload)
@@ -493,7 +500,7 @@ _WHY: Final = {
 }
 
 
-def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChannel) -> ErrorMessage:
+def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
     """Return what the caller is told of an error in a handler; log what it is not told."""
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
@@ -507,11 +514,10 @@ def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChann
         else:
             reason = ErrorReason.APPLICATION
             return ErrorMessage(arrived.number, reason, cause.kind, cause.text, data)
-    peer_id = channel.channel.peer_id
     log.error(
-        "the handler of %r raised an error on a request of peer %#010x",
+        "the handler of %r raised an error on a request of peer %s",
         arrived.name,
-        peer_id,
+        peer,
         exc_info=raised,
     )
     return ErrorMessage(arrived.number, ErrorReason.CRASHED)
