@@ -743,7 +743,8 @@ async def open_client(
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             client = Client(node, machine, registration, security.identity, peers, config, name)
-            async with _registered(registration, server_wait, cluster.tls), client:
+            # Peers may send requests as soon as servers introduce this client.
+            async with client, _registered(registration, server_wait, cluster.tls):
                 callers.look_up = partial(_look_up_caller, machine, registration)
                 yield client
 
