@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, overload
 
 import trio
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.group import GroupAdmission, LockstepGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Subscription
+    from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.topics import TopicSubscription
     from sphtp.shell.udp import MulticastGroup
 
@@ -310,6 +310,32 @@ class Client(ScopedService):
         )
         async with running(subscription.run), subscription:
             yield subscription
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: Literal[True],
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[StreamMessage[Any]]]": ...
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[Any]]": ...
 
     @block
     async def subscribe_to(
@@ -566,7 +592,8 @@ async def open_client(
             registration = Registration(machine, bus, partial(_note, node, peers))
             search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
             client = Client(node, machine, registration, security.identity, peers, search, name)
-            async with _registered(registration, server_wait, cluster.tls), client:
+            # Peers may send requests as soon as servers introduce this client.
+            async with client, _registered(registration, server_wait, cluster.tls):
                 callers.look_up = search.look_up_caller
                 yield client
 

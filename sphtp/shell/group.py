@@ -104,16 +104,24 @@ MembershipEvent = MemberJoined | MemberLeft | MemberDied
 class Contributions(Sequence[Any]):
     """The contributions of the members to one step, in the order of members.
 
-    ``contributions[0]`` is that of the first member, and ``contributions[member]`` that of a
-    member. All are new objects: writing to an array changes nobody else's.
+    ``contributions[0]`` is that of the first member, and ``contributions["fluid"]`` that of the
+    member of this name, of several that of the last; a ``GroupMember`` is an index, too. All are
+    new objects: writing to an array changes nobody else's.
+
+    The members are agreed: each of them gets the same ones for this step. So a program divides the
+    work of the next step by ``rank`` and ``len(contributions)``.
     """
 
-    __slots__ = ("_values", "members", "step")
+    __slots__ = ("_values", "members", "rank", "step")
 
-    def __init__(self, step: int, members: tuple[GroupMember, ...], values: list[Any]) -> None:
+    def __init__(
+        self, step: int, members: tuple[GroupMember, ...], values: list[Any], rank: int
+    ) -> None:
         self.step = step
         self.members = members
         """The members that sent them."""
+        self.rank = rank
+        """The place of this client among them, from 0 on."""
         self._values = values
 
     def __repr__(self) -> str:
@@ -127,18 +135,18 @@ class Contributions(Sequence[Any]):
         return iter(self._values)
 
     @overload
-    def __getitem__(self, which: int | GroupMember) -> Any: ...
+    def __getitem__(self, which: int | str | GroupMember) -> Any: ...
 
     @overload
     def __getitem__(self, which: slice) -> list[Any]: ...
 
-    def __getitem__(self, which: int | GroupMember | slice) -> Any:
-        if isinstance(which, GroupMember):
-            try:
-                return self._values[self.members.index(which)]
-            except ValueError:
-                raise KeyError(f"{which} sent nothing for step {self.step}") from None
-        return self._values[which]
+    def __getitem__(self, which: int | str | GroupMember | slice) -> Any:
+        if isinstance(which, int | slice):
+            return self._values[which]
+        for member, value in zip(reversed(self.members), reversed(self._values), strict=True):
+            if which in (member, member.name):
+                return value
+        raise KeyError(f"{which} sent nothing for step {self.step}")
 
     def items(self) -> Iterator[tuple[GroupMember, Any]]:
         """Iterate over the members and what they sent."""
@@ -209,12 +217,19 @@ class LockstepGroup:
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
-        """The members of the present step, in order: who joined first stands first."""
+        """The members of the present step, in order: who joined first stands first.
+
+        As far as this client knows: until the step is complete, others may still enter or leave.
+        ``members`` and ``rank`` of what ``exchange`` returns are the same everywhere.
+        """
         return tuple(map(self._member, self._machine.members))
 
     @property
     def rank(self) -> int:
-        """The place of this client among ``members``, from 0 on."""
+        """The place of this client among ``members``, from 0 on.
+
+        It changes when a member before this one leaves or dies, and never otherwise.
+        """
         keys = [seat.key for seat in self._machine.members]
         return keys.index(self._machine.key)
 
@@ -331,14 +346,16 @@ class LockstepGroup:
         return self._decode(done)
 
     def _decode(self, done: CompleteStep) -> Contributions:
-        members, values = [], []
+        members, values, rank = list[GroupMember](), list[Any](), 0
         for seat, data in done.contributions:
+            if seat.key == self._machine.key:
+                rank = len(members)
             members.append(self._member(seat))
             try:
                 values.append(unpack(data, CONTRIBUTION.size))
             except MALFORMED as error:
                 raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
-        return Contributions(done.step, tuple(members), values)
+        return Contributions(done.step, tuple(members), values, rank)
 
     def _member(self, seat: Seat) -> GroupMember:
         member = self._known.get(seat.key)

@@ -8,11 +8,11 @@ ack got lost.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from socket import socket
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 import trio
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.channel import ServiceChannel
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Subscription
+    from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.udp import MulticastGroup
 
 Handler = Callable[[Channel[Any]], Awaitable[object]]
@@ -244,6 +244,36 @@ class Node(ScopedService):
         async with self.streams.open_source(topics, settings, group) as source:
             yield source
 
+    @overload
+    def subscribe(
+        self,
+        host: str,
+        port: int,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: Literal[True],
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[StreamMessage[Any]]]": ...
+
+    @overload
+    def subscribe(
+        self,
+        host: str,
+        port: int,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[Any]]": ...
+
     @block
     async def subscribe(
         self,
@@ -263,7 +293,7 @@ class Node(ScopedService):
         Args:
             host, port, key: those of ``open_channel``.
             topic: one of the source's topics.
-            late_join, after, session, numbered, settings: those of ``Client.subscribe``.
+            late_join, after, session, numbered, settings: those of ``Client.subscribe_to``.
 
         Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
         if that node has no such topic or accepts no more receivers, and with ``"session"`` if its

@@ -68,7 +68,9 @@ class PeerMatcher:
             name = f"peer {self._wanted:#010x}"
         elif isinstance(self._wanted, str):
             name = f"peer {self._wanted!r}"
-        text = f"{name} did not appear{time}; {others} others are here"
+        text = (
+            f"{name} did not appear{time}; {others} other{'s are' if others != 1 else ' is'} here"
+        )
         if not self._failures:
             return text
         *_, last = self._failures.values()

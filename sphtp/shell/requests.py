@@ -226,7 +226,7 @@ class Requests:
         services: Services,
         own_id: Callable[[], int],
         locate: Locate,
-        label: Callable[[int], str] = "{:#010x}".format,
+        label: Callable[[int], str],
     ) -> None:
         self._services = services
         self._own_id = own_id
@@ -483,7 +483,7 @@ class Requests:
             if scope.cancelled_caught:
                 error = ErrorMessage(number, ErrorReason.CANCELLED)
         except Exception as raised:
-            error = _error_for(raised, arrived, channel)
+            error = _error_for(raised, arrived, self._label(channel.channel.peer_id))
         finally:
             served.running -= 1
             self._bytes -= len(payload)
@@ -512,7 +512,7 @@ _WHY: Final = {
 }
 
 
-def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChannel) -> ErrorMessage:
+def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
     """Return what the caller is told of an error in a handler; log what it is not told."""
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
@@ -526,11 +526,10 @@ def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChann
         else:
             reason = ErrorReason.APPLICATION
             return ErrorMessage(arrived.number, reason, cause.kind, cause.text, data)
-    peer_id = channel.channel.peer_id
     log.error(
-        "the handler of %r raised an error on a request of peer %#010x",
+        "the handler of %r raised an error on a request of peer %s",
         arrived.name,
-        peer_id,
+        peer,
         exc_info=raised,
     )
     return ErrorMessage(arrived.number, ErrorReason.CRASHED)

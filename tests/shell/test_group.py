@@ -110,11 +110,14 @@ async def test_four_members_and_a_late_one_make_the_same_steps() -> None:
                     for group, array in zip(groups, arrays, strict=True)
                 )
             )
+            assert [got.rank for got in all_got] == [0, 1, 2, 3]
             for got in all_got:
                 assert got.step == step
                 assert got.members == groups[0].members
                 assert np.array_equal(np.stack(list(got)), np.stack(arrays))
-                assert got[got.members[2]][0] == arrays[2][0]
+                assert got[got.members[2]][0] == got[got.members[2].name][0] == arrays[2][0]
+                with pytest.raises(KeyError, match="nobody sent nothing"):
+                    got["nobody"]
                 assert dict(got.items()).keys() == set(got.members)
         state["field"] = 7.5
         late: list[LockstepGroup] = []

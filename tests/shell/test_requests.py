@@ -530,7 +530,7 @@ async def test_clients_ask_each_other() -> None:
     async with (
         cluster(1) as (only,),
         client(only.address) as left,
-        client(only.address) as right,
+        client(only.address, name="store") as right,
         trio.open_nursery() as nursery,
     ):
         await nursery.start(right.serve, "load", load)
@@ -538,7 +538,9 @@ async def test_clients_ask_each_other() -> None:
         assert await left.request(peer, "load", 1) == {"for": left.id, "value": 1}
         with pytest.raises(NotFoundError):
             await left.request(right.id, "load", "missing", errors=[NotFoundError])
+        with pytest.raises(RefusedError, match=r"'save' of peer store \(0x"):
+            await left.request("store", "save")
         with pytest.raises(TypeError, match="neither a peer nor its id"):
             await left.request(cast("Any", 2.5), "load")
-        assert left.statistics().requests.sent == 2
+        assert left.statistics().requests.sent == 3
         nursery.cancel_scope.cancel()

@@ -280,24 +280,24 @@ class MessageFactory:
         """
         return self._entry(message).measure(message)
 
-    def encode(self, message: Any, *, compress: bool | None = None) -> bytes:
+    def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes.
 
         Args:
-            message: of one of the types, not of a subclass.
+            value: a message of one of the types, not of a subclass.
             compress: True tries whatever the size, False never; None tries from the threshold on.
 
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
             MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
         """
-        return deflate(self.compression, self._entry(message).write(message), _DEFLATED, compress)
+        return deflate(self.compression, self._entry(value).write(value), _DEFLATED, compress)
 
-    def encode_many(self, messages: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
+    def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
         """Return the bytes of each message; raises as ``encode``."""
         if self.compression is None and not compress:
-            return [self._entry(message).write(message) for message in messages]
-        return [self.encode(message, compress=compress) for message in messages]
+            return [self._entry(value).write(value) for value in values]
+        return [self.encode(value, compress=compress) for value in values]
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:
