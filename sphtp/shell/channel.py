@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from sphtp.core.arrays import is_array
+from sphtp.core.arrays import is_view
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.message_port import OFFERED
@@ -739,7 +739,7 @@ class Channel(trio.abc.Channel[T]):
         is_copied = self._memory.is_copied
         values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
         self._connection.port.count_shared(received=1)
-        if not is_copied and values and is_array(values[0]) and not values[0].flags.owndata:
+        if values and (values[0] is payload or (not is_copied and is_view(values[0]))):
             segment.lend(region, values[0])
         else:
             segment.free(region)
@@ -835,10 +835,11 @@ class ServiceChannel(Channel[Any]):
         self._taken.clear()
         return taken
 
-    def hold_nowait(self, payload: bytes) -> None:
+    def hold_nowait(self, payload: Any) -> None:
         """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``.
 
-        A message that goes by shared memory leaves at once.
+        ``payload`` is what the encoding of the service takes. A message that goes by shared memory
+        leaves at once.
         """
         if self._put_nowait(payload, 0):
             self._loop.hold(self._connection, self._push_corked)

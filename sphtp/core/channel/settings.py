@@ -105,7 +105,7 @@ class ChannelSettings:
     close_timeout: float = 5.0
     linger: float = 1.0
     busy_poll: float = 0.0005
-    shared_memory: int = 16 * 1024 * 1024
+    shared_memory: int = 64 * 1024 * 1024
     shared_memory_threshold: int = 16 * 1024
     array_views: bool = False
     backlog: int = 128

@@ -13,6 +13,7 @@ from sphtp.core.group.messages import (
     Abandon,
     Admitted,
     Complaint,
+    Contribution,
     Dying,
     Exclusion,
     FlushRequest,
@@ -27,6 +28,7 @@ from sphtp.core.group.messages import (
     Seat,
     StateSnapshot,
     StepReached,
+    contribution_bytes,
     contribution_head,
     decode_group_message_untrusted,
     encode_group_message,
@@ -95,7 +97,9 @@ class CompleteStep(NamedTuple):
     """A step and its contributions, in the order of the members; each behind its head."""
 
     step: int
-    contributions: tuple[tuple[Seat, bytes], ...]
+    contributions: tuple[tuple[Seat, Contribution], ...]
+    is_own_kept: bool
+    """True if the machine still holds this member's own contribution."""
 
 
 class SeatTaken(NamedTuple):
@@ -117,7 +121,7 @@ class _MemberLink:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.outgoing: deque[bytes] = deque()
+        self.outgoing: deque[Contribution] = deque()
         self.hello: GroupHello | None = None
         self.heard: frozenset[Key] = frozenset()
         self.connected: frozenset[Key] = frozenset()
@@ -136,7 +140,9 @@ class _OpenStep:
 
     __slots__ = ("is_begun", "missing", "neighbours", "payload")
 
-    def __init__(self, payload: bytes, neighbours: frozenset[tuple[int, int]] | None) -> None:
+    def __init__(
+        self, payload: Contribution, neighbours: frozenset[tuple[int, int]] | None
+    ) -> None:
         self.payload = payload
         # The places of those that it exchanges with; None for all.
         self.neighbours = neighbours
@@ -188,7 +194,7 @@ class GroupMachine:
         self._results: deque[CompleteStep] = deque()
         self._events: deque[SeatTaken | SeatEnded] = deque()
         # The contributions of each step that somebody may still need, and the step that is open.
-        self._held: dict[int, dict[Key, bytes]] = {}
+        self._held: dict[int, dict[Key, Contribution]] = {}
         self._open: _OpenStep | None = None
         self._began = -1
         # Who has been lost, reported as lost by others, and reported as gone by the servers; those
@@ -260,7 +266,7 @@ class GroupMachine:
         return contribution_head(self.step)
 
     def contribute(
-        self, now: float, data: bytes, neighbours: Collection[Key] | None = None
+        self, now: float, data: Contribution, neighbours: Collection[Key] | None = None
     ) -> None:
         """Contribute to the present step, for all members or for some neighbours.
 
@@ -351,7 +357,7 @@ class GroupMachine:
             self._departed.add(peer_id)
             self._consider(now)
 
-    def handle_message_untrusted(self, now: float, number: int, data: bytes) -> None:
+    def handle_message_untrusted(self, now: float, number: int, data: bytes | memoryview) -> None:
         """Handle a message. Raises ``RemoteError`` for one that ends the channel."""
         link = self._links.get(number)
         if link is None or self.state is GroupState.ENDED:
@@ -416,7 +422,7 @@ class GroupMachine:
 
     # Outputs
 
-    def poll_link(self) -> tuple[int, deque[bytes]] | None:
+    def poll_link(self) -> tuple[int, deque[Contribution]] | None:
         """Return a channel and what it has to send, oldest first; the caller takes it off."""
         while self._ready:
             number = self._ready.popitem()[0]
@@ -494,7 +500,7 @@ class GroupMachine:
         if not opened.missing and not self._vacant(self.step, opened.neighbours):
             self._complete(now, opened)
 
-    def _take(self, now: float, link: _MemberLink, step: int, data: bytes) -> None:
+    def _take(self, now: float, link: _MemberLink, step: int, data: bytes | memoryview) -> None:
         """Take a contribution."""
         if link.hello is None:
             raise RemoteError("a contribution of somebody who did not say who it is")
@@ -534,7 +540,11 @@ class GroupMachine:
         )
         self._open = None
         self.step = step + 1
-        self._results.append(CompleteStep(step, contributions))
+        if neighbours is None:
+            # It went to every member, in front of all that this one says later. So whoever lacks it
+            # has lost the channel to this member, and gets it from others or not at all.
+            del here[self.key]
+        self._results.append(CompleteStep(step, contributions, neighbours is not None))
         if len(self._held) > KEPT:
             floor = self._floor()
             for old in [step for step in self._held if step < floor]:
@@ -753,7 +763,10 @@ class GroupMachine:
                 here = [step for step, those in self._held.items() if seat.key in those]
                 height = max([seat.start - 1, self._heights.get(seat.key, -1), *here])
                 heights.append((seat.key, height))
-                held += [(seat.key, self._held[step][seat.key]) for step in sorted(here)]
+                held += [
+                    (seat.key, contribution_bytes(step, self._held[step][seat.key]))
+                    for step in sorted(here)
+                ]
         return FlushState(
             number,
             self.epoch,

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, OnDeath, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION, Key
-from sphtp.core.packing import pack, unpack
+from sphtp.core.group.messages import CONTRIBUTION, Key, contribution_bytes
+from sphtp.core.packing import Parts, pack, pack_parts, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
 from sphtp.testing.network import Flight
 
@@ -125,7 +125,10 @@ class Worker:
             while (row := machine.poll_link()) is not None:
                 number, outgoing = row
                 while outgoing:
-                    world.send(self, number, outgoing.popleft())
+                    data = outgoing.popleft()
+                    if isinstance(data, Parts):
+                        data = memoryview(data.join())
+                    world.send(self, number, data)
             if machine.wants_state:
                 machine.give_state(pack(STATE.pack(*self.field)))
                 continue
@@ -136,7 +139,10 @@ class Worker:
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
         if (done := machine.poll_step()) is not None:
-            values = [unpack(data, CONTRIBUTION.size) for _, data in done.contributions]
+            values = [
+                unpack(contribution_bytes(done.step, data), CONTRIBUTION.size)
+                for _, data in done.contributions
+            ]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
             self.field = advance(self.field, values)
             if done.step in world.triggers:
@@ -181,7 +187,7 @@ class Worker:
         elif machine.step < self.world.last:
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(self.world.now, pack(value, machine.head()), near)
+            machine.contribute(self.world.now, pack_parts(value, machine.head()), near)
         self.flush()
 
 
@@ -252,7 +258,7 @@ class World:
             self._arrivals[number, it.id] = when
             self._flight.add(when, (it, ("opened", number, peer)))
 
-    def send(self, sender: Worker, number: int, data: bytes) -> None:
+    def send(self, sender: Worker, number: int, data: bytes | memoryview) -> None:
         self.sent += 1
         pair = self._links.get(number)
         if pair is None:
