@@ -698,8 +698,8 @@ class Channel(trio.abc.Channel[T]):
         memory = self._memory
         if memory is None or memory.inbound is None or memory.inbound.await_entry():
             await self._loop.wait_for_messages(self._readers)
-            if memory is not None and memory.inbound is not None and not self._readers:
-                memory.inbound.stop_waiting()
+        if memory is not None and memory.inbound is not None and not self._readers:
+            memory.inbound.stop_waiting()
 
     def _choose_ahead(self) -> None:
         """Choose the number of messages to take ahead: the more, the faster the program reads.
@@ -720,6 +720,9 @@ class Channel(trio.abc.Channel[T]):
             raise trio.ClosedResourceError("this channel is closed")
         port, taken = self._connection.port, self._taken
         most = min(limit, self._encoding.most_at_once)
+        if self._memory is not None and self._memory.inbound is not None:
+            # Descriptors do not tell how large their messages are.
+            most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
             payloads = port.receive_many(most - len(taken) if taken else most)
             if not payloads:

@@ -151,7 +151,8 @@ class OutboundSegment:
         with self._barrier:
             pass
         if self._words[WAITS]:
-            # Only 2^64 unread wake-ups would block.
+            # Once is enough: the peer sets it again, when the event has come.
+            self._words[WAITS] = 0
             os.eventfd_write(self.event, 1)
 
     @property
@@ -421,6 +422,9 @@ class SharedMemory:
                     await trio.lowlevel.wait_readable(event)
                     with suppress(BlockingIOError):
                         os.eventfd_read(event)
+                    # First: an entry that is not taken now brings another event. A reader that gets
+                    # nothing still waits; one that gets something says whether it waits again.
+                    segment.await_entry()
                     if segment.take_entries_untrusted(connection.port.deliver_beside_untrusted):
                         self._report(connection)
         finally:

@@ -19,6 +19,8 @@ So do messages of less than 16 KiB where others of the lane wait to leave: they 
 the segment whether it sleeps until there is an entry. It sets the word, and looks into the ring
 once more before it sleeps; the sender writes ``HEAD``, and then looks at the word. Between writing
 and looking, either needs a full barrier, without which both may see the past (Dekker's problem).
+The sender clears the word before it signals the eventfd, so that many entries make one event; and
+the receiver sets it again after each event, so that none is lost that way.
 
 **Who decides.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region, the generation that it has read; the
@@ -70,7 +72,7 @@ TAIL: Final = SLOTS + 16
 has taken out of it; each in a cache line of its own."""
 
 WAITS: Final = SLOTS + 32
-"""The word that is not 0 while the receiver wants to be woken for an entry."""
+"""The word that is not 0 while the receiver wants to be woken for an entry. Both sides write it."""
 
 RING_START: Final = 2 * PAGE
 ENTRY: Final = 32
