@@ -4,6 +4,11 @@
 peer that has announced the group and has a lower id, and admits the others. What arrives is handed
 to the machine in the turn in which it was read; the program wakes once for a step, not once for a
 member. A contribution is packed once, and queued for all members before anything is waited for.
+
+**Copies.** An array is copied from the caller's memory into the segment of each peer on this host,
+and nowhere else, unless a peer may still need it when the step is over. What came in a segment
+stays there as long as others may lack it, and is copied once, for the program. Each further copy of
+400 kB would cost a fifth of a step of two workers: so many fresh bytes are a hundred page faults.
 """
 
 import math
@@ -22,10 +27,18 @@ from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
-from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED
+from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
 from sphtp.core.group.seats import Key, OnDeath, Seat
 from sphtp.core.group.steps import CompleteStep
-from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.core.packing import (
+    MALFORMED,
+    Parts,
+    pack,
+    pack_parts,
+    unpack,
+    unpack_parts,
+    unpack_shared_untrusted,
+)
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
 from sphtp.errors import (
@@ -37,7 +50,7 @@ from sphtp.errors import (
     UnreachableError,
 )
 from sphtp.shell.channel import ServiceChannel
-from sphtp.shell.encoding import RAW
+from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.randomness import SECRETS
@@ -106,7 +119,7 @@ class Contributions(Sequence[Any]):
 
     ``contributions[0]`` is that of the first member, and ``contributions["fluid"]`` that of the
     member of this name, of several that of the last; a ``GroupMember`` is an index, too. All are
-    new objects: writing to an array changes nobody else's.
+    new objects, but an array that this member has sent itself is that array.
 
     The members are agreed: each of them gets the same ones for this step. So a program divides the
     work of the next step by ``rank`` and ``len(contributions)``.
@@ -157,7 +170,7 @@ class GroupAdmission:
     """Hands the channels that peers open to the group of a client that they are for."""
 
     def __init__(self, name: str) -> None:
-        self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD)
         self.group: LockstepGroup | None = None
 
     def _admit(self, channel: ServiceChannel) -> None:
@@ -190,7 +203,7 @@ class LockstepGroup:
         self._channels: dict[int, ServiceChannel] = {}
         self._ends: dict[int, trio.Event] = {}
         # What has no room in its channel, by channel.
-        self._blocked: dict[int, deque[bytes]] = {}
+        self._blocked: dict[int, deque[Contribution]] = {}
         self._closing: set[int] = set()
         self._links = 0
         # The channels that are open, or being closed.
@@ -257,7 +270,8 @@ class LockstepGroup:
         """Send a value to all members, and wait for what they send for the same step.
 
         Args:
-            value: an array, or anything else that channels carry.
+            value: an array, or anything else that channels carry. An array must not change before
+                this returns; it is not copied, and is itself this member's among those returned.
             with_: exchange with these members only, who name this one as well; the others make the
                 step without waiting. A member gets at most 256 steps ahead of another one.
 
@@ -275,11 +289,18 @@ class LockstepGroup:
         machine = self._machine
         machine.check()
         self._check_idle()
-        data = pack(value, machine.head())
+        data = pack_parts(value, machine.head())
         self._check_size(data)
         machine.contribute(data, None if with_ is None else self._keys_of(with_))
-        self._perform()
-        return await self._complete()
+        done = None
+        try:
+            self._perform()
+            done = await self._complete()
+        finally:
+            if done is None or done.is_own_kept or self._blocked:
+                # It may still have to be sent, and from now on the caller may change its array.
+                data.detach()
+        return self._decode(done, value)
 
     async def resume(self) -> Contributions:
         """Wait for the step whose exchange was cancelled. Raises as ``exchange``."""
@@ -289,7 +310,7 @@ class LockstepGroup:
             raise StateError("no step is under way")
         if self._waiting:
             raise StateError(f"another task waits for step {self.step}")
-        return await self._complete()
+        return self._decode(await self._complete())
 
     async def barrier(self) -> None:
         """Wait until all members wait here. It is a step like any other, and raises as one."""
@@ -307,11 +328,15 @@ class LockstepGroup:
         """
         if not callable(how) and how not in ("sum", "min", "max"):
             raise SettingsError(f"how is {how!r}; allowed are 'sum', 'min', 'max' or a function")
-        return reduce(_combiner(how), await self.exchange(value))
+        if callable(how) and is_array(value):
+            # It may write to what it gets.
+            value = value.copy()
+        result = reduce(_combiner(how), await self.exchange(value))
+        return value.copy() if result is value and is_array(value) else result
 
     # The step
 
-    def _check_size(self, data: bytes) -> None:
+    def _check_size(self, data: bytes | Parts) -> None:
         """Raise ``MessageTooLargeError`` for a contribution or a state that cannot be sent.
 
         A member may have to pass on the contribution of another one, with a few bytes around it.
@@ -327,7 +352,7 @@ class LockstepGroup:
                 f"step {self.step} is under way; after a cancellation, resume() waits for it"
             )
 
-    async def _complete(self) -> Contributions:
+    async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
         machine = self._machine
         while (done := machine.poll_step()) is None:
@@ -343,18 +368,25 @@ class LockstepGroup:
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
-        return self._decode(done)
+        return done
 
-    def _decode(self, done: CompleteStep) -> Contributions:
+    def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
+        """Return the values of a step; ``own`` is what this member has contributed, if known."""
         members, values, rank = list[GroupMember](), list[Any](), 0
         for seat, data in done.contributions:
             if seat.key == self._machine.key:
                 rank = len(members)
             members.append(self._member(seat))
             try:
-                values.append(unpack(data, CONTRIBUTION.size))
+                if isinstance(data, bytes):
+                    value = unpack(data, CONTRIBUTION.size)
+                elif isinstance(data, Parts):
+                    value = own if is_array(own) else unpack_parts(data, CONTRIBUTION.size)
+                else:
+                    value = unpack_shared_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
                 raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
+            values.append(value)
         return Contributions(done.step, tuple(members), values, rank)
 
     def _member(self, seat: Seat) -> GroupMember:
@@ -405,7 +437,7 @@ class LockstepGroup:
             return True
         return False
 
-    def _send(self, number: int, outgoing: deque[bytes]) -> None:
+    def _send(self, number: int, outgoing: deque[Contribution]) -> None:
         channel = self._channels.get(number)
         if channel is None:
             outgoing.clear()

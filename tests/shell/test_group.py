@@ -248,6 +248,39 @@ async def test_a_cancelled_exchange_is_resumed() -> None:
         await together(one.barrier, other.barrier)
 
 
+async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_its_own() -> None:
+    async with party() as those:
+        first, second = await those.join_all("a", "b")
+        kept = []
+
+        async def run(group: LockstepGroup) -> None:
+            array = np.zeros(30_000)
+            for step in range(40):
+                array[:] = 100 * group.rank + step
+                got = await group.exchange(array)
+                assert got[group.rank] is array
+                kept.append((step, 1 - group.rank, got[1 - group.rank]))
+            total = await group.reduce(array, lambda one, other: np.add(one, other, out=one))
+            assert (array == 100 * group.rank + 39).all()
+            assert (total == 100 + 2 * 39).all()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, first)
+            nursery.start_soon(run, second)
+        for step, rank, array in kept:
+            assert array.flags.writeable
+            assert (array == 100 * rank + step).all()
+        array = np.ones(30_000)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await first.exchange(array)
+        with trio.move_on_after(0.01):
+            await first.exchange(array)
+        array[:] = 2.0
+        assert (await second.exchange(None))[0][-1] == 1.0
+        assert (await first.resume())[0][-1] == 1.0
+
+
 async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> None:
     async with party() as those:
         one, other = await those.join_all("a", "b")

@@ -23,7 +23,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sphtp.core.group.messages import StepReached, encode_group_message
+from sphtp.core.group.messages import (
+    Contribution,
+    StepReached,
+    contribution_bytes,
+    encode_group_message,
+)
 from sphtp.core.group.seats import Key, OnDeath, Place, Seat, Seats, vacant_seats
 from sphtp.errors import RemoteError
 
@@ -44,7 +49,9 @@ class CompleteStep(NamedTuple):
     """A step and its contributions, in the order of the members; each behind its head."""
 
     step: int
-    contributions: tuple[tuple[Seat, bytes], ...]
+    contributions: tuple[tuple[Seat, Contribution], ...]
+    is_own_kept: bool
+    """True if the exchange still holds this member's own contribution."""
 
 
 class _OpenStep:
@@ -52,7 +59,7 @@ class _OpenStep:
 
     __slots__ = ("is_begun", "missing", "neighbours", "payload")
 
-    def __init__(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+    def __init__(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         self.payload = payload
         # The places of those that it exchanges with; None for all. Places and not members: where a
         # step waits for the return of a dead neighbour, the one that comes has the same place.
@@ -89,7 +96,7 @@ class StepExchange:
         self._open: _OpenStep | None = None
         self._results: deque[CompleteStep] = deque()
         # The contributions of each step that somebody may still need.
-        self._held: dict[int, dict[Key, bytes]] = {}
+        self._held: dict[int, dict[Key, Contribution]] = {}
         # For each member: the last contribution that came from it, the last step that it is known
         # to have begun, and the last one of this member that it was sent something of.
         self._heights: dict[Key, int] = {}
@@ -131,7 +138,7 @@ class StepExchange:
         """Return the step of the last contribution that came from a member; -1 for none."""
         return self._heights.get(key, -1)
 
-    def own_from(self, start: int) -> list[tuple[int, bytes]]:
+    def own_from(self, start: int) -> list[tuple[int, Contribution]]:
         """Return this member's contributions that are held, from a step on."""
         return [
             (step, self._held[step][self.key])
@@ -141,7 +148,7 @@ class StepExchange:
 
     # The step
 
-    def open(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+    def open(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         """Open a step; ``begin`` sends its contribution."""
         self._open = _OpenStep(payload, neighbours)
 
@@ -149,7 +156,7 @@ class StepExchange:
         """Give up the open step."""
         self._open = None
 
-    def begin(self) -> list[tuple[Key, bytes]]:
+    def begin(self) -> list[tuple[Key, Contribution]]:
         """Begin the step that is put off. Return what leaves, and for whom.
 
         The caller has made sure that no flush is under way. A step among neighbours is put off
@@ -166,7 +173,7 @@ class StepExchange:
         if here is None:
             here = self._held[step] = {}
         here[self.key] = opened.payload
-        leaving = []
+        leaving: list[tuple[Key, Contribution]] = []
         for seat in self.seats:
             key = seat.key
             if key == self.key or not seat.covers(step):
@@ -195,7 +202,7 @@ class StepExchange:
         }
         return self._complete_if_ready(opened)
 
-    def take_untrusted(self, key: Key, step: int, data: bytes) -> bool:
+    def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
         """Take a contribution. Return true if that completes the open step.
 
         Raises ``RemoteError`` for a step that nobody can have reached.
@@ -249,7 +256,12 @@ class StepExchange:
         )
         self._open = None
         self.step = step + 1
-        self._results.append(CompleteStep(step, contributions))
+        is_own_kept = opened.neighbours is not None
+        if not is_own_kept:
+            # It went to every member, in front of all that this one says later. So whoever lacks it
+            # has lost the channel to this member, and gets it from others or not at all.
+            del here[self.key]
+        self._results.append(CompleteStep(step, contributions, is_own_kept))
         if len(self._held) > KEPT:
             floor = self._floor()
             for old in [step for step in self._held if step < floor]:
@@ -298,7 +310,9 @@ class StepExchange:
             if key in removed or seat.end is not None:
                 here = [step for step, those in self._held.items() if key in those]
                 heights.append((key, max([seat.start - 1, self.last_from(key), *here])))
-                held.update({(key, step): self._held[step][key] for step in here})
+                held.update(
+                    {(key, step): contribution_bytes(step, self._held[step][key]) for step in here}
+                )
         return tuple(heights), held
 
     def start_at(self, step: int) -> None:

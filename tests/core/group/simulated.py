@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION
+from sphtp.core.group.messages import CONTRIBUTION, contribution_bytes
 from sphtp.core.group.seats import Key, OnDeath
-from sphtp.core.packing import pack, unpack
+from sphtp.core.packing import Parts, pack, pack_parts, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
 from sphtp.testing.network import Flight
 
@@ -137,7 +137,10 @@ class Worker:
             while (row := machine.poll_link()) is not None:
                 number, outgoing = row
                 while outgoing:
-                    world.send(self, number, outgoing.popleft())
+                    data = outgoing.popleft()
+                    if isinstance(data, Parts):
+                        data = memoryview(data.join())
+                    world.send(self, number, data)
             if machine.wants_state:
                 machine.give_state(pack(STATE.pack(*self.field)))
                 continue
@@ -148,7 +151,10 @@ class Worker:
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
         if (done := machine.poll_step()) is not None:
-            values = [unpack(data, CONTRIBUTION.size)[0] for _, data in done.contributions]
+            values = [
+                unpack(contribution_bytes(done.step, data), CONTRIBUTION.size)[0]
+                for _, data in done.contributions
+            ]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
             if self.world.on_death is not OnDeath.WAIT:
                 joined = {seat.key for seat, _ in done.contributions} - self.members
@@ -199,7 +205,7 @@ class Worker:
             self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(pack([value, self.world.padding], machine.head()), near)
+            machine.contribute(pack_parts([value, self.world.padding], machine.head()), near)
         self.flush()
 
 
@@ -272,7 +278,7 @@ class World:
             self._arrivals[number, it.id] = when
             self._flight.add(when, (it, ("opened", number, peer)))
 
-    def send(self, sender: Worker, number: int, data: bytes) -> None:
+    def send(self, sender: Worker, number: int, data: bytes | memoryview) -> None:
         self.sent += 1
         self.largest = max(self.largest, len(data))
         pair = self._links.get(number)
