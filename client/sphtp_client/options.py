@@ -227,6 +227,17 @@ CLIENT_OPTIONS = (
         metavar="FILE",
     ),
     *_KEYS,
+    _option(
+        "--metrics",
+        "Serve metrics for Prometheus, and health, over HTTP; without HOST on loopback.",
+        metavar="[HOST:]PORT",
+    ),
+    _option(
+        "--metrics-token-file",
+        "File with the token that requests for metrics must have; necessary on more than loopback.",
+        type=_FILE,
+        metavar="FILE",
+    ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 
@@ -252,6 +263,13 @@ CLUSTER_OPTIONS = (
         "Write the events of the clients' channels to files in this directory, as qlog.",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
+    ),
+    _option(
+        "--metrics",
+        "Serve metrics of each process over HTTP on loopback: those of the first server at this "
+        "port, and the others at the next ones, servers before clients. 0 takes any free ports.",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
     ),
     *_common(CLUSTER_DEFAULTS),
 )

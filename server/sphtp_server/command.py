@@ -37,7 +37,7 @@ def server(config: Path | None, **flags: Any) -> None:
     log = open_log(settings.log_level, settings.log_format)
     try:
         trio.run(serve, settings, log)
-    except SettingsError as error:
+    except (SettingsError, ModuleNotFoundError) as error:
         raise click.UsageError(str(error)) from error
     except BusError as error:
         raise click.UsageError(_hint(settings, error)) from error

@@ -50,14 +50,19 @@ async def serve(settings: ServerSettings, log: Log) -> None:
 
     Raises:
         BusError, SettingsError: it cannot listen there, or not with these files.
+        ModuleNotFoundError: metrics are wanted, and what serves them is not installed.
     """
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(*ending()) as signals:
         limits = settings.config().server_limits
         assert limits is not None
         raise_limit(log, limits.connections)
-        async with settings.open() as server, trio.open_nursery() as nursery:
-            _log_start(server, settings, log)
+        async with (
+            settings.open() as server,
+            settings.open_web(server) as web,
+            trio.open_nursery() as nursery,
+        ):
+            _log_start(server, settings, log, None if web is None else web.url)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, settings.log_interval, log)
             if settings.exit_with_stdin:
@@ -69,7 +74,7 @@ async def serve(settings: ServerSettings, log: Log) -> None:
         log.info("left", id=Id(server.id))
 
 
-def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
+def _log_start(server: Server, settings: ServerSettings, log: Log, metrics: str | None) -> None:
     log.info(
         "started",
         id=Id(server.id),
@@ -78,6 +83,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
         advertised=str(server.advertised),
         state=server.state.value,
         pid=os.getpid(),
+        **({} if metrics is None else {"metrics": metrics}),
     )
     if settings.makes_servers_of_members:
         log.warning(

@@ -30,6 +30,7 @@ from sphtp.core.group.machine import (
     SeatTaken,
 )
 from sphtp.core.group.messages import CONTRIBUTION, Key, Seat
+from sphtp.core.group.statistics import StepStatistics, TimeHistogram
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
@@ -154,7 +155,7 @@ class GroupAdmission:
     """Hands the channels that peers open to the group of a client that they are for."""
 
     def __init__(self, name: str) -> None:
-        self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW, name="group")
         self.group: LockstepGroup | None = None
 
     def _admit(self, channel: ServiceChannel) -> None:
@@ -227,6 +228,23 @@ class LockstepGroup:
     def step(self) -> int:
         """The number of the step that is exchanged next, or is being exchanged."""
         return self._machine.step
+
+    @property
+    def malformed(self) -> int:
+        """The messages of members that were not allowed; the channel that brought one ended."""
+        return self._machine.counters["malformed"]
+
+    def step_statistics(
+        self,
+    ) -> tuple[StepStatistics[Key], list[tuple[GroupMember, TimeHistogram]]]:
+        """Return the times of the steps, and the waits by the members of the present step."""
+        statistics = self._machine.statistics
+        waits = [
+            (self._member(seat), statistics.waits[seat.key])
+            for seat in self._machine.members
+            if seat.key in statistics.waits
+        ]
+        return statistics, waits
 
     @property
     def snapshot(self) -> Any:

@@ -12,8 +12,10 @@ import click
 import trio
 from rich.console import Console
 
+from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers
 from sphtp.errors import SettingsError
+from sphtp.shell.addresses import MOST_PORT
 from sphtp_client.cluster.display import LiveRunDisplay, NoRunDisplay, PlainRunDisplay, RunDisplay
 from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.outcome import RunOutcome, document, judge
@@ -63,9 +65,21 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     borders(loaded, plan.clients, "--clients")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
+    if plan.metrics is not None:
+        _check_metrics(plan.metrics + plan.servers + plan.clients - 1)
     if plan.qlog is not None:
         make_log_directory(plan.qlog)
     return plan
+
+
+def _check_metrics(last: int) -> None:
+    """Check that the children can serve metrics. Raises ``SettingsError``."""
+    if last > MOST_PORT:
+        raise SettingsError(f"--metrics: the last process would have port {last}, over {MOST_PORT}")
+    try:
+        import sphtp.shell.web  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise SettingsError(how_to_get("--metrics", error) or str(error)) from error
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:

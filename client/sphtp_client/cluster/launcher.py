@@ -53,6 +53,7 @@ class ClusterPlan:
     resend_time: float = 0.03
     wait: float = 30.0
     qlog: Path | None = None
+    metrics: int | None = None
     secret_file: Path | None = None
 
     @property
@@ -80,6 +81,7 @@ class ClusterPlan:
             *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
             *("--log-format", "json", "--exit-with-stdin", "--no-announce"),
+            *self._metrics(number - 1),
         )
         return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
 
@@ -93,6 +95,7 @@ class ClusterPlan:
             *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
+            *self._metrics(self.servers + slab),
         )
         return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
 
@@ -120,6 +123,11 @@ class ClusterPlan:
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
         return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
+
+    def _metrics(self, place: int) -> tuple[str, ...]:
+        if self.metrics is None:
+            return ()
+        return ("--metrics", str(self.metrics + place if self.metrics else 0))
 
     def _seed(self, slab: int) -> tuple[str, ...]:
         return () if self.seed is None else ("--seed", str(self.seed + slab))

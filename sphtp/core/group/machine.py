@@ -32,6 +32,7 @@ from sphtp.core.group.messages import (
     encode_group_message,
     step_of_untrusted,
 )
+from sphtp.core.group.statistics import StepStatistics
 from sphtp.core.timers import earliest
 from sphtp.errors import (
     ExcludedError,
@@ -134,9 +135,12 @@ class _MemberLink:
 class _OpenStep:
     """The step that this member contributes to."""
 
-    __slots__ = ("is_begun", "missing", "neighbours", "payload")
+    __slots__ = ("began_at", "is_begun", "missing", "neighbours", "payload")
 
-    def __init__(self, payload: bytes, neighbours: frozenset[tuple[int, int]] | None) -> None:
+    def __init__(
+        self, now: float, payload: bytes, neighbours: frozenset[tuple[int, int]] | None
+    ) -> None:
+        self.began_at = now
         self.payload = payload
         # The places of those that it exchanges with; None for all.
         self.neighbours = neighbours
@@ -179,6 +183,7 @@ class GroupMachine:
         self.epoch = 0
         """The number of changes that it has installed."""
         self.counters = {"malformed": 0}
+        self.statistics = StepStatistics[Key]()
         self._seats: tuple[Seat, ...] = ()
         self._founder: Key | None = None
         self._links: dict[int, _MemberLink] = {}
@@ -279,7 +284,7 @@ class GroupMachine:
                 if key not in known:
                     raise LocalError(f"{key[0]:#010x} is no member at step {self.step}")
             places = frozenset(known[key] for key in neighbours if key != self.key)
-        self._open = _OpenStep(data, places)
+        self._open = _OpenStep(now, data, places)
         self._begin(now)
 
     def check(self) -> None:
@@ -518,10 +523,12 @@ class GroupMachine:
             return
         opened.missing.discard(key)
         if not opened.missing and not self._vacant(step, opened.neighbours):
-            self._complete(now, opened)
+            self._complete(now, opened, key)
 
-    def _complete(self, now: float, opened: _OpenStep) -> None:
+    def _complete(self, now: float, opened: _OpenStep, last: Key | None = None) -> None:
+        """Complete the step. ``last`` is the member that it waited for, None for nobody."""
         step, neighbours = self.step, opened.neighbours
+        self.statistics.add(opened.began_at, now, last)
         here = self._held[step]
         contributions = tuple(
             [
@@ -967,6 +974,7 @@ class GroupMachine:
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
         self._report(known, is_first=is_first)
+        self.statistics.keep_only([seat.key for seat in self._alive()])
         self._removed, self._frozen_by, self._flush = frozenset(), None, None
         self._complained = self._announced = self._promised = None
         self._complaints -= self._gone.keys()

@@ -24,8 +24,10 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.client import open_client
 from sphtp.shell.server import open_server
+from sphtp.web import Web
 from sphtp_server.status import status
 from tests.interpreters import ForkedProcess
+from tests.shell.test_web import get
 from tests.soaked import soaked
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "0.5", "--announce-deadline", "0.2")
@@ -132,6 +134,17 @@ async def test_the_first_line_tells_the_real_ports_and_status_answers_there() ->
     assert json.loads(as_json.output)["id"] == first["id"]
     assert f"{first['id']:#010x}" in as_tables.output
     assert "│" in as_tables.output
+
+
+async def test_it_serves_metrics_where_its_first_line_says() -> None:
+    async with daemon("--new", "--metrics", "0") as started:
+        first = await started.next_line()
+        host, port = first["metrics"].removeprefix("http://").split(":")
+        web = Web((host, int(port)))
+        assert await get(web, "/readyz") == (200, "ready\n")
+        _, text = await get(web, "/metrics")
+        assert f'sphtp_server_state{{server="{first["id"]:#010x}",state="active"}} 1.0' in text
+        await leave(started, signal.SIGTERM)
 
 
 async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
