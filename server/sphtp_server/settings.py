@@ -212,6 +212,11 @@ class ServerSettings(BaseModel):
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The lowest level that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
+    log_file: Path | None = Field(
+        None,
+        description="File to append the log to, which SIGHUP opens anew. Without it: standard "
+        "output.",
+    )
     log_interval: float = Field(
         10.0, gt=0, description="Seconds between reports of malformed or refused messages."
     )
@@ -224,6 +229,12 @@ class ServerSettings(BaseModel):
         None,
         description="File with the token that requests for metrics must have (Authorization: "
         "Bearer); necessary on more than loopback.",
+    )
+    drain_time: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds that a server waits at most for other servers to hear its clients, "
+        "when SIGUSR1 makes it leave.",
     )
     exit_with_stdin: bool = Field(
         False,
@@ -296,7 +307,7 @@ class ServerSettings(BaseModel):
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 
-    def open(self) -> AbstractAsyncContextManager[Server]:
+    def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
         """Run the server for the length of the block. Raises as ``open_server``."""
         return open_server(
             self.bind(),
@@ -304,7 +315,7 @@ class ServerSettings(BaseModel):
             join=self.join,
             new_cluster=self.new,
             announce=self.announce,
-            admit=self.admit(),
+            admit=admit,
             config=self.config(),
         )
 
@@ -318,8 +329,11 @@ class ServerSettings(BaseModel):
         from sphtp.web import open_web
 
         host, port = parse_http_address(self.metrics)
-        token = None if self.metrics_token_file is None else load_token(self.metrics_token_file)
-        return open_web(server, host=host, port=port, token=token)
+        return open_web(server, host=host, port=port, token=self.metrics_token())
+
+    def metrics_token(self) -> str | None:
+        """Return the token for metrics, or None without one. Raises ``SettingsError``."""
+        return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
 
     @model_validator(mode="after")
     def _metrics_are_protected(self) -> Self:
@@ -336,16 +350,7 @@ class ServerSettings(BaseModel):
         """Return the config of the library. Raises ``SettingsError`` for files."""
         return Config(
             timers=self.timers(),
-            server_limits=ServerLimits(
-                self.max_clients,
-                self.announces_per_second,
-                self.lookups_per_second,
-                self.data_per_second,
-                self.max_answers,
-                self.max_connections,
-                self.max_handshakes,
-                self.handshake_timeout,
-            ),
+            server_limits=self.limits(),
             cluster=ClusterSecurity(
                 secret=None if self.secret_file is None else load_secret(self.secret_file),
                 signing_key=self.signing_key(),
@@ -354,6 +359,19 @@ class ServerSettings(BaseModel):
                 insecure=self.insecure,
             ),
             seed=self.seed,
+        )
+
+    def limits(self) -> ServerLimits:
+        """Return the limits of the server."""
+        return ServerLimits(
+            self.max_clients,
+            self.announces_per_second,
+            self.lookups_per_second,
+            self.data_per_second,
+            self.max_answers,
+            self.max_connections,
+            self.max_handshakes,
+            self.handshake_timeout,
         )
 
     def signing_key(self) -> ServerKey | None:

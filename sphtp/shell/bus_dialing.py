@@ -65,7 +65,8 @@ class BusSocket:
         self._socket = opened
         self._closed = False
         self._ends = _Ends()
-        self._tls = tls
+        self.tls = tls
+        """The files for connections to come."""
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
@@ -110,7 +111,7 @@ class BusSocket:
         self._check_open()
         if url in self._dialers:
             return
-        config = tls_configs.for_dialling(self._tls, url)
+        config = tls_configs.for_dialling(self.tls, url)
         try:
             self._dialers[url] = _dial(self._socket, url, config)
         except pynng.NNGException as error:

@@ -59,6 +59,8 @@ class Web:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        self.unready: str | None = None
+        """The reason of the program why it is not ready, beside those of what is watched."""
 
     def __repr__(self) -> str:
         return f"<Web {self.url}>"
@@ -103,7 +105,7 @@ async def open_web(
         raise SettingsError(f"{host} is open to other machines: the metrics there need a token")
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isprintable()):
         raise SettingsError(f"a token has {SHORTEST_TOKEN} printable characters or more")
-    application = _guarded(_application(watched, collectors(watched)), token)
+    sources = collectors(watched)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (OSError, ValueError, OverflowError) as error:
@@ -112,10 +114,11 @@ async def open_web(
     listener, *others = listeners
     for other in others:
         await other.aclose()
-    serving = _HttpServer(application)
+    web = Web(listener.socket.getsockname()[:2])
+    serving = _HttpServer(_guarded(_application(web, watched, sources), token))
     async with listener, running(partial(serving.run, listener)):
         try:
-            yield Web(listener.socket.getsockname()[:2])
+            yield web
         finally:
             await serving.close()
 
@@ -199,7 +202,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 OF_HEALTH: Final = ("/healthz", "/readyz")
 
 
-def _application(watched: Sequence[Watched], sources: Sequence[Collector]) -> Application:
+def _application(web: Web, watched: Sequence[Watched], sources: Sequence[Collector]) -> Application:
     async def metrics(_: Request) -> Response:
         families = chain.from_iterable(source.collect() for source in sources)
         text = b"".join([part async for part in _render(families)])
@@ -209,7 +212,7 @@ def _application(watched: Sequence[Watched], sources: Sequence[Collector]) -> Ap
         return PlainTextResponse("ok\n")
 
     async def readiness(_: Request) -> Response:
-        unready = find_unready(watched)
+        unready = [*find_unready(watched), *filter(None, [web.unready])]
         text = "".join(f"{line}\n" for line in unready) or "ready\n"
         return PlainTextResponse(text, 503 if unready else 200)
 

@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -78,9 +78,11 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(*arguments: str) -> AsyncIterator[Daemon]:
+async def daemon(
+    *arguments: str, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Daemon]:
     options = ("--log-format", "json", *ANY_PORTS, *QUICK, *arguments)
-    process = ForkedProcess.of_module("sphtp", ["server", *options])
+    process = ForkedProcess.of_module("sphtp", ["server", *options], environ)
     try:
         yield Daemon(process)
     finally:
@@ -129,7 +131,7 @@ async def test_the_first_line_tells_the_real_ports_and_status_answers_there() ->
         assert first["advertised"] == str(ServerAddress.parse(address))
         as_json = await trio.to_thread.run_sync(ask, address, "--json")
         as_tables = await trio.to_thread.run_sync(ask, address)
-        await leave(started, signal.SIGHUP)
+        await leave(started, signal.SIGUSR2)
     assert as_json.exit_code == as_tables.exit_code == 0
     assert json.loads(as_json.output)["id"] == first["id"]
     assert f"{first['id']:#010x}" in as_tables.output
@@ -171,7 +173,10 @@ async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> No
         assert waiting["address"] == f"tcp://127.0.0.1:{port}"
         assert waiting["why"] == f"connection refused by 127.0.0.1:{port}"
         assert waiting["level"] == "warning"
-        await leave(started, signal.SIGUSR1)
+        started.process.send_signal(signal.SIGUSR1)
+        # Nobody is there to be handed over.
+        assert (await started.line("leaving"))["because"] == "drained"
+        assert await started.process.wait() == 0
 
 
 @pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])

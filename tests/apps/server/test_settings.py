@@ -59,6 +59,8 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "log_format": ('"json"', "json"),
     "log_interval": ("5", "5"),
     "exit_with_stdin": ("true", "true"),
+    "log_file": ('"/dev/null"', "/dev/null"),
+    "drain_time": ("7.5", "7.5"),
     "metrics": ('"[::1]:9464"', "[::1]:9464"),
     "metrics_token_file": ('"/a/token"', "/a/token"),
 }
@@ -131,7 +133,7 @@ def test_a_flag_says_the_same_as_a_variable(
 ) -> None:
     started: list[ServerSettings] = []
 
-    async def serve(settings: ServerSettings, log: object) -> None:
+    async def serve(settings: ServerSettings, *_: object) -> None:
         started.append(settings)
 
     monkeypatch.setattr("sphtp_server.command.serve", serve)
