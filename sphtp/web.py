@@ -17,5 +17,6 @@ else:
         try:
             return _find(name)
         except ModuleNotFoundError as error:
-            remedy = f"sphtp.web needs {error.name}: pip install 'sphtp[metrics]' brings it."
-            raise ModuleNotFoundError(remedy, name=error.name) from error
+            missing = (error.name or "").partition(".")[0]
+            remedy = f"sphtp.web needs {missing}: pip install 'sphtp[metrics]' brings it."
+            raise ModuleNotFoundError(remedy, name=missing) from error

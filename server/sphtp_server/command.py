@@ -40,7 +40,8 @@ def server(config: Path | None, **flags: Any) -> None:
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     try:
-        trio.run(serve, settings, open_log_at(target, settings.log_format), target, load)
+        with target:
+            trio.run(serve, settings, open_log_at(target, settings.log_format), target, load)
     except (SettingsError, ModuleNotFoundError) as error:
         raise click.UsageError(str(error)) from error
     except BusError as error:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
 import structlog
 
@@ -47,6 +47,13 @@ class LogTarget:
         self.output = output or sys.stdout
         if path is not None:
             self.output = os.fdopen(_open(path), "w", encoding="utf-8", errors="backslashreplace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self.output.close()
 
     def reopen(self) -> None:
         """Go on in a new file if the old one was renamed. Raises ``SettingsError``.

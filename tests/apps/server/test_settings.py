@@ -100,7 +100,7 @@ def test_without_the_extra_metrics_name_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     for module in ("sphtp.shell.web", "sphtp.shell.metrics", "prometheus_client.core"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.delattr(sphtp.web, "open_web", raising=False)
+    monkeypatch.delitem(vars(sphtp.web), "open_web", raising=False)
     ports = ("--pub-port", "0", "--sub-port", "0", "--no-announce")
     result = call("--new", *ports, "--metrics", "0")
     assert result.exit_code == 2
