@@ -9,6 +9,7 @@ import click
 
 from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
+from sphtp_server.client_config import config_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -201,6 +202,7 @@ _KEYS = (
 )
 
 CLIENT_OPTIONS = (
+    config_option,
     _SERVER,
     _SCENARIO,
     _option(
@@ -249,7 +251,14 @@ CLUSTER_OPTIONS = (
         metavar="N",
         default=2,
     ),
-    _option("--clients", "Number of clients, one per slab.", type=COUNT, default=4),
+    _option(
+        "--clients",
+        "Number of clients, one per slab. With 0 the servers stand until Ctrl-C, for programs of "
+        "yours.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=4,
+    ),
     _SCENARIO,
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     _option(
@@ -275,6 +284,7 @@ CLUSTER_OPTIONS = (
 )
 
 WATCH_OPTIONS = (
+    config_option,
     _SERVER,
     _option("--steps", "End this many steps after the first state that came.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),

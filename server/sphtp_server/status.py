@@ -20,6 +20,7 @@ from sphtp.errors import BusError, SettingsError, UnreachableError
 from sphtp.observe import fetch_status
 from sphtp.security import ClusterSecurity, Tls, load_secret, parse_key
 from sphtp.shell.discovery import local_servers
+from sphtp_server.client_config import CONTEXT, config_option
 from sphtp_server.local import parse_address
 
 UNREACHABLE: Final = 4
@@ -52,7 +53,8 @@ def _choose_address(given: ServerAddress | None) -> ServerAddress:
     raise click.UsageError(f"there are servers of several clusters here; name one: {here}")
 
 
-@click.command(short_help="Print a server's view, clients and counters.")
+@click.command(short_help="Print a server's view, clients and counters.", context_settings=CONTEXT)
+@config_option
 @click.argument("address", default="", callback=parse_address)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 @click.option(

@@ -80,7 +80,9 @@ class ClusterPlan:
         options = (
             *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
-            *("--log-format", "json", "--exit-with-stdin", "--no-announce"),
+            *("--log-format", "json", "--exit-with-stdin"),
+            # Simulations of others must not find them. Those that stand are there to be found.
+            *(("--no-announce",) if self.clients else ()),
             *self._metrics(number - 1),
         )
         return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
@@ -108,6 +110,13 @@ class ClusterPlan:
     def watching(self, servers: Sequence[str]) -> str:
         """Return the command that watches this run, for people."""
         return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
+
+    def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
+        """Return lines that tell programs of users how to reach the servers."""
+        yield f"servers: {' '.join(servers)}"
+        yield f"secret: {self.secret_file}"
+        yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
+        yield "they stand until Ctrl-C"
 
     def _work(self) -> tuple[str, ...]:
         return (
@@ -159,6 +168,9 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     addresses = await _start_servers(plan, supervisor)
     if len(addresses) < plan.servers:
         return
+    if not plan.clients:
+        await _stand(plan, supervisor, addresses)
+        return
     supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
     for slab in range(plan.clients):
         await supervisor.start(plan.client(slab, addresses))
@@ -172,6 +184,17 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
             await supervisor.wait_until(
                 lambda: not any(s.alive for s in status.of(ProcessRole.CLIENT))
             )
+
+
+async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
+    """Wait until the last server has ended; tell programs what they need to reach one."""
+    status = supervisor.status
+    status.standing = {"servers": addresses, "secret_file": str(plan.secret_file)}
+    status.notices.extend(plan.for_programs(addresses))
+    supervisor.changed()
+    await supervisor.wait_until(
+        lambda: not any(process.alive for process in status.of(ProcessRole.SERVER))
+    )
 
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:

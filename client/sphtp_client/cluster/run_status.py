@@ -83,6 +83,8 @@ class RunStatus:
     def __init__(self) -> None:
         self.processes: dict[str, ProcessStatus] = {}
         self.notices: deque[str] = deque()
+        self.standing: dict[str, Any] | None = None
+        """The addresses and the secret of servers that stand for other programs, once they do."""
         self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Started: self._started,
             Connected: self._connected,

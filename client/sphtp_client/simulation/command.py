@@ -18,6 +18,7 @@ from sphtp_client.simulation.peer_links import PeerGoneError, SlabJob
 from sphtp_client.simulation.reports import REPORTERS, Failed, Reporter
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
+from sphtp_server.client_config import CONTEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class ClientOptions(ConnectionOptions):
     exit_with_stdin: bool
 
 
-@click.command(short_help="Simulate one slab of a scenario.")
+@click.command(short_help="Simulate one slab of a scenario.", context_settings=CONTEXT)
 @with_options(CLIENT_OPTIONS)
 def client(**values: Any) -> None:
     """Simulate one slab of a scenario together with the peers of the other slabs.

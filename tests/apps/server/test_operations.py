@@ -335,8 +335,6 @@ async def test_a_configuration_is_checked_with_the_files_that_it_names(tmp_path:
     assert fine.exit_code == 0
     assert f"max_clients = 7  ({file}: max_clients)" in fine.output
     assert "log_level = debug  (environment variable SPHTP_SERVER_LOG_LEVEL)" in fine.output
-    alone = CliRunner().invoke(check, [str(file), "--no-environment"], env=environ)
-    assert "log_level" not in alone.output
     file.write_text("max_clients = 0\n")
     wrong = CliRunner().invoke(check, [], env={"SPHTP_SERVER_CONFIG": str(file)})
     assert (wrong.exit_code, "max_clients" in wrong.output) == (2, True)
