@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -156,6 +157,33 @@ async def test_a_log_that_was_renamed_goes_on_in_a_new_file(tmp_path: Path) -> N
     lines = (old.read_text() + log.read_text()).splitlines()
     events = [json.loads(line)["event"] for line in lines]
     assert events == ["started", "reloaded", "leaving", "left"]
+
+
+async def test_a_server_whose_terminal_closes_leaves() -> None:
+    control, terminal = os.openpty()
+    command = ("-m", "sphtp", "server", "--new", "--pub-port", "0", "--sub-port", "0")
+    process = await trio.lowlevel.open_process(
+        (sys.executable, "-c", TERMINAL, *command), stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    try:
+        os.set_blocking(control, False)
+        text = b""
+        while b"started" not in text:
+            await trio.lowlevel.wait_readable(control)
+            text += os.read(control, 4096)
+    finally:
+        # The kernel sends SIGHUP.
+        os.close(control)
+    assert await process.wait() == 0
+
+
+TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 # Drain
