@@ -12,6 +12,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.events import Established, IdLost, JoinFailing, Left, PeerChanged, PeerEntered, PeerLeft, PeerSuspected, PeerUnknown, Refused, ServerEntered, ServerLeft, StateChanged, Suspended, UserMessage, ViewChanged
 from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.settings import ServerLimits
 from sphtp.core.secure.identity import Identity
 from sphtp.core.stream.events import Loss, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
@@ -28,6 +29,7 @@ from sphtp.shell.node import NodeStatistics
 from sphtp.shell.receipt import Progress
 from sphtp.shell.requests import Request
 from sphtp.shell.server import ServerStatistics
+from sphtp.shell.tls import Tls
 from sphtp.shell.topics import TopicLoss, TopicMessage, TopicSource
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self
@@ -181,6 +183,8 @@ class Server:
     def status(self) -> dict[str, Any]: ...
     def statistics(self) -> ServerStatistics: ...
     def events(self) -> Listener[PeerEntered | PeerChanged | PeerSuspected | PeerLeft | ServerEntered | ServerLeft | JoinFailing | ViewChanged | StateChanged | UserMessage]: ...
+    def set_limits(self, limits: ServerLimits) -> None: ...
+    def set_tls(self, tls: Tls) -> None: ...
     def wait_active(self) -> None: ...
     def send_command(self, simulation: int, command: int, parameters: Sequence[Parameter]=...) -> None: ...
 

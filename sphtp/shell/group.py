@@ -30,7 +30,6 @@ from sphtp.core.group.machine import (
     SeatTaken,
 )
 from sphtp.core.group.messages import CONTRIBUTION, Key, Seat
-from sphtp.core.group.statistics import StepStatistics, TimeHistogram
 from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
@@ -181,7 +180,7 @@ class LockstepGroup:
         self._admission = admission
         self._state = state
         key = client.id, SECRETS.getrandbits(63)
-        self._machine = GroupMachine(trio.current_time(), key, terms)
+        self._machine = self.machine = GroupMachine(trio.current_time(), key, terms)
         self._loop = node.services.loop
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
@@ -228,23 +227,6 @@ class LockstepGroup:
     def step(self) -> int:
         """The number of the step that is exchanged next, or is being exchanged."""
         return self._machine.step
-
-    @property
-    def malformed(self) -> int:
-        """The messages of members that were not allowed; the channel that brought one ended."""
-        return self._machine.counters["malformed"]
-
-    def step_statistics(
-        self,
-    ) -> tuple[StepStatistics[Key], list[tuple[GroupMember, TimeHistogram]]]:
-        """Return the times of the steps, and the waits by the members of the present step."""
-        statistics = self._machine.statistics
-        waits = [
-            (self._member(seat), statistics.waits[seat.key])
-            for seat in self._machine.members
-            if seat.key in statistics.waits
-        ]
-        return statistics, waits
 
     @property
     def snapshot(self) -> Any:

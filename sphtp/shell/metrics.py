@@ -6,7 +6,7 @@ bounded by what is open. ``METRICS`` lists every metric with its meaning, for th
 page of the reference.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.group.statistics import BOUNDS, TimeHistogram
+from sphtp.core.printable import peer_label
 from sphtp.errors import SettingsError
 from sphtp.shell.client import Client
 from sphtp.shell.clock import Clock
@@ -493,12 +494,17 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
     labels = (label, group.name)
     samples.add("sphtp_group_members", labels, len(group.members))
     samples.add("sphtp_group_steps_total", labels, group.step)
-    samples.add("sphtp_group_malformed_total", labels, group.malformed)
-    statistics, waits = group.step_statistics()
+    samples.add("sphtp_group_malformed_total", labels, group.machine.counters["malformed"])
+    statistics = group.machine.statistics
     samples.add("sphtp_group_step_seconds", labels, statistics.steps)
     samples.add("sphtp_group_exchange_seconds", labels, statistics.exchanges)
-    for member, histogram in waits:
-        samples.add("sphtp_group_wait_seconds", (*labels, str(member)), histogram)
+    members = group.machine.members
+    names = Counter(seat.name for seat in members)
+    for seat in members:
+        if (waits := statistics.waits.get(seat.key)) is not None:
+            is_told_apart = seat.name and names[seat.name] == 1
+            member = seat.name if is_told_apart else peer_label(seat.name, seat.id)
+            samples.add("sphtp_group_wait_seconds", (*labels, member), waits)
 
 
 def find_unready(watched: Sequence[Watched]) -> list[str]:
