@@ -1,6 +1,7 @@
 """A real Prometheus that scrapes a cluster, and the dashboard's queries to it.
 
-Debian's package `prometheus` brings both programs; where they are missing, these tests are skipped.
+Debian's package `prometheus` brings both programs. What needs them stands beside the quick suite:
+`.ci/run` runs it.
 """
 
 import json
@@ -122,7 +123,7 @@ async def take_part(member: Client) -> None:
 
 
 @needs_prometheus
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_prometheus_scrapes_a_cluster_and_answers_the_dashboard(tmp_path: Path) -> None:
     steps = StepStatistics[str]()
     collector = step_metrics.StepCollector("ada", steps)
@@ -150,6 +151,7 @@ async def test_prometheus_scrapes_a_cluster_and_answers_the_dashboard(tmp_path: 
 
 
 @needs_prometheus
+@pytest.mark.soak
 async def test_promtool_finds_nothing_wrong_with_the_names() -> None:
     async with (
         cluster(1) as [server],

@@ -159,6 +159,7 @@ async def test_a_log_that_was_renamed_goes_on_in_a_new_file(tmp_path: Path) -> N
     assert events == ["started", "reloaded", "leaving", "left"]
 
 
+@pytest.mark.soak  # It starts an interpreter; .ci/run runs it beside the quick suite.
 async def test_a_server_whose_terminal_closes_leaves() -> None:
     control, terminal = os.openpty()
     command = ("-m", "sphtp", "server", "--new", "--pub-port", "0", "--sub-port", "0")
