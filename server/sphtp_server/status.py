@@ -56,7 +56,13 @@ def _choose_address(given: ServerAddress | None) -> ServerAddress:
 @click.command(short_help="Print a server's view, clients and counters.", context_settings=CONTEXT)
 @config_option
 @click.argument("address", default="", callback=parse_address)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="SPHTP_CLIENT_JSON",
+    help="One JSON document instead of tables.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

@@ -167,6 +167,8 @@ async def test_readiness_follows_the_states() -> None:
     async with cluster(1) as [active], joining as other:
         async with open_web(active) as web:
             assert await get(web, "/readyz") == (200, "ready\n")
+            web.unready = "draining"
+            assert await get(web, "/readyz") == (503, "draining\n")
         async with open_web(active, other) as web:
             assert await get(web, "/readyz") == (503, f"server {other.id:#010x} is joining\n")
             assert await get(web, "/healthz") == (200, "ok\n")
