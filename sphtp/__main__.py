@@ -13,7 +13,11 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sphtp.commands"
 
-EXTRAS = {"click": "cli", "pydantic": "cli", "rich": "cli", "structlog": "cli", "numpy": "sim"}
+EXTRAS = {
+    **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
+    **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    "numpy": "sim",
+}
 """The extra that installs each module."""
 
 CHECKOUT = "sphtp_benchmarks"

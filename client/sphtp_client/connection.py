@@ -9,9 +9,12 @@ from typing import Any
 import sphtp
 from sphtp import Client, Identity
 from sphtp.config import ChannelSettings, ControlTimers, Impairment
+from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
 from sphtp.observe import Instrument, QlogWriter
 from sphtp.security import Tls, load_identity, load_public_keys, load_secret, parse_key
+from sphtp.shell.addresses import parse_http_address
+from sphtp.shell.keys import load_token
 from sphtp_client.options import channel_settings
 
 
@@ -20,8 +23,9 @@ class ConnectionSettings:
     """The connection of a client: its parameters; times in seconds.
 
     ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
-    received datagrams. ``qlog`` is a file for the log of the channels. The other fields are the
-    identity of the client, and its secret, keys and certificates.
+    received datagrams. ``qlog`` is a file for the log of the channels. ``metrics`` is the address
+    at which to serve metrics, and ``token`` what they need. The other fields are the identity of
+    the client, and its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]
@@ -35,6 +39,8 @@ class ConnectionSettings:
     server_keys: frozenset[bytes] = frozenset()
     identity: Identity | None = None
     tls: Tls | None = None
+    metrics: Address | None = None
+    token: str | None = field(default=None, repr=False)
 
     def open(
         self, data: Any, instruments: Sequence[Instrument] = (), *, name: str
@@ -80,6 +86,8 @@ class ConnectionOptions:
     tls_cert: Path | None
     tls_key: Path | None
     qlog: Path | None = None
+    metrics: str | None = None
+    metrics_token_file: Path | None = None
 
     def connection(self) -> ConnectionSettings:
         """Return the connection for these values; raises ``SettingsError``."""
@@ -95,6 +103,8 @@ class ConnectionOptions:
             server_keys=self._server_keys(),
             identity=None if self.identity_file is None else load_identity(self.identity_file),
             tls=self._tls(),
+            metrics=None if self.metrics is None else parse_http_address(self.metrics),
+            token=None if self.metrics_token_file is None else load_token(self.metrics_token_file),
         )
 
     def _server_keys(self) -> frozenset[bytes]:

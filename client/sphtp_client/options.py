@@ -9,6 +9,7 @@ import click
 
 from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
+from sphtp_server.client_config import config_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -201,6 +202,7 @@ _KEYS = (
 )
 
 CLIENT_OPTIONS = (
+    config_option,
     _SERVER,
     _SCENARIO,
     _option(
@@ -227,6 +229,17 @@ CLIENT_OPTIONS = (
         metavar="FILE",
     ),
     *_KEYS,
+    _option(
+        "--metrics",
+        "Serve metrics for Prometheus, and health, over HTTP; without HOST on loopback.",
+        metavar="[HOST:]PORT",
+    ),
+    _option(
+        "--metrics-token-file",
+        "File with the token that requests for metrics must have; necessary on more than loopback.",
+        type=_FILE,
+        metavar="FILE",
+    ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 
@@ -238,7 +251,14 @@ CLUSTER_OPTIONS = (
         metavar="N",
         default=2,
     ),
-    _option("--clients", "Number of clients, one per slab.", type=COUNT, default=4),
+    _option(
+        "--clients",
+        "Number of clients, one per slab. With 0 the servers stand until Ctrl-C, for programs of "
+        "yours.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=4,
+    ),
     _SCENARIO,
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     _option(
@@ -253,10 +273,18 @@ CLUSTER_OPTIONS = (
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
     ),
+    _option(
+        "--metrics",
+        "Serve metrics of each process over HTTP on loopback: those of the first server at this "
+        "port, and the others at the next ones, servers before clients. 0 takes any free ports.",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+    ),
     *_common(CLUSTER_DEFAULTS),
 )
 
 WATCH_OPTIONS = (
+    config_option,
     _SERVER,
     _option("--steps", "End this many steps after the first state that came.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),

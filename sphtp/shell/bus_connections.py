@@ -227,6 +227,19 @@ class ListeningSocket:
         self.urls.append(f"{url.rpartition(':')[0]}:{listener.getsockname()[1]}")
         return self.urls[-1]
 
+    def prepare_tls(self, tls: Tls | None) -> Callable[[], None]:
+        """Read files, and return the function that uses them for connections to come.
+
+        Connections that are open stay as they are. Raises ``SettingsError``.
+        """
+        urls = dict(zip(self._contexts, self.urls, strict=True))
+        contexts = {number: _tls_context(tls, url) for number, url in urls.items()}
+
+        def use() -> None:
+            self._tls, self._contexts = tls, contexts
+
+        return use
+
     def close(self) -> None:
         """Close at once; a task that waits gets ``trio.ClosedResourceError``. Closing twice is
         fine.

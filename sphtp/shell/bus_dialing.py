@@ -75,7 +75,8 @@ class BusSocket:
         self._socket = opened
         self._closed = False
         self._ends = _Ends()
-        self._tls = tls
+        self.tls = tls
+        """The files for connections to come."""
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
@@ -120,7 +121,7 @@ class BusSocket:
         self._check_open()
         if url in self._dialers:
             return
-        config = _tls_config(self._tls, url)
+        config = _tls_config(self.tls, url)
         try:
             self._dialers[url] = _dial(self._socket, url, config)
         except pynng.NNGException as error:

@@ -99,10 +99,11 @@ class Client(ScopedService):
     ) -> None:
         self._name = name
         self._groups: tuple[str, ...] = ()
-        self._admissions: dict[str, GroupAdmission] = {}
+        self.admissions: dict[str, GroupAdmission] = {}
+        """The groups in lock step that it is in, or was."""
         self._identity = identity
         self._search = search
-        self._node = node
+        self._node = self.node = node
         self._machine = machine
         self._clock = Clock(machine.clock)
         self._peers = peers
@@ -415,7 +416,7 @@ class Client(ScopedService):
         if not self._machine.is_watching(group):
             text = f"this client does not watch the group {group!r} that it is to join"
             raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
-        return join_group(self, self._node, self._admissions, group, size, on_death, state)
+        return join_group(self, self._node, self.admissions, group, size, on_death, state)
 
     async def request(
         self,

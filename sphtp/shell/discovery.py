@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import trio
@@ -180,22 +180,35 @@ def folder() -> Path:
     return Path(tempfile.gettempdir()) / f"sphtp-{os.getuid()}"
 
 
+class LocalServer(NamedTuple):
+    """A server of this user on this host: its process, and its announcement."""
+
+    pid: int
+    announcement: Announcement
+
+
 def read_files() -> list[Announcement]:
     """Return the announcements on this host, and delete the files of servers that are gone."""
+    return [each.announcement for each in local_servers()]
+
+
+def local_servers() -> list[LocalServer]:
+    """Return the announced servers of this user on this host; delete the files of others."""
     place = folder()
     try:
         _require_own(place)
         files = sorted(place.glob("*.server"))
     except OSError:
         return []
-    found = list[Announcement]()
+    found = list[LocalServer]()
     for file in files:
         with suppress(OSError, ValueError, RemoteError):
             text = _read_locked(file)
             values = json.loads(text) if text is not None else None
             if isinstance(values, dict):
                 texts = {str(key): str(value) for key, value in values.items()}
-                found.append(decode_untrusted(texts))
+                pid = int(file.name.partition("-")[0])
+                found.append(LocalServer(pid, decode_untrusted(texts)))
     return found
 
 

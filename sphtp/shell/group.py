@@ -29,6 +29,7 @@ from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
 from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
 from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.core.group.statistics import StepStatistics
 from sphtp.core.group.steps import CompleteStep
 from sphtp.core.packing import (
     MALFORMED,
@@ -170,7 +171,7 @@ class GroupAdmission:
     """Hands the channels that peers open to the group of a client that they are for."""
 
     def __init__(self, name: str) -> None:
-        self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD)
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")
         self.group: LockstepGroup | None = None
 
     def _admit(self, channel: ServiceChannel) -> None:
@@ -217,6 +218,9 @@ class LockstepGroup:
         self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
+        self._contributed_at = -math.inf
+        self.statistics = StepStatistics[GroupMember]()
+        """The times of this member's steps, and by member the times that it was waited for."""
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self.members))
@@ -250,6 +254,11 @@ class LockstepGroup:
     def step(self) -> int:
         """The number of the step that is exchanged next, or is being exchanged."""
         return self._machine.step
+
+    @property
+    def malformed(self) -> int:
+        """The messages of members that could not be read."""
+        return self._machine.counters["malformed"]
 
     @property
     def snapshot(self) -> Any:
@@ -292,6 +301,7 @@ class LockstepGroup:
         data = pack_parts(value, machine.head())
         self._check_size(data)
         machine.contribute(data, None if with_ is None else self._keys_of(with_))
+        self._contributed_at = trio.current_time()
         done = None
         try:
             self._perform()
@@ -365,6 +375,9 @@ class LockstepGroup:
             if not machine.is_open:
                 machine.check()
             await self._loop.wait_for_messages(self._waiting)
+        last = [self._member(seat) for seat, _ in done.contributions if seat.key == done.last]
+        now = trio.current_time()
+        self.statistics.add(self._contributed_at, now, last[0] if last else None)
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
@@ -420,8 +433,9 @@ class LockstepGroup:
             self._close_if_sent(number)
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
-            # The names of members that are gone are not kept.
+            # Nothing is kept of members that are gone.
             self._known.clear()
+            self.statistics.keep_only(self.members)
         due = machine.poll_timeout()
         if due != self._due:
             self._due = due

@@ -198,15 +198,14 @@ class HostedSource:
 
     def receivers(self, now: float) -> tuple[StreamReceiver, ...]:
         """Return the receivers, with their lag."""
-        pairs = self._receivers.items()
-        return tuple(
-            StreamReceiver(
-                known.channel.peer_id,
-                known.channel.peer_address,
-                *self.source.pace(now, receiver),
-            )
-            for receiver, known in pairs
-        )
+        return tuple(receiver for _, receiver in self.numbered_receivers(now))
+
+    def numbered_receivers(self, now: float) -> Iterator[tuple[int, StreamReceiver]]:
+        """Return the receivers with their numbers."""
+        for number, known in self._receivers.items():
+            channel = known.channel
+            pace = self.source.pace(now, number)
+            yield number, StreamReceiver(channel.peer_id, channel.peer_address, *pace)
 
     async def closing(self, topic: str) -> Closing:
         """Wait until all data has left. Return the END for a receiver of a topic."""

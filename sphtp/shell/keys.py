@@ -121,6 +121,14 @@ def load_server_key(path: str | Path) -> ServerKey:
         raise SettingsError(f"{path}: {error}") from error
 
 
+def load_token(path: Path) -> str:
+    """Read a token for HTTP from a file that only its owner may read: its one line.
+
+    Raises ``SettingsError``.
+    """
+    return _read_private(path).strip()
+
+
 def load_public(path: Path) -> bytes:
     """Return the public key of the private key in a file; the title of the file gives its kind.
 

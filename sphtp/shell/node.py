@@ -130,6 +130,8 @@ class Node(ScopedService):
         self._endpoint = endpoint
         self._linger_time = settings.linger
         self._channels: dict[Connection, ChannelHooks] = {}
+        self.connections = self._channels.keys()
+        """The connections of its channels, those of the library's own protocols included."""
         self._callbacks = CallbackQueue()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
         self.streams = NodeStreams(

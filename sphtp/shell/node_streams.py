@@ -47,7 +47,7 @@ class NodeStreams:
         *,
         is_sealed: bool,
     ) -> None:
-        self.service = Service(STREAMS, self.admit)
+        self.service = Service(STREAMS, self.admit, name="streams")
         self.dispatcher = StreamDispatcher(udp, limits)
         self.touched: Callable[[], None] = lambda: None
         self._reception = ReceiverAdmission(self.dispatcher)

@@ -237,7 +237,7 @@ class Requests:
         self._counters = RequestStatistics()
         # Peers whose messages have other types are refused, as they are by the program's channels.
         schema = Schema([SERVICE_LINE, *services.schema.lines])
-        self._service = Service(schema, self._admit, RAW, LANES)
+        self._service = Service(schema, self._admit, RAW, LANES, "requests")
         self._channels: defaultdict[int, list[RequestChannel]] = defaultdict(list)
         self._dials: dict[int, _Opening] = {}
         self._served: dict[str, _ServedName] = {}

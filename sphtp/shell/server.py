@@ -184,7 +184,7 @@ async def open_server(
             limits=limits,
             asks_admission=admit is not everybody,
         )
-        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
+        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers, handshakes)
         async with Server(machine, bound, advertised, bus, tls, guarded_admission(admit)) as server:
             if not announce:
                 yield server
@@ -300,6 +300,23 @@ class Server(ScopedService):
         ``statistics().events_dropped`` counts them.
         """
         return self._feed.listen()
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Change the limits. Clients and connections beyond them stay."""
+        self._machine.set_limits(limits)
+        self._bus.handshakes.limits = _accept_limits(limits)
+
+    def set_tls(self, tls: Tls) -> None:
+        """Read certificates, and use them for connections to come; those that are open stay.
+
+        Raises ``SettingsError`` for a wrong file, and if the server has no TLS. Nothing has changed
+        then.
+        """
+        tls.check()
+        uses = [each.prepare_tls(tls) for each in (self._bus.clients, self._bus.subscriber)]
+        for use in uses:
+            use()
+        self._tls = self._bus.servers.tls = tls
 
     async def wait_active(self) -> None:
         """Wait until this server acknowledges new ids.
@@ -438,6 +455,8 @@ class _ServerBus:
     vouching: Vouching
     among_servers: Vouching
     """Marks messages to servers, which are numbered and signed apart."""
+    handshakes: Handshakes
+    """The limits of connections."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:

@@ -31,6 +31,8 @@ class Service(NamedTuple):
     encoding: Encoding = PLAIN
     lanes: tuple[Lane, ...] = ()
     """The lanes of its channels; by default those of the node's settings."""
+    name: str = ""
+    """Its name in the metrics."""
 
 
 class Open(Protocol):
@@ -81,6 +83,11 @@ class Services:
         """Return the encoding of a channel: that of its service, or the program's own."""
         service = self._by_schema.get(connection.handshake.schema)
         return self.encoding if service is None else service.encoding
+
+    def name_of(self, connection: Connection) -> str:
+        """Return the name of a channel's service; "messages" for a channel of the program."""
+        service = self._by_schema.get(connection.handshake.schema)
+        return "messages" if service is None else service.name
 
     def kind_of(self, connection: Connection) -> type[Channel[Any]]:
         """Return the class of a channel: another one for a service than for the program."""

@@ -147,6 +147,16 @@ class StreamDispatcher:
         """The topics of all sources here."""
         return tuple(topic for hosted in self._hosted.values() for topic in hosted.topics)
 
+    @property
+    def sources(self) -> "tuple[HostedSource, ...]":
+        """The sources here."""
+        return tuple(self._hosted.values())
+
+    @property
+    def subscriptions(self) -> "tuple[HostedSubscription, ...]":
+        """The subscriptions here."""
+        return tuple(self._subscriptions())
+
     def find_topic(self, topic: str) -> "HostedSource | None":
         """The source here that has a topic."""
         return next((one for one in self._hosted.values() if topic in one.topics), None)

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import sphtp
 import sphtp.observe
 import sphtp.testing
+import sphtp.web
 from sphtp.config import (
     ChannelSettings,
     ClientLimits,
@@ -37,6 +38,11 @@ CLI = load_tool("cli_reference")
 
 def test_the_page_of_the_commands_is_fresh() -> None:
     assert not CLI.stale(CLI.PAGE), "docs/reference/cli.md is stale; run `make docs`"
+
+
+def test_the_page_of_the_metrics_is_fresh() -> None:
+    tool = load_tool("metrics_reference")
+    assert not tool.stale(tool.PAGE), "docs/reference/metrics.md is stale; run `make docs`"
 
 
 def test_a_changed_page_of_the_commands_is_named(
@@ -66,6 +72,7 @@ BY_SUBJECT = (
     sphtp.messages,
     sphtp.events,
     sphtp.observe,
+    sphtp.web,
 )
 
 

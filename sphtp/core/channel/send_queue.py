@@ -124,6 +124,10 @@ class SendQueue:
         """Bytes of the reliable messages that are not acked."""
         return sum([lane.held for lane in self._lanes])
 
+    def levels(self) -> list[tuple[int, int]]:
+        """Return, by lane, how many reliable messages are not acked, and their bytes."""
+        return [(lane.waiting, lane.held) for lane in self._lanes]
+
     @property
     def idle(self) -> bool:
         """True if nothing waits to be sent or acked."""

@@ -94,7 +94,7 @@ class Outbox:
         expiry: float,
     ) -> None:
         self._clock = clock
-        self._max_answers = max_answers
+        self.max_answers = max_answers
         self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
@@ -374,7 +374,7 @@ class Outbox:
         self._ready.append(BusMessage(audience, data))
 
     def _has_room(self, used: int) -> bool:
-        if used < self._max_answers:
+        if used < self.max_answers:
             return True
         self._counters.add(Count.OVER_MAX_ANSWERS)
         return False

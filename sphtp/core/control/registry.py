@@ -82,6 +82,10 @@ class Registry(Protocol):
         """The digest of all registrations."""
         ...
 
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most registrations; those beyond it stay."""
+        ...
+
     @property
     def is_full(self) -> bool:
         """True if no further id can be registered."""
@@ -149,6 +153,10 @@ class MemoryRegistry:
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
         self._liveness = Liveness(expiry)
+
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most registrations; those beyond it stay."""
+        self._capacity = capacity
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:

@@ -110,6 +110,10 @@ class SenderCheck:
         self._servers = servers
         self._clients = clients
 
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most senders whose connections are known."""
+        self._connections.capacity = capacity
+
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
         """Return True if a message may be from the sender that it names; count it if not."""
         if pipe is None or isinstance(message, StatusRequest):

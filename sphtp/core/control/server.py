@@ -216,6 +216,13 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self.state not in self._final:
             self._admission.judge(now, record, is_admitted=is_admitted)
 
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Change the limits, from the next message on. Clients beyond ``max_clients`` stay."""
+        self._announces.set_rate(limits.announces_per_second)
+        self._admission.set_limits(limits)
+        self._outbox.max_answers = limits.max_answers
+        self._senders.set_capacity(limits.max_clients + MAX_MEMBERS)
+
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
     ) -> None:

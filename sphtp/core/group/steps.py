@@ -52,6 +52,8 @@ class CompleteStep(NamedTuple):
     contributions: tuple[tuple[Seat, Contribution], ...]
     is_own_kept: bool
     """True if the exchange still holds this member's own contribution."""
+    last: Key | None
+    """The member whose contribution came last; None if all others had contributed before."""
 
 
 class _OpenStep:
@@ -225,7 +227,7 @@ class StepExchange:
         if opened is None or step != self.step or not opened.is_begun:
             return False
         opened.missing.discard(key)
-        return self._complete_if_ready(opened)
+        return self._complete_if_ready(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
         """Note that a member has begun a step."""
@@ -241,7 +243,7 @@ class StepExchange:
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
-    def _complete_if_ready(self, opened: _OpenStep) -> bool:
+    def _complete_if_ready(self, opened: _OpenStep, last: Key | None = None) -> bool:
         if opened.missing or self._waits_for_return(opened):
             return False
         step, here = self.step, self._held[self.step]
@@ -261,7 +263,7 @@ class StepExchange:
             # It went to every member, in front of all that this one says later. So whoever lacks it
             # has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
-        self._results.append(CompleteStep(step, contributions, is_own_kept))
+        self._results.append(CompleteStep(step, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
             floor = self._floor()
             for old in [step for step in self._held if step < floor]:
