@@ -47,14 +47,13 @@ from sphtp.errors import RequestError, SettingsError, StateError
 from sphtp.shell.address_discovery import AddressDiscovery, Servers, parse_servers
 from sphtp.shell.channel import Channel
 from sphtp.shell.clock import Clock
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
 from sphtp.shell.peer_search import CallersIntroduced, PeerSearch, Reachable, Wanted, named
 from sphtp.shell.probe import ServerWait
-from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.tls import Tls

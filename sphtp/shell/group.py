@@ -29,8 +29,7 @@ from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
 from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
 from sphtp.core.group.seats import Key, OnDeath, Seat
-from sphtp.core.group.statistics import StepStatistics
-from sphtp.core.group.steps import CompleteStep
+from sphtp.core.group.steps import CompleteStep, StepStatistics
 from sphtp.core.packing import (
     MALFORMED,
     Parts,
@@ -51,10 +50,10 @@ from sphtp.errors import (
     UnreachableError,
 )
 from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.config import SECRETS
 from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import block, running
-from sphtp.shell.randomness import SECRETS
 from sphtp.shell.services import Service
 
 if TYPE_CHECKING:

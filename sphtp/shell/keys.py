@@ -13,7 +13,7 @@ from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.config import SECRETS
 
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.group.statistics import BOUNDS, TimeHistogram
+from sphtp.core.group.steps import BOUNDS, TimeHistogram
 from sphtp.core.printable import peer_label
 from sphtp.errors import SettingsError
 from sphtp.shell.client import Client

@@ -28,15 +28,13 @@ from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
 from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import Impairment, open_socket
-from sphtp.shell.instruments import watching
+from sphtp.shell.instruments import LimitLog, watching
 from sphtp.shell.lifetime import ScopedService, block, running
-from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
-from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
 from sphtp.shell.services import Services
 from sphtp.shell.shared_memory import SharedMemory, open_rendezvous

@@ -16,7 +16,7 @@ from sphtp.core.topics import check_topic
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
-from sphtp.shell.limits import LimitLog
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.services import Service
 from sphtp.shell.stream_admission import ReceiverAdmission
 from sphtp.shell.stream_dispatcher import StreamDispatcher

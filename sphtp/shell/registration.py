@@ -25,8 +25,8 @@ from sphtp.errors import BusError, RefusedError, SettingsError
 from sphtp.shell.bus_dialing import PubSocket, SubSocket
 from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.lifetime import running
-from sphtp.shell.limits import LimitLog
 from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching

@@ -35,12 +35,11 @@ from sphtp.shell.bus_dialing import PubSocket
 from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes
 from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.clock import Clock
-from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
+from sphtp.shell.config import DEFAULTS, SECRETS, ClusterSecurity, Config, decisions
 from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
-from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
 

@@ -75,7 +75,7 @@ from sphtp.core.channel.shared_memory import (
 )
 from sphtp.core.packing import Parts
 from sphtp.errors import RemoteError
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.config import SECRETS
 
 IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
 

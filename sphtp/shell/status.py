@@ -16,11 +16,10 @@ from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
 from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.config import DEFAULTS, Config, decisions
 from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
-from sphtp.shell.randomness import decisions
 from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
 

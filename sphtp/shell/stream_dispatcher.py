@@ -20,7 +20,7 @@ from sphtp.core.stream.wire import (
 )
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
-from sphtp.shell.limits import LimitLog
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from sphtp.core.stream.events import Item, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
-from sphtp.testing.link import Faults
-from sphtp.testing.network import Address, DeliveredDatagram, Flight
-from sphtp.testing.simulation import Simulation
+from sphtp.testing.network import Address, DeliveredDatagram, Faults, Flight, Simulation
 from sphtp.testing.stream import LineFaults, Publisher, Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)

@@ -16,9 +16,7 @@ from sphtp.core.channel.security import PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.timers import earliest
 from sphtp.errors import SettingsError
-from sphtp.testing.link import Faults
-from sphtp.testing.network import Address, rows
-from sphtp.testing.simulation import Simulation
+from sphtp.testing.network import Address, Faults, Simulation, rows
 
 # The number of messages read from a connection at once.
 BATCH = 256

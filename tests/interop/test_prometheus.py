@@ -20,7 +20,7 @@ import pytest
 import trio
 
 from sphtp import Client
-from sphtp.core.group.statistics import StepStatistics
+from sphtp.core.group.steps import StepStatistics
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
 from sphtp.web import Web, open_web

@@ -1,7 +1,7 @@
 """The relay on real sockets: one that listens, and one towards the target for each client.
 
-``sphtp.testing.link`` decides which datagrams are lost, delayed and duplicated, as on the simulated
-network; ``impairment`` passes datagrams to it.
+``sphtp.testing.network`` decides which datagrams are lost, delayed and duplicated, as on the
+simulated network; ``impairment`` passes datagrams to it.
 """
 
 import socket

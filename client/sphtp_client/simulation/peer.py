@@ -17,7 +17,7 @@ import trio
 
 from sphtp import Client
 from sphtp import events as library
-from sphtp.core.group.statistics import StepStatistics
+from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import LocalError
 from sphtp.observe import Instrument
 from sphtp.shell.lifetime import running

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import trio
 
-from sphtp.core.group.statistics import StepStatistics
+from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import SettingsError
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab, SlabSide

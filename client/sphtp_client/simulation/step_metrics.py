@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from sphtp.core.group.statistics import StepStatistics
+from sphtp.core.group.steps import StepStatistics
 from sphtp.shell.metrics import MetricText, metric_family
 
 STEPS = MetricText(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.group.statistics import BOUNDS, StepStatistics
+from sphtp.core.group.steps import BOUNDS, StepStatistics
 
 STEPS = st.lists(
     st.tuples(st.floats(0, 20), st.floats(0, 20), st.sampled_from([None, "ada", "bob"])),

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from hypothesis import strategies as st
 
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.testing.link import Faults
+from sphtp.testing.network import Faults
 from sphtp.testing.stream import LineFaults, SubscriberTerms
 
 ALL: Final = 1 << 40
