@@ -4,8 +4,8 @@ A verb's code is imported when the verb is called, and not before. So the librar
 application, any package can add a verb, and a verb that cannot be imported does not break the
 others.
 
-Two extras install the packages that only the programs need. If an extra is missing, the program's
-error names it. The error of a verb that no wheel contains tells how to get the verb.
+Extras install the packages that only the programs need. If an extra is missing, the program's error
+names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys
@@ -13,7 +13,16 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sphtp.commands"
 
-EXTRAS = {"click": "cli", "pydantic": "cli", "rich": "cli", "structlog": "cli", "numpy": "sim"}
+EXTRAS = {
+    "click": "cli",
+    "pydantic": "cli",
+    "rich": "cli",
+    "structlog": "cli",
+    "numpy": "sim",
+    "mcap": "record",
+    "zstandard": "record",
+    "matplotlib": "plot",
+}
 """The extra that installs each module."""
 
 CHECKOUT = "sphtp_benchmarks"

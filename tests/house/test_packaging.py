@@ -26,6 +26,8 @@ EXTRAS = {
     "server/sphtp_server": ("cli",),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),
+    "client/sphtp_client/recording": ("cli", "sim", "record"),
+    "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),
     "benchmarks/sphtp_benchmarks": ("cli", "sim"),
     "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
 }
@@ -87,7 +89,8 @@ def test_every_import_is_declared() -> None:
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    brought = {name: extra for extra in ("cli", "sim") for name in declared(extras[extra])}
+    with_verbs = ("cli", "sim", "record", "plot")
+    brought = {name: extra for extra in with_verbs for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 
 
