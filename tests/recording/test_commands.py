@@ -1,12 +1,18 @@
 """The verbs on recordings: what they refuse, and how they say it."""
 
+import csv
 import json
+from io import BytesIO
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from sphtp_client.recording.convert import convert
+from sphtp_client.recording.mcap_file import RecordingWriter
 from sphtp_client.recording.record import record
 from sphtp_client.recording.replay import replay
+from sphtp_client.recording.values import encode_message
 
 
 @pytest.mark.parametrize(
@@ -40,3 +46,41 @@ def test_a_file_that_is_no_recording_is_named(tmp_path):
     missing = CliRunner().invoke(replay, [str(tmp_path / "b.mcap"), "--json"])
     assert missing.exit_code == 3
     assert json.loads(missing.stdout)["event"] == "failed"
+
+
+def test_a_recording_becomes_lines_of_json_and_a_table(tmp_path):
+    path, output = tmp_path / "a.mcap", tmp_path / "a.csv"
+    with path.open("wb") as file:
+        writer = RecordingWriter(file)
+        for topic in ("state", "other"):
+            channel = writer.add_channel(f"{topic}/ada", {}, {"name": topic, "peer": "ada"})
+            for number in range(2):
+                value = {"x": np.array([0.5, number]), "ok": True} if topic == "state" else number
+                data = encode_message(value)
+                writer.add_message(channel, number, (number + 1) * 500_000_000, data)
+        writer.close()
+    found = CliRunner().invoke(convert, [str(path), "--to", "jsonl"])
+    assert found.exit_code == 0
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert lines[0] == {
+        "time": 0.5, "topic": "state", "peer": "ada", "number": 0,
+        "value": {"x": {"dtype": "<f8", "shape": [2], "data": [0.5, 0.0]}, "ok": True},
+    }  # fmt: skip
+    assert lines[3]["value"] == 1
+    found = CliRunner().invoke(convert, [str(path), "--to", "csv", "--output", str(output)])
+    assert found.exit_code == 0
+    with output.open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["x[1]"] for row in table] == ["0.0", "1.0", "", ""]
+    assert [row["value"] for row in table] == ["", "", "0", "1"]
+    assert [row["time"] for row in table] == ["0.5", "1.0", "0.5", "1.0"]
+
+
+def test_the_conversion_of_a_cut_file_says_where_it_is_cut(tmp_path):
+    path = tmp_path / "a.mcap"
+    file = BytesIO()
+    RecordingWriter(file).close()
+    path.write_bytes(file.getvalue()[:-1])
+    found = CliRunner().invoke(convert, [str(path), "--to", "jsonl"])
+    assert found.exit_code == 0
+    assert "the file is cut: its last whole record ends at byte" in found.stderr

@@ -161,13 +161,18 @@ def schema_of(tree: Any) -> dict[str, Any]:
 def leaves(tree: Any, path: str = "") -> "list[tuple[str, Any]]":
     """Return the scalars of a form with their paths: ``position.x``, ``forces[2]``.
 
-    An array has the path of its items, whatever stands around them: ``x[0]``, ``x[1,2]``.
+    An array has the path of its items, whatever stands around them: ``x[0]``, ``x[1,2]``. One that
+    is written in base64 has its type and shape only.
     """
     if isinstance(tree, Mapping):
         if frozenset(tree) == ARRAY and isinstance(tree["data"], list):
             places = numpy.ndindex(*tree["shape"]) if tree["shape"] else ((),)
             names = (f"{path}[{','.join(map(str, at))}]" if at else path for at in places)
             return list(zip(names, tree["data"], strict=False))
+        if frozenset(tree) == LONG_ARRAY:
+            return [(path, f"{tree['dtype']} {tree['shape']}")]
+        if frozenset(tree) == BYTES:
+            return [(path, tree["base64"])]
         if frozenset(tree) == FLOAT:
             return [(path, float(tree["float"]))]
         dot = f"{path}." if path else ""
