@@ -44,6 +44,7 @@ from sphtp.errors import (
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.encoding import RAW
 from sphtp.shell.feed import Feed, Listener
+from sphtp.shell.group_watch import GroupWatchers, WatchedMember, watch_service
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.randomness import SECRETS
 from sphtp.shell.services import Service
@@ -155,7 +156,14 @@ class GroupAdmission:
 
     def __init__(self, name: str) -> None:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
+        self.watch = watch_service(name, self._admit_watcher)
         self.group: LockstepGroup | None = None
+
+    def _admit_watcher(self, channel: ServiceChannel) -> None:
+        if self.group is None:
+            channel.abort("this client is not in the group")
+        else:
+            self.group.admit_watcher(channel)
 
     def _admit(self, channel: ServiceChannel) -> None:
         if self.group is None:
@@ -182,6 +190,7 @@ class LockstepGroup:
         key = client.id, SECRETS.getrandbits(63)
         self._machine = GroupMachine(trio.current_time(), key, terms)
         self._loop = node.services.loop
+        self._watchers = GroupWatchers(terms.group, WatchedMember(*key, client.name), self._loop)
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
         self._channels: dict[int, ServiceChannel] = {}
@@ -265,6 +274,7 @@ class LockstepGroup:
         machine = self._machine
         machine.check()
         self._check_idle()
+        step = machine.step
         data = pack(value, machine.head())
         if len(data) > LARGE:
             for channel in self._channels.values():
@@ -272,6 +282,8 @@ class LockstepGroup:
         machine.contribute(
             trio.current_time(), data, None if with_ is None else self._keys_of(with_)
         )
+        if self._watchers:
+            self._watchers.contributed(step, value, is_for_all=with_ is None)
         self._perform()
         return await self._complete()
 
@@ -329,6 +341,8 @@ class LockstepGroup:
         return self._decode(done)
 
     def _decode(self, done: CompleteStep) -> Contributions:
+        if self._watchers:
+            self._watchers.completed(done.step, [seat for seat, _ in done.contributions])
         members, values = [], []
         for seat, data in done.contributions:
             members.append(self._member(seat))
@@ -422,6 +436,17 @@ class LockstepGroup:
             channel.abort("this client is leaving the group")
             return
         self._nursery.start_soon(self._keep_admitted, channel)
+
+    def admit_watcher(self, channel: ServiceChannel) -> None:
+        """Take a channel that one who watches the group opened."""
+        if self._nursery is None:
+            channel.abort("this client is leaving the group")
+        else:
+            self._nursery.start_soon(self._keep_watcher, channel)
+
+    async def _keep_watcher(self, channel: ServiceChannel) -> None:
+        with self._counted():
+            await self._watchers.keep(channel)
 
     async def _keep_admitted(self, channel: ServiceChannel) -> None:
         with suppress(*GONE), self._counted():
@@ -541,6 +566,7 @@ class LockstepGroup:
                 client.set_groups([*client.groups, self.name])
                 try:
                     await self._enter()
+                    await self._watchers.wait_for_announced(client)
                     yield
                 except (GroupError, GeneratorExit):
                     await self._leave(LEAVING_TIME)
@@ -579,6 +605,7 @@ class LockstepGroup:
             self._perform()
             while not machine.has_ended:
                 await self._changed.park()
+            self._watchers.close()
             while self._open:
                 await self._changed.park()
 
@@ -627,6 +654,7 @@ async def join_group(
     if admission is None:
         admission = admissions[name] = GroupAdmission(name)
         node.services.add(admission.service)
+        node.services.add(admission.watch)
     if admission.group is not None:
         raise StateError(f"this client is in the group {name!r} already")
     group = admission.group = LockstepGroup(client, node, admission, terms, state)

@@ -19,7 +19,7 @@ from sphtp_client.connection import ConnectionSettings
 from sphtp_client.recording.events import RecordingStarted
 from sphtp_client.recording.mcap_file import read_recording
 from sphtp_client.recording.record import Recorder, StreamPlace, Wanted
-from sphtp_client.recording.recorder import LostMessages, Origin, RecorderQueue, put_items
+from sphtp_client.recording.recorder import LostMessages, RecordedOrigin, RecorderQueue, put_items
 from sphtp_client.recording.replay import Player, replay_topics, selected
 from sphtp_client.recording.schedule import Schedule
 from tests.deadline import until, within_20_seconds
@@ -123,12 +123,12 @@ async def test_a_source_outside_of_clusters_is_recorded_by_its_address(tmp_path)
 ENDLESS = """
 import sys, threading
 from sphtp.core.packing import pack
-from sphtp_client.recording.recorder import Origin, RecorderQueue
+from sphtp_client.recording.recorder import RecordedOrigin, RecorderQueue
 
 with open(sys.argv[1], "wb") as file:
     queue = RecorderQueue(file)
     threading.Thread(target=queue.write, daemon=True).start()
-    origin, number = Origin("topic", "state", "ada", 1, 7), 0
+    origin, number = RecordedOrigin("topic", "state", "ada", 1, 7), 0
     while True:
         queue.put(origin, number, range(number, number + 100), [pack(5)] * 100)
         number += 100
@@ -155,7 +155,7 @@ async def test_a_recorder_that_is_killed_leaves_what_is_a_second_old(tmp_path):
 
 async def test_what_finds_the_queue_full_is_counted_and_written_down(tmp_path):
     path, lost = tmp_path / "a.mcap", list[LostMessages]()
-    origin = Origin("topic", "state", "ada", 1, 7)
+    origin = RecordedOrigin("topic", "state", "ada", 1, 7)
     with path.open("wb") as file:
         queue = RecorderQueue(file, most_queued=2000, on_lost=lost.append)
         payloads = [pack(number) for number in range(60)]
@@ -181,7 +181,7 @@ async def test_what_finds_the_queue_full_is_counted_and_written_down(tmp_path):
 
 async def test_a_loss_of_the_stream_is_written_down(tmp_path):
     path, shown = tmp_path / "a.mcap", list[LostMessages]()
-    origin = Origin("topic", "state", "ada", 1, 7)
+    origin = RecordedOrigin("topic", "state", "ada", 1, 7)
     loss = Loss(3, 6, LossReason.GONE)
     with path.open("wb") as file:
         queue = RecorderQueue(file, on_lost=shown.append)

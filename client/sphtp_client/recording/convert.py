@@ -25,7 +25,7 @@ COLUMNS = ("time", "topic", "peer", "number")
 """The columns of every message; those of its fields follow."""
 
 
-class Row(NamedTuple):
+class ConvertedMessage(NamedTuple):
     """A message: its time in seconds, its origin and its content."""
 
     time: float
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     value: Any
 
 
-def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[Row]:
+def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[ConvertedMessage]:
     """Iterate over the messages of topics that a pattern selects, or all without any.
 
     What cannot be read is left out.
@@ -48,7 +48,7 @@ def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[Row]:
         tree = tree_of(message)
         if tree is not None:
             time = message.time / NANOSECONDS
-            yield Row(time, channel.name, channel.peer, message.number, tree)
+            yield ConvertedMessage(time, channel.name, channel.peer, message.number, tree)
 
 
 def tree_of(message: RecordedMessage) -> Any:

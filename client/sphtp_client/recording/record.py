@@ -14,8 +14,9 @@ import trio
 
 import sphtp
 from sphtp import Client
-from sphtp.core.topics import TopicPattern, check_topic
+from sphtp.core.topics import TopicPattern, check_group, check_topic
 from sphtp.errors import SettingsError, SphtpError
+from sphtp.shell.group_watch import watch_group
 from sphtp.shell.lifetime import running
 from sphtp.shell.stream_admission import GONE
 from sphtp_client.connection import ConnectionOptions, ConnectionSettings
@@ -34,7 +35,8 @@ from sphtp_client.recording.recorder import (
     ABOUT,
     UNDECODED,
     LostMessages,
-    Origin,
+    RecordedGroup,
+    RecordedOrigin,
     RecordedTopics,
     RecorderQueue,
     cluster_clock,
@@ -70,6 +72,7 @@ class Wanted:
 
     topics: tuple[str, ...]
     streams: tuple[StreamPlace, ...]
+    groups: tuple[str, ...] = ()
     late_join: bool = False
     seconds: float | None = None
 
@@ -82,7 +85,7 @@ class Recorder:
         self._wanted = wanted
         self._path = path
         self._show = show
-        self._shown = set[Origin]()
+        self._shown = set[RecordedOrigin]()
 
     async def run(self, connection: ConnectionSettings) -> None:
         """Record until the time is over, or this is cancelled."""
@@ -98,6 +101,10 @@ class Recorder:
                 await stack.enter_async_context(running(topics.run))
             for place in self._wanted.streams:
                 work = partial(self._follow, cluster_clock(client), place)
+                await stack.enter_async_context(running(work))
+            for group in self._wanted.groups:
+                recorded = RecordedGroup(group, self.queue, cluster_clock(client))
+                work = partial(watch_group, client, group, recorded.take)
                 await stack.enter_async_context(running(work))
             await stack.enter_async_context(running(self._look))
             self._begin(client)
@@ -156,7 +163,9 @@ class Recorder:
                     async with node.subscribe(
                         host, port, topic, late_join=self._wanted.late_join, numbered=True
                     ) as stream:
-                        origin = Origin("stream", topic, f"{host}:{port}", 0, stream.session)
+                        origin = RecordedOrigin(
+                            "stream", topic, f"{host}:{port}", 0, stream.session
+                        )
                         while True:
                             items = await stream.receive_many()
                             put_items(self.queue, origin, clock(), items)
@@ -170,6 +179,7 @@ class RecordOptions(ConnectionOptions):
     file: Path
     topic: tuple[str, ...]
     stream: tuple[str, ...]
+    group: tuple[str, ...]
     late_join: bool
     seconds: float | None
     force: bool
@@ -178,10 +188,11 @@ class RecordOptions(ConnectionOptions):
     def wanted(self) -> Wanted:
         """Return what these values ask for; raises ``SettingsError``."""
         streams = tuple(map(StreamPlace.parse, self.stream))
-        topics = self.topic or (() if streams else (ALL_TOPICS,))
+        topics = self.topic or (() if streams or self.group else (ALL_TOPICS,))
         for pattern in topics:
             TopicPattern(pattern)
-        return Wanted(topics, streams, self.late_join, self.seconds)
+        groups = tuple(map(check_group, self.group))
+        return Wanted(topics, streams, groups, self.late_join, self.seconds)
 
 
 @click.command(short_help="Record what a cluster sends.")
@@ -191,8 +202,8 @@ def record(**values: Any) -> None:
     """Record the messages of a cluster in FILE, in MCAP, until Ctrl-C.
 
     Foxglove and PlotJuggler open the file, and `sphtp replay` sends what is in it again. Without
-    --topic and --stream, all topics of all clients are recorded. The programs that are recorded
-    never wait for this one. What it cannot write in time is left out, and it says so.
+    --topic, --stream and --group, all topics of all clients are recorded. The programs that are
+    recorded never wait for this one. What it cannot write in time is left out, and it says so.
 
     Every second the file is brought up to date, so that a kill costs the last second.
 

@@ -7,6 +7,7 @@ is bounded in bytes. What finds it full is dropped, counted, reported, and writt
 and so is what a stream has lost. A chunk is finished every second, so that a kill costs no more.
 """
 
+import json
 import threading
 import time
 from collections import Counter, deque
@@ -22,6 +23,14 @@ from sphtp.core.packing import MALFORMED, unpack, unpack_many
 from sphtp.core.topics import TopicPattern
 from sphtp.errors import StateError
 from sphtp.messages import MessageCodec
+from sphtp.shell.group_watch import (
+    ContributionsSkipped,
+    MemberContribution,
+    NeighboursOnly,
+    StepMembers,
+    Watched,
+    WatchedMember,
+)
 from sphtp.shell.lifetime import running
 from sphtp.shell.topics import TopicSource, TopicSubscription
 from sphtp_client.recording.mcap_file import NANOSECONDS, RecordingWriter
@@ -38,10 +47,12 @@ OVERHEAD: Final = 64
 
 ABOUT: Final = "sphtp.recording"
 LOST: Final = "sphtp.lost"
+MEMBERS: Final = "sphtp.members"
+NEIGHBOURS: Final = "sphtp.neighbours"
 """Names of the records that are no messages."""
 
 
-class Origin(NamedTuple):
+class RecordedOrigin(NamedTuple):
     """The sender of a message: the source of a topic, or a member of a group."""
 
     kind: str
@@ -68,7 +79,7 @@ def peer_name(name: str, number: int) -> str:
 class LostMessages(NamedTuple):
     """Messages that are not in the recording, by their numbers, and why."""
 
-    origin: Origin
+    origin: RecordedOrigin
     first: int
     last: int
     amount: int
@@ -78,7 +89,7 @@ class LostMessages(NamedTuple):
 class _Batch(NamedTuple):
     """Messages of one origin that came together, undecoded."""
 
-    origin: Origin
+    origin: RecordedOrigin
     time: int
     numbers: Sequence[int]
     payloads: Sequence[bytes]
@@ -107,7 +118,7 @@ class RecorderQueue:
         self.lost: Counter[str] = Counter()
         """The messages that are not in the recording, by reason."""
         self.undecodable = 0
-        self.origins: set[Origin] = set()
+        self.origins: set[RecordedOrigin] = set()
         self._writer = RecordingWriter(file)
         self._most_queued = most_queued
         self._on_lost = on_lost
@@ -116,8 +127,8 @@ class RecorderQueue:
         self._queued = 0
         self._is_closed = False
         # What was dropped since the queue was full, and is not in the recording yet.
-        self._dropped: dict[Origin, LostMessages] = {}
-        self._ids: dict[Origin, int] = {}
+        self._dropped: dict[RecordedOrigin, LostMessages] = {}
+        self._ids: dict[RecordedOrigin, int] = {}
 
     @property
     def messages(self) -> int:
@@ -132,7 +143,7 @@ class RecorderQueue:
     # The loop's side: nothing here waits for the disk.
 
     def put(
-        self, origin: Origin, now: int, numbers: Sequence[int], payloads: Sequence[bytes]
+        self, origin: RecordedOrigin, now: int, numbers: Sequence[int], payloads: Sequence[bytes]
     ) -> None:
         """Queue messages, or drop them if the queue is full or nothing can be written."""
         size = sum(map(len, payloads)) + OVERHEAD * len(payloads)
@@ -150,11 +161,11 @@ class RecorderQueue:
         if is_first:
             self._on_lost(self._dropped[origin])
 
-    def lose(self, origin: Origin, loss: Loss) -> None:
-        """Write down a loss of the stream."""
-        count = loss.last - loss.first + 1
-        lost = LostMessages(origin, loss.first, loss.last, count, loss.reason.value)
-        self.lost[lost.reason] += count
+    def lose(self, origin: RecordedOrigin, first: int, last: int, reason: str) -> None:
+        """Write down messages that never came here."""
+        count = last - first + 1
+        lost = LostMessages(origin, first, last, count, reason)
+        self.lost[reason] += count
         self.note(LOST, _properties_of(lost))
         self._on_lost(lost)
 
@@ -171,7 +182,7 @@ class RecorderQueue:
             self._is_closed = True
             self._changed.notify()
 
-    def _drop(self, origin: Origin, numbers: Sequence[int]) -> None:
+    def _drop(self, origin: RecordedOrigin, numbers: Sequence[int]) -> None:
         reason = "the recorder was too slow" if self.error is None else "nothing can be written"
         self.lost[reason] += len(numbers)
         known = self._dropped.get(origin)
@@ -303,15 +314,47 @@ class RecordedTopics(TopicSubscription[Any]):
         items: Sequence[StreamMessage[Any] | Loss],
     ) -> None:
         name = peer_name(peer.name, peer.id)
-        origin = Origin("topic", source.topic, name, peer.id, followed.session)
+        origin = RecordedOrigin("topic", source.topic, name, peer.id, followed.session)
         put_items(self._queue, origin, self._clock(), items)
         last = items[-1]
         followed.last = last.last if isinstance(last, Loss) else last.number
         await trio.lowlevel.checkpoint()
 
 
+class RecordedGroup:
+    """Takes what the members of a group in lock step send to their watchers."""
+
+    def __init__(self, group: str, queue: RecorderQueue, clock: Callable[[], int]) -> None:
+        self._group = group
+        self._queue = queue
+        self._clock = clock
+        # All members tell the same; it is written down once.
+        self._known: set[StepMembers] = set()
+
+    def take(self, event: Watched) -> None:
+        """Take an event, and do not wait."""
+        match event:
+            case MemberContribution(member, step, payload):
+                self._queue.put(self._origin(member), self._clock(), [step], [payload])
+            case ContributionsSkipped(member, first, last):
+                self._queue.lose(self._origin(member), first, last, "the recorder was too slow")
+            case StepMembers(step, members) if event not in self._known:
+                self._known.add(event)
+                about = {"step": str(step), "members": json.dumps(members)}
+                self._queue.note(MEMBERS, {"group": self._group, **about})
+            case NeighboursOnly(_, step):
+                self._queue.note(NEIGHBOURS, {"group": self._group, "step": str(step)})
+
+    def _origin(self, member: WatchedMember) -> RecordedOrigin:
+        name = peer_name(member.name, member.id)
+        return RecordedOrigin("group", self._group, name, member.id, member.incarnation)
+
+
 def put_items(
-    queue: RecorderQueue, origin: Origin, now: int, items: Sequence[StreamMessage[Any] | Loss]
+    queue: RecorderQueue,
+    origin: RecordedOrigin,
+    now: int,
+    items: Sequence[StreamMessage[Any] | Loss],
 ) -> None:
     """Hand the items of a stream to a recorder, as runs of messages and single losses."""
     numbers, payloads = list[int](), list[bytes]()
@@ -323,7 +366,7 @@ def put_items(
         if numbers:
             queue.put(origin, now, numbers, payloads)
             numbers, payloads = [], []
-        queue.lose(origin, item)
+        queue.lose(origin, item.first, item.last, item.reason.value)
     if numbers:
         queue.put(origin, now, numbers, payloads)
 

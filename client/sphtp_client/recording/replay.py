@@ -20,7 +20,7 @@ import trio
 from sphtp import Client, Source
 from sphtp.core.topics import LONGEST_NAME, TopicPattern
 from sphtp.errors import SettingsError, SphtpError
-from sphtp_client.connection import ConnectionOptions
+from sphtp_client.connection import ConnectionOptions, ConnectionSettings
 from sphtp_client.options import REPLAY_OPTIONS, with_options
 from sphtp_client.program import ExitStatus, run_until_stopped
 from sphtp_client.recording.events import (
@@ -28,6 +28,7 @@ from sphtp_client.recording.events import (
     ReplayStarted,
     ReplaySummary,
     Show,
+    StepsSummary,
     complain,
     shown_as,
 )
@@ -39,6 +40,7 @@ from sphtp_client.recording.mcap_file import (
     read_recording,
 )
 from sphtp_client.recording.schedule import Schedule
+from sphtp_client.recording.steps import RecordedSteps, replay_steps
 from sphtp_client.recording.values import RecordingError
 
 Send = Callable[[RecordedChannel, Any], Awaitable[object]]
@@ -182,6 +184,9 @@ class ReplayOptions(ConnectionOptions):
     end: float | None
     loop: int
     gather: float
+    group: str | None
+    changed: str | None
+    on_death: str
     json: bool
 
 
@@ -194,8 +199,12 @@ def replay(**values: Any) -> None:
     Each recorded peer is a client of its own, with the same name and the same topics. Where FILE
     is cut, the replay ends with the last whole record, and says so.
 
-    Exit codes: 0 all was sent, 2 usage or configuration, 3 no server answered, or FILE cannot be
-    read, 130 after Ctrl-C, 143 after SIGTERM.
+    With --group and --changed, a run in lock step is made again: the replay takes the places of all
+    members but one, that one runs for itself, and the replay tells at which steps it contributes
+    something else than then.
+
+    Exit codes: 0 all was sent, 1 a step differs, 2 usage or configuration, 3 no server answered, or
+    FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = ReplayOptions(begin=values.pop("from"), end=values.pop("to"), **values)
     try:
@@ -214,6 +223,8 @@ def _replay(options: ReplayOptions, show: Show) -> ExitStatus:
     recording = read_recording(options.file)
     if recording.cut is not None:
         show(RecordingCut(text_of_cut=recording.cut))
+    if options.group is not None or options.changed is not None:
+        return _replay_steps(options, connection, recording, show)
     channels = selected(recording.channels.values(), options.topic)
     begin, end = span(recording, options.begin, options.end)
     schedule = Schedule(begin=begin, end=end, speed=options.speed)
@@ -246,3 +257,33 @@ def _replay(options: ReplayOptions, show: Show) -> ExitStatus:
         )
     )
     return stopped or ExitStatus.FINISHED
+
+
+def _replay_steps(
+    options: ReplayOptions, connection: ConnectionSettings, recording: Recording, show: Show
+) -> ExitStatus:
+    if options.group is None or options.changed is None:
+        raise SettingsError("--group and --changed belong together")
+    steps = RecordedSteps(recording, options.group)
+    summaries = list[StepsSummary]()
+
+    async def work() -> None:
+        assert options.group is not None
+        assert options.changed is not None
+        summary = await replay_steps(
+            steps,
+            options.group,
+            options.changed,
+            connection.open,
+            show,
+            file=str(options.file),
+            on_death=options.on_death,
+        )
+        summaries.append(summary)
+        show(summary)
+
+    stopped = trio.run(run_until_stopped, work)
+    if stopped is not None:
+        return stopped
+    (summary,) = summaries
+    return ExitStatus.FINISHED if summary.equal == summary.steps else ExitStatus.MISMATCH
