@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from struct import Struct
+from struct import error as StructError  # noqa: N812
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -165,11 +166,12 @@ class GroupWatchers:
         data = pack(value, HEAD.pack(0, step))
         before = [] if is_for_all else [CONTROL + pack([WatchMessage.NEIGHBOURS, step])]
         for channel, skipped in tuple(self._channels.items()):
-            told = [] if skipped is None else [CONTROL + pack([WatchMessage.SKIPPED, *skipped])]
             try:
-                for payload in (*told, *before, data):
+                if skipped is not None:
+                    channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
+                    self._channels[channel] = skipped = None
+                for payload in (*before, data):
                     channel.hold_nowait(payload)
-                self._channels[channel] = None
             except trio.WouldBlock:
                 first = step if skipped is None else skipped[0]
                 self._channels[channel] = first, step
@@ -211,7 +213,7 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
             while (peer := client.peers.get(peer_id)) and group in peer.groups:
                 with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
                     async with services.open(service, peer.addresses, peer_id) as channel:
-                        await _read_untrusted(channel, take)
+                        await read_member_untrusted(channel, take)
                 await trio.sleep(REDIAL)
         finally:
             followed.discard(peer_id)
@@ -235,7 +237,7 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
                 client.set_groups([one for one in client.groups if one != mark])
 
 
-async def _read_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
+async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
     """Take what a member sends until its channel ends. Raises ``RemoteError``."""
     member: WatchedMember | None = None
     while True:
@@ -251,7 +253,7 @@ async def _read_untrusted(channel: Any, take: Callable[[Watched], None]) -> None
                 take(_event_untrusted(member, kind, fields))
             elif member is not None:
                 take(MemberContribution(member, HEAD.unpack_from(data)[1], data[HEAD.size :]))
-        except (*MALFORMED, LookupError) as error:
+        except (*MALFORMED, StructError) as error:
             raise RemoteError(f"a malformed message of a member: {error}") from None
 
 

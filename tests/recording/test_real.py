@@ -157,7 +157,7 @@ async def test_what_finds_the_queue_full_is_counted_and_written_down(tmp_path):
     path, lost = tmp_path / "a.mcap", list[LostMessages]()
     origin = RecordedOrigin("topic", "state", "ada", 1, 7)
     with path.open("wb") as file:
-        queue = RecorderQueue(file, most_queued=2000, on_lost=lost.append)
+        queue = RecorderQueue(file, most_queued=3000, on_lost=lost.append)
         payloads = [pack(number) for number in range(60)]
         # Nobody writes yet: the first 20 have room, the next 30 do not.
         for first in range(0, 50, 10):

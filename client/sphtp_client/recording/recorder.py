@@ -42,6 +42,15 @@ CHUNK_SECONDS: Final = 1.0
 MOST_QUEUED: Final = 64 << 20
 """The most bytes of messages that wait for the disk."""
 
+MOST_KNOWN: Final = 1024
+"""The most changes of members that are remembered, to write each down once."""
+
+NOTE: Final = 512
+"""The bytes that a record which is no message counts for in the queue."""
+
+MOST_CHANNELS: Final = 65_535
+"""The most channels of a file in MCAP."""
+
 OVERHEAD: Final = 64
 """The bytes that a message in the queue takes beside its own, about."""
 
@@ -170,10 +179,12 @@ class RecorderQueue:
         self._on_lost(lost)
 
     def note(self, name: str, properties: Mapping[str, str]) -> None:
-        """Write down what is no message."""
+        """Write down what is no message, if there is room for it."""
         with self._changed:
-            self._waiting.append(_Note(name, properties))
-            self._changed.notify()
+            if self.error is None and self._queued + NOTE <= self._most_queued:
+                self._waiting.append(_Note(name, properties))
+                self._queued += NOTE
+                self._changed.notify()
 
     def close(self) -> None:
         """Let the thread write what waits, and end."""
@@ -193,6 +204,7 @@ class RecorderQueue:
     def _note_dropped(self) -> None:
         for lost in self._dropped.values():
             self._waiting.append(_Note(LOST, _properties_of(lost)))
+            self._queued += NOTE
         self._dropped.clear()
 
     # The thread's side
@@ -215,8 +227,8 @@ class RecorderQueue:
                     if not self._changed.wait(None if due is None else due - time.monotonic()):
                         break
                 batch = self._waiting.popleft() if self._waiting else None
-                if isinstance(batch, _Batch):
-                    self._queued -= batch.size
+                if batch is not None:
+                    self._queued -= batch.size if isinstance(batch, _Batch) else NOTE
                 is_over = self._is_closed and batch is None
             if isinstance(batch, _Batch):
                 self._write_batch(batch)
@@ -242,6 +254,9 @@ class RecorderQueue:
                 self.undecodable += 1
                 continue
             channel = self._ids.get(batch.origin)
+            if channel is None and len(self._ids) == MOST_CHANNELS:
+                self.lost["the file has no room for another source"] += 1
+                continue
             if channel is None:
                 schema = schema_of(message_tree(value))
                 channel = self._writer.add_channel(
@@ -339,6 +354,8 @@ class RecordedGroup:
             case ContributionsSkipped(member, first, last):
                 self._queue.lose(self._origin(member), first, last, "the recorder was too slow")
             case StepMembers(step, members) if event not in self._known:
+                if len(self._known) == MOST_KNOWN:
+                    self._known.clear()
                 self._known.add(event)
                 about = {"step": str(step), "members": json.dumps(members)}
                 self._queue.note(MEMBERS, {"group": self._group, **about})
