@@ -165,19 +165,19 @@ class GroupWatchers:
         """Send this member's contribution to all watchers."""
         data = pack(value, HEAD.pack(0, step))
         before = [] if is_for_all else [CONTROL + pack([WatchMessage.NEIGHBOURS, step])]
-        for channel, skipped in tuple(self._channels.items()):
+        for channel in tuple(self._channels):
             try:
-                if skipped is not None:
+                if (skipped := self._channels[channel]) is not None:
                     channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
-                    self._channels[channel] = skipped = None
+                    self._channels[channel] = None
                 for payload in (*before, data):
                     channel.hold_nowait(payload)
             except trio.WouldBlock:
-                first = step if skipped is None else skipped[0]
+                first, _ = self._channels[channel] or (step, step)
                 self._channels[channel] = first, step
             except (*GONE, LocalError):
                 continue
-        self._loop.flush_now()
+        self._loop.ask()
 
     def completed(self, step: int, seats: Sequence[Seat]) -> None:
         """Send the members of a step, if they are others than before."""
@@ -194,7 +194,7 @@ class GroupWatchers:
                 self._members = ()
             except GONE:
                 continue
-        self._loop.flush_now()
+        self._loop.ask()
 
 
 async def watch_group(client: "Client", group: str, take: Callable[[Watched], None]) -> None:

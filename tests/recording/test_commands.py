@@ -12,7 +12,7 @@ from sphtp_client.recording.convert import convert
 from sphtp_client.recording.mcap_file import RecordingWriter
 from sphtp_client.recording.record import record
 from sphtp_client.recording.replay import replay
-from sphtp_client.recording.values import encode_message
+from sphtp_client.recording.values import encode_message, fields_of
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_a_recording_becomes_lines_of_json_and_a_table(tmp_path):
         table = list(csv.DictReader(file))
     assert [row["x[1]"] for row in table] == ["0.0", "1.0", "", ""]
     assert [row["value"] for row in table] == ["", "", "0", "1"]
+    assert fields_of([{"a": 1}, 2]) == [("value[0].a", 1), ("value[1]", 2)]
     assert [row["time"] for row in table] == ["0.5", "1.0", "0.5", "1.0"]
 
 

@@ -62,7 +62,7 @@ class NarrowChannel:
 class Loop:
     """A loop with nothing to send."""
 
-    def flush_now(self) -> None: ...
+    def ask(self) -> None: ...
 
 
 class Sequence:

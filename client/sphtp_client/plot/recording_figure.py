@@ -13,7 +13,7 @@ from sphtp.errors import SphtpError
 from sphtp_client.plot import COLOURS, DASHES
 from sphtp_client.recording.convert import rows
 from sphtp_client.recording.mcap_file import NANOSECONDS, Recording
-from sphtp_client.recording.values import leaves
+from sphtp_client.recording.values import fields_of
 
 MOST_PANELS: Final = 8
 MOST_LINES: Final = 12
@@ -52,8 +52,7 @@ def collect(
     wanted = [pattern.replace("[", "[[]") for pattern in wanted]
     found: dict[str, dict[Line, Points]] = defaultdict(lambda: defaultdict(list))
     for row in rows(recording, topics):
-        for path, value in leaves(row.value):
-            name = path or "value"
+        for name, value in fields_of(row.value):
             if not isinstance(value, bool | int | float):
                 continue
             if not wanted or any(fnmatchcase(name, pattern) for pattern in wanted):

@@ -19,7 +19,7 @@ from sphtp_client.recording.mcap_file import (
     Recording,
     read_recording,
 )
-from sphtp_client.recording.values import RecordingError, leaves, message_tree
+from sphtp_client.recording.values import RecordingError, fields_of, message_tree
 
 COLUMNS = ("time", "topic", "peer", "number")
 """The columns of every message; those of its fields follow."""
@@ -76,12 +76,12 @@ def write_csv(recording: Recording, patterns: Iterable[str], output: TextIO) -> 
     """
     fields: dict[str, None] = {}
     for row in rows(recording, patterns):
-        fields.update(dict.fromkeys(path or "value" for path, _ in leaves(row.value)))
+        fields.update(dict.fromkeys(path for path, _ in fields_of(row.value)))
     table = csv.writer(output)
     table.writerow([*COLUMNS, *fields])
     count = 0
     for row in rows(recording, patterns):
-        cells = {path or "value": it for path, it in leaves(row.value)}
+        cells = dict(fields_of(row.value))
         table.writerow([*row[:4], *(cells.get(name, "") for name in fields)])
         count += 1
     return count

@@ -71,16 +71,17 @@ class RecordingSummary(EventRecord):
 
 
 class ReplayStarted(EventRecord):
-    """The event that all sources of a replay are there."""
+    """The event that all sources of a replay are there; a group has no ``seconds``."""
 
     event: Literal["replaying"] = "replaying"
     file: str
     topics: list[str]
-    seconds: float
+    seconds: float | None
 
     def text(self) -> str:
         """Return the line for people."""
-        return f"replaying {self.seconds:.3f} s of {', '.join(self.topics) or 'nothing'}"
+        span = "" if self.seconds is None else f"{self.seconds:.3f} s of "
+        return f"replaying {span}{', '.join(self.topics) or 'nothing'}"
 
 
 class RecordingCut(EventRecord):

@@ -148,7 +148,7 @@ async def replay_steps(
     if len(names) == 1:
         raise SettingsError("there was no other member")
     place = names.index(changed)
-    show(ReplayStarted(file=file, topics=[f"group {group}"], seconds=0.0))
+    show(ReplayStarted(file=file, topics=[f"group {group}"], seconds=None))
 
     def is_changed(peer: Peer) -> bool:
         return group in peer.groups and peer_name(peer.name, peer.id) == changed

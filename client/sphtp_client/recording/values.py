@@ -182,6 +182,13 @@ def leaves(tree: Any, path: str = "") -> "list[tuple[str, Any]]":
     return [(path, tree)]
 
 
+def fields_of(tree: Any) -> "list[tuple[str, Any]]":
+    """Return the scalars of a message as ``leaves`` does; one that is no map is ``value``."""
+    return [
+        (f"value{path}" if not path or path[0] == "[" else path, it) for path, it in leaves(tree)
+    ]
+
+
 def _as_pairs(value: Mapping[Any, Any]) -> dict[str, Any]:
     return {"map": [[to_json(key), to_json(it)] for key, it in value.items()]}
 
