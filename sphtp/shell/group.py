@@ -586,6 +586,7 @@ class LockstepGroup:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._run_timers)
+            nursery.start_soon(self._watchers.run)
             nursery.start_soon(self._watch_peers, events)
             await trio.sleep_forever()
 

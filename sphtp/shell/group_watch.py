@@ -1,9 +1,10 @@
 """Watching a group in lock step from outside: a recorder gets what the members contribute.
 
 Theory of operation. Whoever watches a group opens a channel to each of its members. A member sends
-there each of its own contributions, in the call in which it contributes, and the members of a step
-whenever these are others than before. It waits for nobody: what a watcher has no room for is left
-out, and the watcher is told the steps. While nobody watches, this costs a look at an empty list.
+there each of its own contributions, and the members of a step whenever these are others than
+before. They leave together, every 20 ms: packets and their acks would cost more than the bytes. A
+member waits for nobody: what a watcher has no room for is left out, and the watcher is told the
+steps. While nobody watches, this costs a look at an empty list.
 
 A step is complete for a watcher only if it was there before the member's first one. So a watcher
 announces itself, as a group of its own name, and a member that enters waits for it briefly.
@@ -42,6 +43,12 @@ CONTROL: Final = b"\x01"
 
 PATIENCE: Final = 5.0
 """The most seconds for which a member that enters waits for those who have announced to watch."""
+
+DELAY: Final = 0.02
+"""Seconds for which contributions wait for others, to leave in fewer packets."""
+
+MOST_QUEUED: Final = 1 << 16
+"""The bytes of contributions that leave without waiting for others."""
 
 REDIAL: Final = 0.25
 """Seconds between two attempts to reach a member."""
@@ -125,6 +132,10 @@ class GroupWatchers:
         self._scopes: dict[ServiceChannel, trio.CancelScope] = {}
         self._members: tuple[WatchedMember, ...] = ()
         self._changed = trio.lowlevel.ParkingLot()
+        # What leaves together: steps, or None for what is no contribution, and messages.
+        self._queued: list[tuple[int | None, bytes]] = []
+        self._queued_bytes = 0
+        self._is_queued = trio.Event()
 
     def __bool__(self) -> bool:
         return bool(self._channels)
@@ -147,6 +158,7 @@ class GroupWatchers:
 
     def close(self) -> None:
         """Close the channels, each once all that was sent has arrived."""
+        self._send_queued()
         for scope in tuple(self._scopes.values()):
             scope.cancel()
 
@@ -162,39 +174,59 @@ class GroupWatchers:
                     await self._changed.park()
 
     def contributed(self, step: int, value: Any, *, is_for_all: bool) -> None:
-        """Send this member's contribution to all watchers."""
-        data = pack(value, HEAD.pack(0, step))
-        before = [] if is_for_all else [CONTROL + pack([WatchMessage.NEIGHBOURS, step])]
-        for channel in tuple(self._channels):
-            try:
-                if (skipped := self._channels[channel]) is not None:
-                    channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
-                    self._channels[channel] = None
-                for payload in (*before, data):
-                    channel.hold_nowait(payload)
-            except trio.WouldBlock:
-                first, _ = self._channels[channel] or (step, step)
-                self._channels[channel] = first, step
-            except (*GONE, LocalError):
-                continue
-        self._loop.ask()
+        """Send this member's contribution to all watchers, a little later."""
+        if not is_for_all:
+            self._queue(None, CONTROL + pack([WatchMessage.NEIGHBOURS, step]))
+        self._queue(step, pack(value, HEAD.pack(0, step)))
 
     def completed(self, step: int, seats: Sequence[Seat]) -> None:
         """Send the members of a step, if they are others than before."""
         members = tuple(WatchedMember(*seat[:3]) for seat in seats)
-        if members == self._members:
-            return
-        self._members = members
-        data = CONTROL + pack([WatchMessage.MEMBERS, step, members])
+        if members != self._members:
+            self._members = members
+            self._queue(None, CONTROL + pack([WatchMessage.MEMBERS, step, members]))
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled."""
+        while True:
+            await self._is_queued.wait()
+            await trio.sleep(DELAY)
+            self._send_queued()
+
+    def _queue(self, step: int | None, payload: bytes) -> None:
+        self._queued.append((step, payload))
+        self._queued_bytes += len(payload)
+        self._is_queued.set()
+        if self._queued_bytes >= MOST_QUEUED:
+            self._send_queued()
+
+    def _send_queued(self) -> None:
         for channel in tuple(self._channels):
-            try:
-                channel.hold_nowait(data)
-            except trio.WouldBlock:
-                # Again with the next step.
-                self._members = ()
-            except GONE:
-                continue
+            for step, payload in self._queued:
+                if not self._send(channel, step, payload):
+                    break
+        self._queued.clear()
+        self._queued_bytes = 0
+        self._is_queued = trio.Event()
         self._loop.ask()
+
+    def _send(self, channel: ServiceChannel, step: int | None, payload: bytes) -> bool:
+        """Send a message, or note what a watcher lacks; return False if the channel has ended."""
+        try:
+            if (skipped := self._channels[channel]) is not None:
+                channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
+                self._channels[channel] = None
+            channel.hold_nowait(payload)
+        except trio.WouldBlock:
+            if step is None:
+                # The members again, with the next step.
+                self._members = ()
+            else:
+                first, _ = self._channels[channel] or (step, step)
+                self._channels[channel] = first, step
+        except (*GONE, LocalError):
+            return False
+        return True
 
 
 async def watch_group(client: "Client", group: str, take: Callable[[Watched], None]) -> None:

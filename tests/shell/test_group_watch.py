@@ -93,6 +93,7 @@ async def written(room: int) -> list[bytes]:
     assert not watchers
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watchers.keep, cast("ServiceChannel", channel))
+        nursery.start_soon(watchers.run)
         await trio.testing.wait_all_tasks_blocked()
         assert watchers
         blocked = 0
@@ -102,12 +103,15 @@ async def written(room: int) -> list[bytes]:
                 channel.room = 1000 if blocked > 4 else 0
             watchers.contributed(step, {"step": step}, is_for_all=step != 9)
             watchers.completed(step, seats(ADA, BOB) if step < 8 else seats(ADA))
+            await trio.sleep(1)
         watchers.close()
-    assert not watchers
+        await trio.testing.wait_all_tasks_blocked()
+        assert not watchers
+        nursery.cancel_scope.cancel()
     return channel.sent
 
 
-async def test_a_watcher_with_room_gets_every_step_and_each_change_of_members():
+async def test_a_watcher_with_room_gets_every_step_and_each_change_of_members(autojump_clock):
     taken = await events_of(await written(1000))
     contributions = [it for it in taken if isinstance(it, MemberContribution)]
     assert [unpack(it.payload) for it in contributions] == [{"step": step} for step in range(10)]
@@ -118,7 +122,7 @@ async def test_a_watcher_with_room_gets_every_step_and_each_change_of_members():
     assert taken[-2] == NeighboursOnly(ADA, 9)
 
 
-async def test_a_watcher_without_room_is_told_the_steps_that_it_lacks():
+async def test_a_watcher_without_room_is_told_the_steps_that_it_lacks(autojump_clock):
     taken = await events_of(await written(4))
     steps = [it.step for it in taken if isinstance(it, MemberContribution)]
     (skipped,) = [it for it in taken if isinstance(it, ContributionsSkipped)]
@@ -127,7 +131,7 @@ async def test_a_watcher_without_room_is_told_the_steps_that_it_lacks():
     assert skipped.last > skipped.first
 
 
-async def test_whatever_a_member_sends_it_is_an_event_or_a_remote_error(seed):
+async def test_whatever_a_member_sends_it_is_an_event_or_a_remote_error(seed, autojump_clock):
     random, valid = Random(seed), await written(1000)
     refused = 0
     for _ in range(500):
