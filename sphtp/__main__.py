@@ -4,8 +4,8 @@ A verb's code is imported when the verb is called, and not before. So the librar
 application, any package can add a verb, and a verb that cannot be imported does not break the
 others.
 
-Two extras install the packages that only the programs need. If an extra is missing, the program's
-error names it. The error of a verb that no wheel contains tells how to get the verb.
+Extras install the packages that only the programs need. If an extra is missing, the program's error
+names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys
@@ -16,7 +16,9 @@ GROUP = "sphtp.commands"
 EXTRAS = {
     **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    **dict.fromkeys(("mcap", "zstandard"), "record"),
     "numpy": "sim",
+    "matplotlib": "plot",
 }
 """The extra that installs each module."""
 

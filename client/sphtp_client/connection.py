@@ -11,6 +11,7 @@ from sphtp import Client, Identity
 from sphtp.config import ChannelSettings, ControlTimers, Impairment
 from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
+from sphtp.messages import MessageCodec
 from sphtp.observe import Instrument, QlogWriter
 from sphtp.security import Tls, load_identity, load_public_keys, load_secret, parse_key
 from sphtp.shell.addresses import parse_http_address
@@ -43,19 +44,27 @@ class ConnectionSettings:
     token: str | None = field(default=None, repr=False)
 
     def open(
-        self, data: Any, instruments: Sequence[Instrument] = (), *, name: str
+        self,
+        data: Any,
+        instruments: Sequence[Instrument] = (),
+        *,
+        name: str,
+        messages: MessageCodec | None = None,
+        ids: Iterator[int] | None = None,
     ) -> AbstractAsyncContextManager[Client]:
         """Register with the servers for the length of the block; raises as ``open_client``."""
         return sphtp.open_client(
             list(self.servers),
             name=name,
             data=data,
+            ids=ids,
             config=sphtp.Config(
                 timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
                 channel=self.channel,
                 impairment=self.impairment,
                 seed=self.seed,
                 instruments=instruments,
+                messages=messages,
                 security=sphtp.security.Security(identity=self.identity),
                 cluster=sphtp.security.ClusterSecurity(
                     secret=self.secret, server_keys=self.server_keys, tls=self.tls

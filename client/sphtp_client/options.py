@@ -297,3 +297,108 @@ WATCH_OPTIONS = (
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
+
+RECORD_OPTIONS = (
+    _SERVER,
+    _option(
+        "--topic",
+        "Record the topics that this pattern selects, as in sim/*/state; repeatable.",
+        metavar="PATTERN",
+        multiple=True,
+    ),
+    _option(
+        "--stream",
+        "Record a source that belongs to no cluster, HOST:PORT/TOPIC; repeatable.",
+        metavar="ADDRESS",
+        multiple=True,
+    ),
+    _option(
+        "--group",
+        "Record what the members of this group in lock step contribute; repeatable.",
+        metavar="NAME",
+        multiple=True,
+    ),
+    _option("--late-join", "Begin with what the sources retain of earlier times.", is_flag=True),
+    _option("--seconds", "End after so many seconds.", type=SECONDS),
+    _option("--force", "Replace FILE if it exists.", is_flag=True),
+    _option("--json", "Print lines of JSON: sources, losses and a summary.", is_flag=True),
+    *_common(CLIENT_DEFAULTS),
+    *_KEYS,
+)
+
+
+class Speed(click.ParamType[float | None]):
+    """The speed of a replay: a factor, or "max"."""
+
+    name = "factor or max"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
+        """Read it; None stands for as fast as possible."""
+        if value == "max":
+            return None
+        return SECONDS.convert(value, param, ctx)
+
+
+_FROM_TO = (
+    _option(
+        "--from",
+        "Begin so many seconds behind the beginning of the recording.",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        default=0.0,
+    ),
+    _option("--to", "End so many seconds behind the beginning of the recording.", type=SECONDS),
+)
+
+REPLAY_OPTIONS = (
+    _SERVER,
+    _option(
+        "--topic",
+        "Replay the topics that this pattern selects; repeatable. Default: all.",
+        metavar="PATTERN",
+        multiple=True,
+    ),
+    _option(
+        "--speed",
+        'Factor by which the replay is faster than the recording; "max" for no pauses at all.',
+        type=Speed(),
+        metavar="FACTOR|max",
+        default="1",
+    ),
+    *_FROM_TO,
+    _option(
+        "--loop",
+        "Begin again at the end, so many times in all; 0 for ever.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=1,
+    ),
+    _option(
+        "--gather",
+        "Wait so long for receivers before the first message.",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        default=3.0,
+    ),
+    _option(
+        "--group",
+        "Make the recorded steps of this group again, against the member of --changed.",
+        metavar="NAME",
+    ),
+    _option(
+        "--changed",
+        "With --group: the member that runs for itself; the others are replayed.",
+        metavar="MEMBER",
+    ),
+    _option(
+        "--on-death",
+        "With --group: as the members have it.",
+        type=click.Choice(["raise", "continue", "wait"]),
+        default="raise",
+    ),
+    _option("--json", "Print lines of JSON: the beginning and a summary.", is_flag=True),
+    *_common(CLIENT_DEFAULTS),
+    *_KEYS,
+)

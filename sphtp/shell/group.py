@@ -53,6 +53,7 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.config import SECRETS
 from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
+from sphtp.shell.group_watch import GroupWatchers, WatchedMember, watch_service
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.services import Service
 
@@ -171,7 +172,14 @@ class GroupAdmission:
 
     def __init__(self, name: str) -> None:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")
+        self.watch = watch_service(name, self._admit_watcher)
         self.group: LockstepGroup | None = None
+
+    def _admit_watcher(self, channel: ServiceChannel) -> None:
+        if self.group is None:
+            channel.abort("this client is not in the group")
+        else:
+            self.group.admit_watcher(channel)
 
     def _admit(self, channel: ServiceChannel) -> None:
         if self.group is None:
@@ -198,6 +206,7 @@ class LockstepGroup:
         key = client.id, SECRETS.getrandbits(63)
         self._machine = GroupMachine(trio.current_time(), key, terms)
         self._loop = node.services.loop
+        self._watchers = GroupWatchers(terms.group, WatchedMember(*key, client.name), self._loop)
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
         self._channels: dict[int, ServiceChannel] = {}
@@ -297,10 +306,13 @@ class LockstepGroup:
         machine = self._machine
         machine.check()
         self._check_idle()
+        step = machine.step
         data = pack_parts(value, machine.head())
         self._check_size(data)
         machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._contributed_at = trio.current_time()
+        if self._watchers:
+            self._watchers.contributed(step, value, is_for_all=with_ is None)
         done = None
         try:
             self._perform()
@@ -384,6 +396,8 @@ class LockstepGroup:
 
     def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
         """Return the values of a step; ``own`` is what this member has contributed, if known."""
+        if self._watchers:
+            self._watchers.completed(done.step, [seat for seat, _ in done.contributions])
         members, values, rank = list[GroupMember](), list[Any](), 0
         for seat, data in done.contributions:
             if seat.key == self._machine.key:
@@ -488,6 +502,17 @@ class LockstepGroup:
             channel.abort("this client is leaving the group")
             return
         self._nursery.start_soon(self._keep_admitted, channel)
+
+    def admit_watcher(self, channel: ServiceChannel) -> None:
+        """Take a channel that one who watches the group opened."""
+        if self._nursery is None:
+            channel.abort("this client is leaving the group")
+        else:
+            self._nursery.start_soon(self._keep_watcher, channel)
+
+    async def _keep_watcher(self, channel: ServiceChannel) -> None:
+        with self._counted():
+            await self._watchers.keep(channel)
 
     async def _keep_admitted(self, channel: ServiceChannel) -> None:
         with suppress(*GONE), self._counted():
@@ -607,6 +632,7 @@ class LockstepGroup:
                 client.set_groups([*client.groups, self.name])
                 try:
                     await self._enter()
+                    await self._watchers.wait_for_announced(client)
                     yield
                 except (GroupError, GeneratorExit):
                     await self._leave(LEAVING_TIME)
@@ -626,6 +652,7 @@ class LockstepGroup:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._run_timers)
+            nursery.start_soon(self._watchers.run)
             nursery.start_soon(self._watch_peers, events)
             await trio.sleep_forever()
 
@@ -645,6 +672,7 @@ class LockstepGroup:
             self._perform()
             while not machine.has_ended:
                 await self._changed.park()
+            self._watchers.close()
             while self._open:
                 await self._changed.park()
 
@@ -693,6 +721,7 @@ async def join_group(
     if admission is None:
         admission = admissions[name] = GroupAdmission(name)
         node.services.add(admission.service)
+        node.services.add(admission.watch)
     if admission.group is not None:
         raise StateError(f"this client is in the group {name!r} already")
     group = admission.group = LockstepGroup(client, node, admission, terms, state)
