@@ -45,6 +45,7 @@ from sphtp.core.control.server_messages import (
     StatusReply,
     TimeAnswer,
 )
+from sphtp.core.control.settings import MAX_ANSWERS
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     NO_NONCE,
@@ -61,6 +62,10 @@ _TO_ALL = topic(EVERYBODY)
 
 _MOST_WATCHED = 1 << 16
 """The most groups that are published by themselves. The one silent for longest makes room."""
+
+_MOST_STATUSES = 8
+"""The most answers with the status in one batch. Each is the whole document, a megabyte with 5,000
+clients; anybody may ask, under any id, and asks again after 0.25 s."""
 
 _MOST_ALONE = 64
 """The most acknowledgements of one batch that each have a message of their own."""
@@ -191,7 +196,7 @@ class Outbox:
 
         All that ask during a batch get the status of the first.
         """
-        if self._has_room(len(self._statuses)):
+        if self._has_room(len(self._statuses), _MOST_STATUSES):
             self._statuses[client] = None
             self._status = self._status if status is None else status
 
@@ -373,8 +378,8 @@ class Outbox:
     def _append(self, audience: BusAudience, data: bytes) -> None:
         self._ready.append(BusMessage(audience, data))
 
-    def _has_room(self, used: int) -> bool:
-        if used < self._max_answers:
+    def _has_room(self, used: int, most: int = MAX_ANSWERS) -> bool:
+        if used < min(most, self._max_answers):
             return True
         self._counters.add(Count.OVER_MAX_ANSWERS)
         return False

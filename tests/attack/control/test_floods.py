@@ -1,12 +1,19 @@
 """More than anybody should ask: each bound bites, is counted by its name, and gives way again."""
 
+import json
 import time
 from typing import Any
 
 import msgpack
 import pytest
 
-from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Lookup
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientData,
+    Heartbeat,
+    Lookup,
+    StatusRequest,
+)
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged
@@ -76,6 +83,26 @@ def test_a_flood_of_watches_is_cut_and_a_group_listed_no_faster_than_its_readers
         bus.run(0.01)
     # A list of these hundred takes four messages, and after each the group rests for 40 ms.
     assert 4 <= len(said(server, Command.PEERS)) - before <= 4 * 30
+
+
+def test_a_flood_of_requests_for_the_status_is_cut() -> None:
+    """What must hold: strangers' requests become no more than a few copies of the status."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    for number in range(3, 603, 2):
+        ask(bus, server, Announce(number, 5))
+    bus.run(2.0)
+    before = len(server.sent)
+    for stranger in range(100_001, 102_001, 2):
+        server.machine.handle_message(bus.now, StatusRequest(stranger).encode())
+    bus.pump(server)
+    whole = len(json.dumps(server.machine.status()))
+    assert whole < sum(len(out.data) for out in server.sent[before:]) < 20 * whole
+    assert server.machine.counters[Count.OVER_MAX_ANSWERS] > 900
+    bus.run(2.0)
+    bus.inject(server, StatusRequest(99_999).encode())
+    bus.run(0.5)
+    assert {message.simulation for message in said(server, Command.STATUS)} > {99_999}
 
 
 def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:
