@@ -19,6 +19,7 @@ from sphtp.core.control.outputs import (
 )
 from sphtp.core.control.records import (
     CAPACITY,
+    MAX_MEMBERS,
     ClusterView,
     Digest,
     GoneHolder,
@@ -472,12 +473,17 @@ class Directory:
         for key in [key for key in self._lists if key[0] in servers]:
             del self._lists[key]
         self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
+        if self.heartbeats and self._ghosts_until is None:
+            self._drop_ghosts()
+            return
+        # The peers of lost servers are kept for now, but not those of ever more servers that come
+        # and go: the oldest of so many are dropped.
+        self._drop_ghosts(keep=MAX_MEMBERS)
         if not self.heartbeats:
             self._ghosts_until = None
-        elif self._ghosts_until is None:
-            self._drop_ghosts()
 
-    def _drop_ghosts(self) -> None:
-        for server in self.roster.servers:
-            if server not in self.heartbeats:
-                self._events.extend(self.roster.drop_server(server))
+    def _drop_ghosts(self, keep: int = 0) -> None:
+        """Drop the servers that are gone, and their peers, but for the ``keep`` latest ones."""
+        ghosts = [server for server in self.roster.servers if server not in self.heartbeats]
+        for server in ghosts[: max(0, len(ghosts) - keep)]:
+            self._events.extend(self.roster.drop_server(server))

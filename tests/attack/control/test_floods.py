@@ -17,13 +17,23 @@ from sphtp.core.control.client_messages import (
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged
-from sphtp.core.control.records import Digest, Holder, Peer, PeerRecord, Watch
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    ClusterView,
+    Digest,
+    Holder,
+    Member,
+    Peer,
+    PeerRecord,
+    Watch,
+)
 from sphtp.core.control.registrations import RatesPerHolder
 from sphtp.core.control.senders import SenderConnections
+from sphtp.core.control.server_messages import Peers, ServerHeartbeat, ServerLeave
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
-from sphtp.core.control.vocabulary import Command, Reason
+from sphtp.core.control.vocabulary import EVERYBODY, Command, Reason
 from sphtp.errors import SettingsError
-from sphtp.testing.cluster import SimulatedCluster
+from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.cases import each
 from tests.core.control.helpers import ask, established, is_established, said
 
@@ -170,6 +180,20 @@ def test_a_crowd_is_let_in_by_and_by() -> None:
     bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=5))
     crowd = [bus.client(f"c{n}") for n in range(20)]
     bus.run_until(lambda: is_established(*crowd), 120.0)
+
+
+def test_servers_that_come_and_go_leave_a_client_no_more_than_the_peers_of_so_many() -> None:
+    """What must hold: the peers of lost servers are kept for a while, not of ever more servers."""
+    bus = SimulatedCluster()
+    client = bus.client("x")
+    for number in range(2, 402, 2):
+        here = Member(number, 7, server_address(0))
+        bus.inject(client, ServerHeartbeat(here, ClusterView(1, (here,))).encode())
+        record = PeerRecord(number + 1, 5)
+        bus.inject(client, Peers(number, EVERYBODY, (record,)).encode())
+        bus.inject(client, ServerLeave(number, 7).encode())
+    assert not client.machine.servers
+    assert list(client.machine.peers) == list(range(403 - 2 * MAX_MEMBERS, 403, 2))
 
 
 def test_connections_are_remembered_for_so_many_senders_only() -> None:
