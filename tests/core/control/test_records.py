@@ -70,6 +70,8 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
             "tcp://h:65536",
             "tcp://h:65535",
             "tcp://h:1,x",
+            "tcp://h:1,\u0663",
+            "tcp://h:1," + "1" * 5000,
         ),
         *("tcp://h:1,", "tcp://h:1,2,3", "tcp://:1", "tcp://[]:1", "tcp://[1:2]:1", "tcp://[h]:1"),
         *("tcp://a?b:1", "tcp://a b:1", "tcp://\u00e4:1", "tcp://h:\u0661", "tcp://h:000001"),
