@@ -14,6 +14,7 @@ from sphtp.core.control.client_messages import (
     Lookup,
     StatusRequest,
 )
+from sphtp.core.control.codec import PART
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged
@@ -113,6 +114,28 @@ def test_a_flood_of_requests_for_the_status_is_cut() -> None:
     bus.inject(server, StatusRequest(99_999).encode())
     bus.run(0.5)
     assert {message.simulation for message in said(server, Command.STATUS)} > {99_999}
+
+
+def test_a_flood_of_groups_that_nobody_is_in_delays_no_list_of_another() -> None:
+    """What must hold: who watches a group learns its members at once, whoever lies beside it."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    for number in range(3, 403, 2):
+        ask(bus, server, Announce(number, 5))
+    bus.inject(server, ClientData(3, 5, 1, b"", (), ("fluid",)).encode())
+    bus.run(2.0)
+    for start in range(2, 18_002, 600):
+        lies = tuple(Watch(topic, Digest(9, 9)) for topic in range(start, start + 600, 2))
+        server.machine.handle_message(bus.now, Lookup(5, 5, None, None, lies).encode())
+    bus.pump(server)
+    before = len(server.sent)
+    watch = Watch(group_topic("fluid"), Digest(0, 0))
+    bus.inject(server, Lookup(7, 5, None, None, (watch,)).encode())
+    bus.run(0.01)
+    assert group_topic("fluid") in [
+        message.simulation for message in said(server, Command.PEERS) if PART.first(message)
+    ]
+    assert len(server.sent) < before + 30
 
 
 def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:
