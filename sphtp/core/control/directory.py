@@ -18,8 +18,8 @@ from sphtp.core.control.outputs import (
     PeerUnknown,
 )
 from sphtp.core.control.records import (
-    CAPACITY,
     MAX_MEMBERS,
+    MOST_PEERS,
     ClusterView,
     Digest,
     GoneHolder,
@@ -38,7 +38,7 @@ from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import NO_NONCE, Reason, is_client_id
 from sphtp.core.timers import earliest
 
-_CAPACITY = 1024
+_MOST_LOOKUPS = 1024
 """The most lookups that are remembered. Answers may be lost, so the oldest makes room."""
 
 
@@ -59,7 +59,7 @@ class PendingLookups:
     def begin(self, peer: int, servers: Iterable[int]) -> None:
         """Note that these servers were asked for a peer."""
         self.found(peer)
-        if len(self._open) >= _CAPACITY:
+        if len(self._open) >= _MOST_LOOKUPS:
             self.found(next(iter(self._open)))
         self._open[peer] = set(servers)
 
@@ -115,7 +115,7 @@ class Roster:
         self,
         expiry: float,
         counters: ControlCounters,
-        capacity: int = CAPACITY,
+        capacity: int = MOST_PEERS,
         interest: Interest | None = None,
         *,
         own: Collection[Holder] = (),
@@ -128,7 +128,7 @@ class Roster:
         """All records by id that servers vouch for, this client's own included: a live view."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
-        self._gone = ReservedIds(expiry, CAPACITY)
+        self._gone = ReservedIds(expiry, MOST_PEERS)
         self._own = own
 
     @property

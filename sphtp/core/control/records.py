@@ -109,7 +109,7 @@ MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
-CAPACITY = 16384
+MOST_PEERS = 16384
 """The most peers that are remembered: no server can make a client grow beyond that."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sphtp.core.control.codec import MAX_MESSAGE, MAX_PARTS, Part
 from sphtp.core.control.lists import MAX_RECORD_SIZE, divide_records, write_records
 from sphtp.core.control.records import (
-    CAPACITY,
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAMES,
     MAX_NAMES_SIZE,
+    MOST_PEERS,
     Candidate,
     PeerRecord,
     ServerAddress,
@@ -181,7 +181,7 @@ def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
     shares = divide_records([largest] * MAX_CLIENTS)
     assert len(shares) <= MAX_PARTS
     assert len(Peers(2, 0, shares[0], Part(0, len(shares))).encode()) <= MAX_MESSAGE
-    assert MAX_CLIENTS <= CAPACITY
+    assert MAX_CLIENTS <= MOST_PEERS
 
 
 class Counting:
