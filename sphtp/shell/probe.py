@@ -86,28 +86,28 @@ def _fault_of(faults: list[ServerFault]) -> ServerFault:
 
 async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | None:
     parts = urlsplit(url)
-    door = _Address(parts.hostname or "", parts.port or 0, protocol)
+    probe = _Probe(parts.hostname or "", parts.port or 0, protocol)
     with trio.move_on_after(ANSWER_WITHIN):
         try:
-            return await door.try_it(tls if is_tls(url) else None)
+            return await probe.run(tls if is_tls(url) else None)
         except socket.gaierror as error:
             return ServerFault(
-                FaultKind.ABSENT, f"the name {door.host!r} is unknown ({error.strerror})"
+                FaultKind.ABSENT, f"the name {probe.host!r} is unknown ({error.strerror})"
             )
         except UnicodeError:
-            return ServerFault(FaultKind.PERMANENT, f"{door.host!r} is not a valid host name")
+            return ServerFault(FaultKind.PERMANENT, f"{probe.host!r} is not a valid host name")
         except ConnectionRefusedError:
-            return ServerFault(FaultKind.ABSENT, f"connection refused by {door.name}")
+            return ServerFault(FaultKind.ABSENT, f"connection refused by {probe.name}")
         except OSError as error:
-            return ServerFault(FaultKind.ABSENT, f"no way to {door.name} ({error.strerror})")
-    if door.is_connected:
-        text = f"{door.name} accepts connections and sends nothing: no SphTP server, or stopped"
+            return ServerFault(FaultKind.ABSENT, f"no way to {probe.name} ({error.strerror})")
+    if probe.is_connected:
+        text = f"{probe.name} accepts connections and sends nothing: no SphTP server, or stopped"
         return ServerFault(FaultKind.SILENT, text)
-    return ServerFault(FaultKind.SILENT, f"no answer from {door.name}")
+    return ServerFault(FaultKind.SILENT, f"no answer from {probe.name}")
 
 
-class _Address:
-    """One address of a server, with the progress of its probe."""
+class _Probe:
+    """The probe of one address of a server, with its progress."""
 
     def __init__(self, host: str, port: int, protocol: int) -> None:
         self.host = host
@@ -117,7 +117,7 @@ class _Address:
         self._port = port
         self._protocol = protocol
 
-    async def try_it(self, tls: Tls | None) -> ServerFault | None:
+    async def run(self, tls: Tls | None) -> ServerFault | None:
         """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
         async with self._connected() as stream:
             try:

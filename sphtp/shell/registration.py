@@ -170,8 +170,11 @@ class Registration:
                 self._bus.subscriber.unsubscribe(topic)
             case HangUp(address):
                 self._dialled.remove(address)
-                self._bus.publisher.hang_up(address.sub)
-                self._bus.subscriber.hang_up(address.pub)
+                # A server that was restarted may have kept one of its two ports.
+                if all(other.sub != address.sub for other in self._dialled):
+                    self._bus.publisher.hang_up(address.sub)
+                if all(other.pub != address.pub for other in self._dialled):
+                    self._bus.subscriber.hang_up(address.pub)
             case Dial(address):
                 self._dial(address)
 

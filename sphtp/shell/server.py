@@ -18,7 +18,6 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.outputs import (
     BusAudience,
-    Dial,
     HangUp,
     JoinFailing,
     ServerBusCommand,
@@ -231,6 +230,7 @@ class Server(ScopedService):
         self._clients = KnownPeers(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
+        self._dialled: list[ServerAddress] = []
         machine.handle_start(trio.current_time())
         self._flush()
 
@@ -435,9 +435,16 @@ class Server(ScopedService):
             self._changed = trio.Event()
 
     def _perform(self, command: ServerBusCommand) -> None:
-        servers = self._bus.servers
+        servers, address = self._bus.servers, command.address
+        if isinstance(command, HangUp):
+            self._dialled.remove(address)
+            # A server that was restarted may have kept one of its two ports.
+            if all(other.sub != address.sub for other in self._dialled):
+                servers.hang_up(address.sub)
+            return
+        self._dialled.append(address)
         try:
-            {Dial: servers.dial, HangUp: servers.hang_up}[type(command)](command.address.sub)
+            servers.dial(address.sub)
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this server down.
             self._machine.counters.add(Count.UNDIALABLE)

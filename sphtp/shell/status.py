@@ -29,7 +29,7 @@ REPEAT: Final = 0.25
 MOST_NESTED: Final = 16
 """The most levels of nested lists and mappings; a server uses four."""
 
-MAX_PARTS: Final = 256
+MAX_STATUS_PARTS: Final = 256
 """The most messages of one answer."""
 
 
@@ -112,7 +112,7 @@ class _StatusAnswer:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)
-            if isinstance(message, StatusReply) and message.part.count <= MAX_PARTS:
+            if isinstance(message, StatusReply) and message.part.count <= MAX_STATUS_PARTS:
                 texts = self._parts.add(message.part, [message.text])
                 self.document = self.document or read_untrusted(texts)
 

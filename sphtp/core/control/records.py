@@ -109,7 +109,7 @@ MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
-CAPACITY = 16384
+MOST_PEERS = 16384
 """The most peers that are remembered: no server can make a client grow beyond that."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)
@@ -120,6 +120,7 @@ _ALLOWED = (
     f"behind it where the second port is not the next one; {MAX_URL} characters at most"
 )
 _SCHEME = "tcp://"
+_DIGITS = re.compile("[0-9]{1,5}")
 _URL = re.compile(
     r"(?P<base>(?:tcp|tls\+tcp)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+))"
     r":(?P<port>[0-9]{1,5})"
@@ -174,7 +175,7 @@ class ServerAddress:
         base, port = _split(first, text)
         if not comma:
             return cls(first, f"{base}:{_checked(port and port + 1, text)}")
-        if second.isdecimal():
+        if _DIGITS.fullmatch(second):
             return cls(first, f"{base}:{_checked(int(second), text)}")
         _split(second, text)
         return cls(first, second)

@@ -177,7 +177,7 @@ class SigningSession(NamedTuple):
     boot: int
 
 
-CAPACITY: Final = 4 * MAX_MEMBERS
+MOST_SESSIONS: Final = 4 * MAX_MEMBERS
 """The most sessions that are remembered: those of all members, and of some that are gone."""
 
 _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
@@ -195,8 +195,8 @@ class SignatureProofs:
     def __init__(self, counters: ControlCounters, servers: Mapping[int, object]) -> None:
         self._counters = counters
         self._servers = servers
-        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(CAPACITY)
-        self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
+        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(MOST_SESSIONS)
+        self._keys: ExpiringDict[int, bytes] = ExpiringDict(MOST_SESSIONS)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
         """Return True if a message is accepted; if not, count it as dropped.

@@ -19,7 +19,7 @@ from sphtp.core.control.lists import (
 )
 from sphtp.core.control.outputs import Dial, HangUp, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import (
-    CAPACITY,
+    MOST_PEERS,
     Candidate,
     Digest,
     GoneHolder,
@@ -95,9 +95,9 @@ def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
 def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
     counters = ControlCounters()
     roster = Roster(10.0, counters)
-    for peer in range(3, 3 + 2 * (CAPACITY + 2), 2):
+    for peer in range(3, 3 + 2 * (MOST_PEERS + 2), 2):
         roster.enter(0.0, A, PeerRecord(peer, 1))
-    assert len(roster.peers) == CAPACITY
+    assert len(roster.peers) == MOST_PEERS
     assert counters[Count.OVER_MAX_PEERS] == 2
 
 
