@@ -381,14 +381,15 @@ class Client(ScopedService):
         ) as subscription:
             yield subscription
 
-    def join(
+    @block
+    async def join(
         self,
         group: str,
         *,
         size: int = 1,
         on_death: str = "raise",
         state: Callable[[], Any] | None = None,
-    ) -> "AbstractAsyncContextManager[LockstepGroup]":
+    ) -> "AsyncIterator[LockstepGroup]":
         """Be a member of a group in lock step for the length of the block.
 
         The block begins when this client takes part: with the first step, or at a later one on
@@ -415,7 +416,9 @@ class Client(ScopedService):
         if not self._machine.is_watching(group):
             text = f"this client does not watch the group {group!r} that it is to join"
             raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
-        return join_group(self, self._node, self._admissions, group, size, on_death, state)
+        admissions = self._admissions
+        async with join_group(self, self._node, admissions, group, size, on_death, state) as joined:
+            yield joined
 
     async def request(
         self,

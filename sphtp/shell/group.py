@@ -39,7 +39,7 @@ from sphtp.errors import (
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.encoding import RAW
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import running
 from sphtp.shell.randomness import SECRETS
 from sphtp.shell.services import Service
 
@@ -622,7 +622,7 @@ def _larger(one: Any, other: Any) -> Any:
     return max(one, other)
 
 
-@block
+@asynccontextmanager
 async def join_group(
     client: "Client",
     node: "Node",

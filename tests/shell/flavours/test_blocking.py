@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from sphtp import Delivery, Outcome, Peer, UnreachableError, blocking
+from sphtp import (
+    Delivery,
+    Outcome,
+    Peer,
+    RefusedError,
+    Request,
+    RequestError,
+    UnreachableError,
+    blocking,
+)
 from sphtp.config import ChannelSettings
 from sphtp.events import PeerEntered
 from sphtp.shell.config import Config
@@ -53,6 +62,36 @@ def test_a_channel_carries_messages_both_ways() -> None:
         assert there.receive() == "once"
         here.close()
         assert list(there) == []
+
+
+def test_clients_answer_requests_and_join_groups() -> None:
+    def increase(request: Request) -> int:
+        if request.value < 0:
+            raise RequestError("too small")
+        return int(request.value) + 1
+
+    with (
+        blocking.open_server("tcp://127.0.0.1:0", new_cluster=True) as server,
+        blocking.open_client(server.address, name="Ann", config=BRIEFLY) as ann,
+    ):
+        with blocking.open_client(server.address, name="Bob", config=BRIEFLY) as bob:
+
+            def serve() -> None:
+                with suppress(trio.ClosedResourceError):
+                    bob.serve("increase", increase)
+
+            serving = threading.Thread(target=serve)
+            serving.start()
+            while True:
+                with suppress(RefusedError):
+                    assert ann.request("Bob", "increase", 1) == 2
+                    break
+            with pytest.raises(RequestError, match="too small"):
+                ann.request("Bob", "increase", -1)
+        serving.join()
+        with ann.join("alone", state=lambda: None) as group:
+            assert list(group.exchange("step")) == ["step"]
+            assert group.reduce(3) == 3
 
 
 def test_clients_find_each_other_and_tell_of_events() -> None:

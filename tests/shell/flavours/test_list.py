@@ -57,6 +57,18 @@ def test_a_class_has_the_public_members_of_the_one_for_trio(flavour: ModuleType,
     assert {key for key in vars(original) if key in {"__exit__"}} <= set(dir(derived))
 
 
+def test_whatever_returns_a_block_is_one_in_every_flavour() -> None:
+    returns_block = {
+        f"{name}.{key}"
+        for name, module in CLASSES.items()
+        for key, member in public_members(getattr(import_module(module), name)).items()
+        if inspect.isfunction(member)
+        and "ContextManager" in str(inspect.signature(member).return_annotation)
+        and not opens_block(member)
+    }
+    assert returns_block == set()
+
+
 @FLAVOURS
 def test_a_module_lists_what_it_has(flavour: ModuleType) -> None:
     assert {*OPENERS, *CLASSES} <= set(dir(flavour))
