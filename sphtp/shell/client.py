@@ -451,6 +451,9 @@ class Client(ScopedService):
                 refuses this client.
             UnreachableError: the peer did not answer when a channel to it was to be opened.
             trio.BrokenResourceError: the peer vanished. It may have handled the request.
+            trio.ClosedResourceError: this client was closed.
+            RemoteError: the reply is no message of this program.
+            SettingsError: the name is not 1 to 255 bytes of printable text.
             MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
         """
         if isinstance(peer, Peer | int):
