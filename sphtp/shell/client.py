@@ -239,6 +239,11 @@ class Client(ScopedService):
         match, and the client calls the function again when the data has changed; the log has the
         last error. An error that no data can cause is raised: a name, or an attribute of ``Peer``,
         that does not exist.
+
+        Raises:
+            RefusedError: the servers refuse this client.
+            trio.ClosedResourceError: this client was closed, before or meanwhile.
+            TypeError: ``wanted`` is neither id nor name nor function.
         """
         return await self._search.wait_for(wanted)
 
@@ -303,7 +308,6 @@ class Client(ScopedService):
             TopicPattern(pattern),
             self._peers,
             self.events,
-            lambda: self._registration.feed.dropped,
             partial(self.subscribe_to, numbered=True, settings=settings),
             Terms(late_join=late_join).late_join,
             is_latest=latest,
@@ -410,6 +414,7 @@ class Client(ScopedService):
             ExcludedError: those who let this client in are gone, or cannot be reached by all.
             SettingsError, StateError: an argument is invalid, or this client is in the group, or it
                 watches other groups only.
+            trio.ClosedResourceError: this client was closed; it ends the block as well.
         """
         from sphtp.shell.group import join_group
 

@@ -113,7 +113,6 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         pattern: TopicPattern,
         peers: Mapping[int, Peer],
         events: Callable[[], Listener[ClientEvent]],
-        dropped: Callable[[], int],
         join: Join,
         late_join: bool | int,
         *,
@@ -122,7 +121,6 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         self._pattern = pattern
         self._peers = peers
         self._events = events
-        self._dropped = dropped
         self._join = join
         self._late_join = late_join
         self._is_latest = is_latest
@@ -197,18 +195,20 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 async with trio.open_nursery() as self._nursery:
                     self._look_at_all()
                     await self._watch(events)
+                    # The client was closed: what is followed will not come back.
+                    self._nursery.cancel_scope.cancel()
         finally:
             self._is_closed = True
             self._arrived.unpark_all()
 
     async def _watch(self, events: Listener[ClientEvent]) -> None:
-        dropped = self._dropped()
+        missed = events.missed
         async for event in events:
             if isinstance(event, PeerEntered | PeerChanged):
                 self._look_at(event.peer)
-            if self._dropped() != dropped:
+            if events.missed != missed:
                 # Thousands came at once, and not all of their events are here.
-                dropped = self._dropped()
+                missed = events.missed
                 self._look_at_all()
 
     def _look_at_all(self) -> None:
