@@ -187,6 +187,7 @@ class LockstepGroup:
         self._loop = node.services.loop
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
+        self._started = trio.Event()
         self._channels: dict[int, ServiceChannel] = {}
         self._ends: dict[int, trio.Event] = {}
         # What has no room in its channel, by channel.
@@ -228,10 +229,13 @@ class LockstepGroup:
     def rank(self) -> int:
         """The place of this client among ``members``, from 0 on.
 
-        It changes when a member before this one leaves or dies, and never otherwise.
+        It changes when a member before this one leaves or dies, and never otherwise. Raises
+        ``StateError`` if this client is not among them, or no more.
         """
-        keys = [seat.key for seat in self._machine.members]
-        return keys.index(self._machine.key)
+        for rank, seat in enumerate(self._machine.members):
+            if seat.key == self._machine.key:
+                return rank
+        raise StateError(f"this client is no member at step {self.step}")
 
     @property
     def step(self) -> int:
@@ -242,10 +246,14 @@ class LockstepGroup:
     def snapshot(self) -> Any:
         """The state at the step at which this client came in, as an older member gave it.
 
-        None for those who founded the group, and where no member gave ``state`` to ``join``.
+        None for those who founded the group, and where no member gave ``state`` to ``join``. Each
+        look unpacks it anew. Raises ``RemoteError`` if what that member gave is no value.
         """
         packed = self._machine.snapshot
-        return None if packed is None else unpack(packed)
+        try:
+            return None if packed is None else unpack(packed)
+        except MALFORMED as error:
+            raise RemoteError(f"the state that a member gave is no value: {error}") from None
 
     def events(self) -> Listener[MembershipEvent]:
         """Return an async iterator over who joins, leaves and dies from now on."""
@@ -268,8 +276,9 @@ class LockstepGroup:
                 at the same step.
             ExcludedError: the others could not reach this client and go on without it, or may.
             MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
-            StateError: a step is under way, in another task or after a cancellation.
-            LocalError: one of ``with_`` is no member at this step.
+            StateError: a step is under way, in another task or after a cancellation, or one of
+                ``with_`` is no member at this step.
+            RemoteError: a member sent what is no value; the step is made.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         machine = self._machine
@@ -471,6 +480,9 @@ class LockstepGroup:
             self._deliver(number)
             self._perform()
             await ended.wait()
+            # Also one that the machine had closed: until then it keeps its side of the link.
+            machine.handle_link_lost(trio.current_time(), number)
+            self._perform()
         finally:
             channel.deliver_to(None)
             self._channels.pop(number, None)
@@ -510,16 +522,37 @@ class LockstepGroup:
 
     async def _watch_peers(self, events: Listener[Any]) -> None:
         """Open channels to those who announce the group; report those of whom servers say that
-        they are gone."""
-        for peer in tuple(self._client.peers.values()):
-            self._consider(peer)
+        they are gone.
+
+        Raises ``trio.ClosedResourceError`` when the client is closed.
+        """
+        await self._started.wait()
+        here, missed = self._consider_all(), events.missed
         async for event in events:
             match event:
                 case PeerEntered(peer) | PeerChanged(peer):
+                    here.add(peer.id)
                     self._consider(peer)
                 case PeerLeft(peer, _):
-                    self._machine.handle_departed(trio.current_time(), peer.id)
-                    self._perform()
+                    here.discard(peer.id)
+                    self._note_departed(peer.id)
+            if events.missed != missed:
+                # Thousands came at once, and not all of their events are here.
+                missed, before, here = events.missed, here, self._consider_all()
+                for peer_id in before - here:
+                    self._note_departed(peer_id)
+        raise trio.ClosedResourceError("this client was closed")
+
+    def _consider_all(self) -> set[int]:
+        """Consider all peers. Return their ids."""
+        peers = tuple(self._client.peers.values())
+        for peer in peers:
+            self._consider(peer)
+        return {peer.id for peer in peers}
+
+    def _note_departed(self, peer_id: int) -> None:
+        self._machine.handle_departed(trio.current_time(), peer_id)
+        self._perform()
 
     def _consider(self, peer: Peer) -> None:
         if self.name not in peer.groups or peer.id >= self._client.id or self._nursery is None:
@@ -558,7 +591,7 @@ class LockstepGroup:
         """Be in the group for the length of the block."""
         client = self._client
         with client.events() as events:
-            async with running(partial(self._run, events)):
+            async with running(self._run), running(partial(self._watch_peers, events)):
                 client.set_groups([*client.groups, self.name])
                 try:
                     await self._enter()
@@ -577,12 +610,16 @@ class LockstepGroup:
                     self._nursery = None
                     client.set_groups([one for one in client.groups if one != self.name])
 
-    async def _run(self, events: Listener[Any]) -> None:
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._started.set()
             nursery.start_soon(self._run_timers)
-            nursery.start_soon(self._watch_peers, events)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                # Before the nursery refuses tasks: the loop hands over channels at any time.
+                self._nursery = None
 
     async def _enter(self) -> None:
         machine = self._machine
