@@ -8,6 +8,7 @@ the keys of those peers.
 
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -304,7 +305,9 @@ class Client(ScopedService):
         from sphtp.shell.subscription import Terms
         from sphtp.shell.topics import TopicSubscription
 
+        tasks = list[Callable[[], Awaitable[None]]]()
         subscription = TopicSubscription[Any](
+            tasks.append,
             TopicPattern(pattern),
             self._peers,
             self.events,
@@ -312,7 +315,7 @@ class Client(ScopedService):
             Terms(late_join=late_join).late_join,
             is_latest=latest,
         )
-        async with running(subscription.run), subscription:
+        async with running(tasks[0]), subscription:
             yield subscription
 
     @overload
@@ -598,7 +601,7 @@ async def open_client(
             presence=presence,
             limits=config.client_limits or ClientLimits(),
         )
-        node.peers = peers
+        node.roster.peers = peers
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
@@ -641,7 +644,7 @@ def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
     """Update the id and the peers from an event."""
     match event:
         case Established(client_id, _):
-            node.peer_id = client_id
+            node.roster.set_own_id(client_id)
         case PeerEntered(peer) | PeerChanged(peer):
             peers[peer.id] = peer
         case PeerLeft(peer, _):

@@ -39,7 +39,7 @@ from sphtp.errors import (
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.encoding import RAW
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import running
+from sphtp.shell.lifetime import ScopedService, running
 from sphtp.shell.randomness import SECRETS
 from sphtp.shell.services import Service
 
@@ -158,16 +158,17 @@ class GroupAdmission:
 
     def __init__(self, name: str) -> None:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
-        self.group: LockstepGroup | None = None
+        self.admit: Callable[[ServiceChannel], None] | None = None
+        """Takes a channel into the group, while this client is in it."""
 
     def _admit(self, channel: ServiceChannel) -> None:
-        if self.group is None:
+        if self.admit is None:
             channel.abort("it is not in this group")
         else:
-            self.group.admit(channel)
+            self.admit(channel)
 
 
-class LockstepGroup:
+class LockstepGroup(ScopedService):
     """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
 
     def __init__(
@@ -446,7 +447,7 @@ class LockstepGroup:
 
     # Channels
 
-    def admit(self, channel: ServiceChannel) -> None:
+    def _admit(self, channel: ServiceChannel) -> None:
         """Take a channel that another one who wants to be in the group opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
@@ -587,7 +588,16 @@ class LockstepGroup:
     # Joining and leaving
 
     @asynccontextmanager
-    async def lifetime(self) -> AsyncIterator[None]:
+    async def _lifetime(self) -> AsyncIterator[None]:
+        self._admission.admit = self._admit
+        try:
+            async with self._taking_part():
+                yield
+        finally:
+            self._admission.admit = None
+
+    @asynccontextmanager
+    async def _taking_part(self) -> AsyncIterator[None]:
         """Be in the group for the length of the block."""
         client = self._client
         with client.events() as events:
@@ -685,11 +695,7 @@ async def join_group(
     if admission is None:
         admission = admissions[name] = GroupAdmission(name)
         node.services.add(admission.service)
-    if admission.group is not None:
+    if admission.admit is not None:
         raise StateError(f"this client is in the group {name!r} already")
-    group = admission.group = LockstepGroup(client, node, admission, terms, state)
-    try:
-        async with group.lifetime():
-            yield group
-    finally:
-        admission.group = None
+    async with LockstepGroup(client, node, admission, terms, state) as group:
+        yield group

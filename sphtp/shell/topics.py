@@ -13,7 +13,7 @@ item replaces one that was not read.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
@@ -110,6 +110,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
 
     def __init__(
         self,
+        attach: Callable[[Callable[[], Awaitable[None]]], None],
         pattern: TopicPattern,
         peers: Mapping[int, Peer],
         events: Callable[[], Listener[ClientEvent]],
@@ -118,6 +119,8 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         *,
         is_latest: bool = False,
     ) -> None:
+        # The task that follows the sources is its opener's to run.
+        attach(self._run)
         self._pattern = pattern
         self._peers = peers
         self._events = events
@@ -188,7 +191,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             self._nursery.cancel_scope.cancel()
         await trio.lowlevel.checkpoint()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Follow the sources until closed or cancelled."""
         try:
             with self._events() as events:
