@@ -273,6 +273,9 @@ class Client(ScopedService):
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
         Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
+
+        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
+        or too long ones.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -529,8 +532,8 @@ class Client(ScopedService):
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
-        self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
+        self._topics = topics
         self._registration.flush()
 
 

@@ -274,3 +274,26 @@ def test_a_program_that_leaves_its_blocks_open_ends(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "open True\n", "")
+
+
+def test_a_forked_process_opens_its_own_and_has_none_of_its_parents() -> None:
+    program = """
+import os
+import trio
+from sphtp import blocking
+with blocking.open_node() as node:
+    child = os.fork()
+    if not child:
+        try:
+            node.address
+        except trio.ClosedResourceError:
+            with blocking.open_node() as own:
+                own.address
+            print("closed in the child", flush=True)
+if child:
+    os.waitpid(child, 0)
+    print("left in the parent")
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout == "closed in the child\nleft in the parent\n"
