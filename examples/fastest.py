@@ -11,7 +11,9 @@ class UnknownCellError(sphtp.RequestError):
     pass
 
 
-async def work(server: sphtp.ServerAddress, name: str) -> None:
+async def work(
+    server: sphtp.ServerAddress, name: str, *, task_status: trio.TaskStatus[None]
+) -> None:
     async def pressure(request: sphtp.Request) -> str:
         if request.value > 99:
             raise UnknownCellError(f"the last cell is 99, not {request.value}")
@@ -22,7 +24,7 @@ async def work(server: sphtp.ServerAddress, name: str) -> None:
         return f"1013 hPa, says {name}"
 
     async with sphtp.open_client(server, name=name) as client:
-        await client.serve("pressure", pressure)
+        await client.serve("pressure", pressure, task_status=task_status)
 
 
 async def ask_all(client: sphtp.Client, cell: int) -> None:
@@ -42,8 +44,7 @@ async def main() -> None:
         trio.open_nursery() as nursery,
     ):
         for name in SECONDS:
-            nursery.start_soon(work, server.address, name)
-            await client.wait_for_peer(name)
+            await nursery.start(work, server.address, name)
         await ask_all(client, 7)
         with trio.move_on_after(0.5):
             await client.request("cleo", "pressure", 8)

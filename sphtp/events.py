@@ -1,4 +1,4 @@
-"""Events that ``events()`` of clients and servers yields, and what they tell of: states, views."""
+"""Events that ``events()`` of clients and servers yields, their listener, and states and views."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason
@@ -29,3 +29,4 @@ from sphtp.core.control.records import Member as Member
 from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.vocabulary import MemberState as MemberState
 from sphtp.core.control.vocabulary import Reason as Reason
+from sphtp.shell.feed import Listener as Listener

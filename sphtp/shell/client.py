@@ -8,6 +8,7 @@ the keys of those peers.
 
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -239,6 +240,11 @@ class Client(ScopedService):
         match, and the client calls the function again when the data has changed; the log has the
         last error. An error that no data can cause is raised: a name, or an attribute of ``Peer``,
         that does not exist.
+
+        Raises:
+            RefusedError: the servers refuse this client.
+            trio.ClosedResourceError: this client was closed, before or meanwhile.
+            TypeError: ``wanted`` is neither id nor name nor function.
         """
         return await self._search.wait_for(wanted)
 
@@ -267,6 +273,9 @@ class Client(ScopedService):
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
         Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
+
+        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
+        or too long ones.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -299,16 +308,17 @@ class Client(ScopedService):
         from sphtp.shell.subscription import Terms
         from sphtp.shell.topics import TopicSubscription
 
+        tasks = list[Callable[[], Awaitable[None]]]()
         subscription = TopicSubscription[Any](
+            tasks.append,
             TopicPattern(pattern),
             self._peers,
             self.events,
-            lambda: self._registration.feed.dropped,
             partial(self.subscribe_to, numbered=True, settings=settings),
             Terms(late_join=late_join).late_join,
             is_latest=latest,
         )
-        async with running(subscription.run), subscription:
+        async with running(tasks[0]), subscription:
             yield subscription
 
     @overload
@@ -381,14 +391,15 @@ class Client(ScopedService):
         ) as subscription:
             yield subscription
 
-    def join(
+    @block
+    async def join(
         self,
         group: str,
         *,
         size: int = 1,
         on_death: str = "raise",
         state: Callable[[], Any] | None = None,
-    ) -> "AbstractAsyncContextManager[LockstepGroup]":
+    ) -> "AsyncIterator[LockstepGroup]":
         """Be a member of a group in lock step for the length of the block.
 
         The block begins when this client takes part: with the first step, or at a later one on
@@ -409,13 +420,16 @@ class Client(ScopedService):
             ExcludedError: those who let this client in are gone, or cannot be reached by all.
             SettingsError, StateError: an argument is invalid, or this client is in the group, or it
                 watches other groups only.
+            trio.ClosedResourceError: this client was closed; it ends the block as well.
         """
         from sphtp.shell.group import join_group
 
         if not self._machine.is_watching(group):
             text = f"this client does not watch the group {group!r} that it is to join"
             raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
-        return join_group(self, self._node, self.admissions, group, size, on_death, state)
+        admissions = self.admissions
+        async with join_group(self, self._node, admissions, group, size, on_death, state) as joined:
+            yield joined
 
     async def request(
         self,
@@ -448,6 +462,9 @@ class Client(ScopedService):
                 refuses this client.
             UnreachableError: the peer did not answer when a channel to it was to be opened.
             trio.BrokenResourceError: the peer vanished. It may have handled the request.
+            trio.ClosedResourceError: this client was closed.
+            RemoteError: the reply is no message of this program.
+            SettingsError: the name is not 1 to 255 bytes of printable text.
             MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
         """
         if isinstance(peer, Peer | int):
@@ -515,8 +532,8 @@ class Client(ScopedService):
 
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
-        self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
+        self._topics = topics
         self._registration.flush()
 
 
@@ -587,7 +604,7 @@ async def open_client(
             presence=presence,
             limits=config.client_limits or ClientLimits(),
         )
-        node.peers = peers
+        node.roster.peers = peers
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
             search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
@@ -630,7 +647,7 @@ def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
     """Update the id and the peers from an event."""
     match event:
         case Established(client_id, _):
-            node.peer_id = client_id
+            node.roster.set_own_id(client_id)
         case PeerEntered(peer) | PeerChanged(peer):
             peers[peer.id] = peer
         case PeerLeft(peer, _):

@@ -26,7 +26,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from functools import partial, update_wrapper
 from importlib import import_module
@@ -121,8 +120,8 @@ class Flavour:
         """Return a block. Where it has no portal, it acquires one as long as it lasts."""
 
     @abstractmethod
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        """Return an async function for Trio that runs a program's handler."""
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return an async function for Trio that runs a program's handler, and has its result."""
 
     @abstractmethod
     def special(self, cls: type[Any]) -> dict[str, Any]:
@@ -397,14 +396,14 @@ class Blocking(Flavour):
         with block as value:
             return value
 
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         # Each handler has a thread as long as it runs; Trio's own limit is for short calls.
         limiter = trio.CapacityLimiter(math.inf)
 
-        async def run(*args: Any) -> None:
+        async def run(*args: Any) -> Any:
             call = partial(handler, *[self.wrap(portal, each) for each in args])
             # Cancelled, the thread meets the end of its channel in its next call.
-            await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
         return run
 
@@ -544,23 +543,27 @@ class Asyncio(Flavour):
         async with block as value:
             return value
 
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         loop = asyncio.get_running_loop()
 
-        async def run(*args: Any) -> None:
+        async def run(*args: Any) -> Any:
             ended = trio.Event()
-            task = asyncio.run_coroutine_threadsafe(
-                handler(*[self.wrap(portal, each) for each in args]), loop
-            )
+            given = [self.wrap(portal, each) for each in args]
+            task = asyncio.run_coroutine_threadsafe(handler(*given), loop)
             task.add_done_callback(lambda _: portal.run_soon(ended.set))
             try:
                 await ended.wait()
             except trio.Cancelled:
                 task.cancel()
                 raise
-            # A task that somebody cancelled has ended, and that is all.
-            with suppress(CancelledError):
-                task.result()
+            try:
+                return task.result()
+            except CancelledError:
+                # Somebody cancelled the task. A channel then has ended, and that is all; but None
+                # is no reply to a request, whose caller gets an error.
+                if not any(isinstance(each, Proxy) for each in given):
+                    raise
+                return None
 
         return run
 

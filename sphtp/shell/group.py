@@ -54,7 +54,7 @@ from sphtp.shell.config import SECRETS
 from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.group_watch import GroupWatchers, WatchedMember, watch_service
-from sphtp.shell.lifetime import block, running
+from sphtp.shell.lifetime import ScopedService, running
 from sphtp.shell.services import Service
 
 if TYPE_CHECKING:
@@ -174,21 +174,26 @@ class GroupAdmission:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")
         self.watch = watch_service(name, self._admit_watcher)
         self.group: LockstepGroup | None = None
+        """The group, while this client is in it."""
+        self.admit: Callable[[ServiceChannel], None] | None = None
+        """Takes a channel into the group, while this client is in it."""
+        self.admit_watcher: Callable[[ServiceChannel], None] | None = None
+        """Takes a channel of one who watches the group, while this client is in it."""
 
     def _admit_watcher(self, channel: ServiceChannel) -> None:
-        if self.group is None:
+        if self.admit_watcher is None:
             channel.abort("this client is not in the group")
         else:
-            self.group.admit_watcher(channel)
+            self.admit_watcher(channel)
 
     def _admit(self, channel: ServiceChannel) -> None:
-        if self.group is None:
+        if self.admit is None:
             channel.abort("it is not in this group")
         else:
-            self.group.admit(channel)
+            self.admit(channel)
 
 
-class LockstepGroup:
+class LockstepGroup(ScopedService):
     """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
 
     def __init__(
@@ -209,6 +214,7 @@ class LockstepGroup:
         self._watchers = GroupWatchers(terms.group, WatchedMember(*key, client.name), self._loop)
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
+        self._started = trio.Event()
         self._channels: dict[int, ServiceChannel] = {}
         self._ends: dict[int, trio.Event] = {}
         # What has no room in its channel, by channel.
@@ -253,10 +259,13 @@ class LockstepGroup:
     def rank(self) -> int:
         """The place of this client among ``members``, from 0 on.
 
-        It changes when a member before this one leaves or dies, and never otherwise.
+        It changes when a member before this one leaves or dies, and never otherwise. Raises
+        ``StateError`` if this client is not among them, or no more.
         """
-        keys = [seat.key for seat in self._machine.members]
-        return keys.index(self._machine.key)
+        for rank, seat in enumerate(self._machine.members):
+            if seat.key == self._machine.key:
+                return rank
+        raise StateError(f"this client is no member at step {self.step}")
 
     @property
     def step(self) -> int:
@@ -272,10 +281,14 @@ class LockstepGroup:
     def snapshot(self) -> Any:
         """The state at the step at which this client came in, as an older member gave it.
 
-        None for those who founded the group, and where no member gave ``state`` to ``join``.
+        None for those who founded the group, and where no member gave ``state`` to ``join``. Each
+        look unpacks it anew. Raises ``RemoteError`` if what that member gave is no value.
         """
         packed = self._machine.snapshot
-        return None if packed is None else unpack(packed)
+        try:
+            return None if packed is None else unpack(packed)
+        except MALFORMED as error:
+            raise RemoteError(f"the state that a member gave is no value: {error}") from None
 
     def events(self) -> Listener[MembershipEvent]:
         """Return an async iterator over who joins, leaves and dies from now on."""
@@ -299,8 +312,9 @@ class LockstepGroup:
                 at the same step.
             ExcludedError: the others could not reach this client and go on without it, or may.
             MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
-            StateError: a step is under way, in another task or after a cancellation.
-            LocalError: one of ``with_`` is no member at this step.
+            StateError: a step is under way, in another task or after a cancellation, or one of
+                ``with_`` is no member at this step.
+            RemoteError: a member sent what is no value; the step is made.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         machine = self._machine
@@ -496,14 +510,14 @@ class LockstepGroup:
 
     # Channels
 
-    def admit(self, channel: ServiceChannel) -> None:
+    def _admit(self, channel: ServiceChannel) -> None:
         """Take a channel that another one who wants to be in the group opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
             return
         self._nursery.start_soon(self._keep_admitted, channel)
 
-    def admit_watcher(self, channel: ServiceChannel) -> None:
+    def _admit_watcher(self, channel: ServiceChannel) -> None:
         """Take a channel that one who watches the group opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
@@ -541,6 +555,9 @@ class LockstepGroup:
             self._deliver(number)
             self._perform()
             await ended.wait()
+            # Also one that the machine had closed: until then it keeps its side of the link.
+            machine.handle_link_lost(trio.current_time(), number)
+            self._perform()
         finally:
             channel.deliver_to(None)
             self._channels.pop(number, None)
@@ -580,16 +597,37 @@ class LockstepGroup:
 
     async def _watch_peers(self, events: Listener[Any]) -> None:
         """Open channels to those who announce the group; report those of whom servers say that
-        they are gone."""
-        for peer in tuple(self._client.peers.values()):
-            self._consider(peer)
+        they are gone.
+
+        Raises ``trio.ClosedResourceError`` when the client is closed.
+        """
+        await self._started.wait()
+        here, missed = self._consider_all(), events.missed
         async for event in events:
             match event:
                 case PeerEntered(peer) | PeerChanged(peer):
+                    here.add(peer.id)
                     self._consider(peer)
                 case PeerLeft(peer, _):
-                    self._machine.handle_departed(trio.current_time(), peer.id)
-                    self._perform()
+                    here.discard(peer.id)
+                    self._note_departed(peer.id)
+            if events.missed != missed:
+                # Thousands came at once, and not all of their events are here.
+                missed, before, here = events.missed, here, self._consider_all()
+                for peer_id in before - here:
+                    self._note_departed(peer_id)
+        raise trio.ClosedResourceError("this client was closed")
+
+    def _consider_all(self) -> set[int]:
+        """Consider all peers. Return their ids."""
+        peers = tuple(self._client.peers.values())
+        for peer in peers:
+            self._consider(peer)
+        return {peer.id for peer in peers}
+
+    def _note_departed(self, peer_id: int) -> None:
+        self._machine.handle_departed(trio.current_time(), peer_id)
+        self._perform()
 
     def _consider(self, peer: Peer) -> None:
         if self.name not in peer.groups or peer.id >= self._client.id or self._nursery is None:
@@ -624,11 +662,22 @@ class LockstepGroup:
     # Joining and leaving
 
     @asynccontextmanager
-    async def lifetime(self) -> AsyncIterator[None]:
+    async def _lifetime(self) -> AsyncIterator[None]:
+        admission = self._admission
+        admission.group = self
+        admission.admit, admission.admit_watcher = self._admit, self._admit_watcher
+        try:
+            async with self._taking_part():
+                yield
+        finally:
+            admission.group = admission.admit = admission.admit_watcher = None
+
+    @asynccontextmanager
+    async def _taking_part(self) -> AsyncIterator[None]:
         """Be in the group for the length of the block."""
         client = self._client
         with client.events() as events:
-            async with running(partial(self._run, events)):
+            async with running(self._run), running(partial(self._watch_peers, events)):
                 client.set_groups([*client.groups, self.name])
                 try:
                     await self._enter()
@@ -648,13 +697,17 @@ class LockstepGroup:
                     self._nursery = None
                     client.set_groups([one for one in client.groups if one != self.name])
 
-    async def _run(self, events: Listener[Any]) -> None:
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._started.set()
             nursery.start_soon(self._run_timers)
             nursery.start_soon(self._watchers.run)
-            nursery.start_soon(self._watch_peers, events)
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                # Before the nursery refuses tasks: the loop hands over channels at any time.
+                self._nursery = None
 
     async def _enter(self) -> None:
         machine = self._machine
@@ -695,7 +748,7 @@ def _larger(one: Any, other: Any) -> Any:
     return max(one, other)
 
 
-@block
+@asynccontextmanager
 async def join_group(
     client: "Client",
     node: "Node",
@@ -724,9 +777,5 @@ async def join_group(
         node.services.add(admission.watch)
     if admission.group is not None:
         raise StateError(f"this client is in the group {name!r} already")
-    group = admission.group = LockstepGroup(client, node, admission, terms, state)
-    try:
-        async with group.lifetime():
-            yield group
-    finally:
-        admission.group = None
+    async with LockstepGroup(client, node, admission, terms, state) as group:
+        yield group

@@ -461,7 +461,7 @@ def _read_channel(samples: _Samples, label: str, node: Node, connection: "Connec
 
 def _peer(node: Node, peer_id: int, address: tuple[str, int] | None) -> str:
     """Return the name of a peer, or else its id, or its address."""
-    peer = node.peers.get(peer_id)
+    peer = node.roster.peers.get(peer_id)
     if peer is not None and peer.name:
         return peer.name
     if peer_id or address is None:

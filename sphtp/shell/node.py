@@ -110,6 +110,19 @@ class NodeStatistics:
     held_by_receive_buffer_bytes: int
 
 
+class NodeRoster:
+    """The peers that servers introduced to a node, and its own id: its client keeps both."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.peers: Mapping[int, Peer] = {}
+        """The peers, by id: channels to them have their names."""
+        self._endpoint = endpoint
+
+    def set_own_id(self, peer_id: int) -> None:
+        """Give the node the id that the servers have acknowledged."""
+        self._endpoint.peer_id = peer_id
+
+
 class Node(ScopedService):
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
@@ -151,8 +164,8 @@ class Node(ScopedService):
         self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding, self._loop)
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
-        self.peers: Mapping[int, Peer] = {}
-        """The peers that servers introduced, by id: channels to them have their names."""
+        self.roster = NodeRoster(endpoint)
+        """The node's place in a cluster, for its client."""
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -170,10 +183,6 @@ class Node(ScopedService):
     def peer_id(self) -> int:
         """Its id in the cluster, 0 when it has none."""
         return self._endpoint.peer_id
-
-    @peer_id.setter
-    def peer_id(self, value: int) -> None:
-        self._endpoint.peer_id = value
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -212,7 +221,7 @@ class Node(ScopedService):
         Raises:
             UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
                 as long after an answer, or this node's socket can send to none of the addresses.
-            RefusedError: the peer is full or closing, has another id than ``wanted``, does not
+            RefusedError: the peer is full or closing, has another id than ``peer_id``, does not
                 admit this node, or has other types of messages; ``reason`` is a word for the cause.
             SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
@@ -401,7 +410,7 @@ class Node(ScopedService):
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel[Any]:
-        if (peer := self.peers.get(connection.peer_id)) is not None:
+        if (peer := self.roster.peers.get(connection.peer_id)) is not None:
             connection.known_as = peer.name
         channel = self.services.kind_of(connection)(
             connection,

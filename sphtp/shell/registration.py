@@ -67,6 +67,7 @@ class Registration:
         self._on_event = on_event
         self._changed = trio.lowlevel.ParkingLot()
         self._refusal: Refused | None = None
+        self._has_left = False
         self._dialled: list[ServerAddress] = []
         self._limits = LimitLog(machine.counters)
         self._fault: ServerFault | None = None
@@ -79,7 +80,8 @@ class Registration:
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Send LEAVE, and wait until it has left the machine."""
+        """Send LEAVE, and wait until it has left the machine. Ends what waits for events."""
+        self._has_left = True
         if self._refusal is None:
             self.machine.leave(trio.current_time())
         self.flush()
@@ -87,11 +89,15 @@ class Registration:
         await trio.sleep(LINGER)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that events change. Raises ``RefusedError`` if the client is
-        refused.
+        """Wait for a condition that events change.
+
+        Raises ``RefusedError`` if the client is refused, and ``trio.ClosedResourceError`` if it was
+        closed, before or meanwhile.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
+            if self._has_left:
+                raise trio.ClosedResourceError("this client was closed")
             if self._refusal is not None:
                 reason = self._refusal.reason.name.lower()
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)

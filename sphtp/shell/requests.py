@@ -263,12 +263,16 @@ class Requests:
     async def run(self) -> None:
         """Keep the channels until cancelled, which aborts them."""
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 self._services.add(self._service)
                 self._started.set()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    # Before the nursery refuses tasks, so that nobody asks it for one.
+                    self._nursery = None
         finally:
-            self._nursery = None
             self._closed.set()
 
     async def wait_started(self) -> None:
@@ -419,8 +423,9 @@ class Requests:
         """Keep a channel that a peer opened until it ends."""
         peer_id = channel.peer_id
         accepted = [it for it in self._channels.get(peer_id, ()) if it.opened_by == peer_id]
-        if len(accepted) >= MOST_FROM_PEER:
-            accepted[0].channel.abort("the peer opened others")
+        # Those that were aborted a moment ago are still among them.
+        for former in accepted[: 1 - MOST_FROM_PEER]:
+            former.channel.abort("the peer opened others")
         with suppress(*GONE):
             async with channel:
                 await self._keep(RequestChannel(channel, peer_id, self._counters, self._take))

@@ -508,8 +508,9 @@ class SharedMemory:
                 return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))
-            files, said = await _receive_files(there)
-            if len(files) != _FILES or memory.inbound is not None or memory.is_closed:
+            files, said = await receive_files(there)
+            is_over = memory.is_closed or connection.closed is not None
+            if len(files) != _FILES or memory.inbound is not None or is_over:
                 _close_all(files)
                 return
             segment_file, event = files
@@ -586,7 +587,7 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
         return False
 
 
-async def _receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
+async def receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
     """Return the file descriptors of a packet, and the packet."""
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
     said, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)

@@ -311,15 +311,18 @@ class RecordedTopics(TopicSubscription[Any]):
         self, client: Client, pattern: str, queue: RecorderQueue, *, late_join: bool | int
     ) -> None:
         super().__init__(
+            self._attach,
             TopicPattern(pattern),
             client.peers,
             client.events,
-            lambda: client.statistics().events_dropped,
             lambda peer, topic, **begin: client.subscribe_to(peer, topic, numbered=True, **begin),
             late_join,
         )
         self._queue = queue
         self._clock = cluster_clock(client)
+
+    def _attach(self, run: Callable[[], Awaitable[None]]) -> None:
+        self.run = run
 
     async def _hand_on(
         self,
