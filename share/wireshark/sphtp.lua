@@ -1,0 +1,992 @@
+-- SphTP in Wireshark: a dissector for the control plane over TCP, and for the datagrams of channels
+-- and streams over UDP. docs/how-to/look-at-packets.md tells how to use it.
+--
+-- Theory of operation
+--
+-- The layouts below are the tables of docs/reference/wire, row by row, and a field has the name that
+-- it has there: `ack_bits` of a packet is the filter `sphtp.ack_bits`, `host` of a parameter is
+-- `sphtp.parameter.host`. One function, `Cursor:read`, reads a row and adds it to the tree.
+--
+-- Whatever breaks a rule of those pages that one message alone can break ends the reading with an
+-- error of its own kind, a Malformed. The tree then has all that came before, and the expert
+-- information `sphtp.malformed` with the reason. Errors of any other kind are defects of this file,
+-- and reach the user as errors of Lua.
+--
+-- No port says that a datagram is SphTP. So the heuristic reads the whole datagram with a tree that
+-- keeps nothing, and claims it only if no rule is broken and the rules bind enough bits, about 32.
+-- `looks_certain` has the figures. What binds fewer, such as the 13 bytes of an acknowledgement, is
+-- claimed only behind a datagram that is certain, between the same two addresses and ports. A TCP
+-- connection is claimed by the eight bytes with which the sockets of nanomsg and NNG begin.
+--
+-- A section that is a block exports the names declared in front of it; Lua allows 200 names in one block.
+-- All numbers are little-endian, but for the two of the transport below the control plane.
+
+local sphtp = Proto("sphtp", "SphTP")
+local expert = ProtoExpert.new("sphtp.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
+sphtp.experts = { expert }
+
+-- Fields ------------------------------------------------------------------------------------------
+
+local fields = {}
+
+-- A row of a table: its field, and how many bytes it has. Rows that share a name share a field.
+local function declare(name, kind, size, display, values, mask)
+  if not fields[name] then
+    local title = name:match("[^.]+$"):gsub("_", " ")
+    title = title:sub(1, 1):upper() .. title:sub(2)
+    fields[name] = ProtoField.new(title, "sphtp." .. name, kind, values, display, mask)
+  end
+  return { name = name:match("[^.]+$"), field = fields[name], size = size, kind = kind }
+end
+
+-- A field is as wide as the widest row of its name: `count` has two, four or eight bytes.
+local WIDE = { ["parameter.count"] = true }
+
+local function number(name, size, values, display)
+  local is_wide = size > 4 or WIDE[name]
+  return declare(name, is_wide and ftypes.UINT64 or ftypes.UINT32, size, display or base.DEC, values)
+end
+
+local function hex(name, size) return number(name, size, nil, base.HEX) end
+local function bytes(name, size) return declare(name, ftypes.BYTES, size, base.NONE) end
+local function text(name, size) return declare(name, ftypes.STRING, size, base.NONE) end
+local function bit(name, mask, width)
+  return declare(name, ftypes.BOOLEAN, 1, width or 8, nil, mask)
+end
+
+-- Cursors -----------------------------------------------------------------------------------------
+
+local Malformed = {}
+
+local function malformed(reason, ...)
+  error(setmetatable({ reason = reason:format(...) }, Malformed), 0)
+end
+
+local function require_that(condition, reason, ...)
+  if not condition then malformed(reason, ...) end
+end
+
+-- A place in a tvb, and where what is read there ends.
+local Cursor = {}
+Cursor.__index = Cursor
+
+local function cursor(tvb, at, stop) return setmetatable({ tvb = tvb, at = at, stop = stop }, Cursor) end
+
+function Cursor:left() return self.stop - self.at end
+
+-- Step over bytes; return the place where they start.
+function Cursor:take(size, what)
+  require_that(size <= self:left(), "%s is cut off: %d of %d bytes are left", what, self:left(), size)
+  local start = self.at
+  self.at = start + size
+  return start
+end
+
+function Cursor:part(size, what)
+  local start = self:take(size, what)
+  return cursor(self.tvb, start, start + size)
+end
+
+function Cursor:peek() return self.tvb(self.at, 1):uint() end
+
+-- Add a row to a tree. Return its value, and its item. A row without a size goes on to the end.
+function Cursor:read(tree, row)
+  local size = row.size or self:left()
+  local start = self:take(size, row.name)
+  if size == 0 then return "", tree:add(row.field, ""):set_generated() end
+  local range = self.tvb(start, size)
+  if row.kind == ftypes.UINT32 then return range:le_uint(), tree:add_le(row.field, range) end
+  if row.kind == ftypes.UINT64 then return range:le_uint64(), tree:add_le(row.field, range) end
+  if row.kind == ftypes.BOOLEAN then return range:uint(), tree:add(row.field, range) end
+  if row.kind == ftypes.STRING then
+    return range:string(ENC_UTF_8), tree:add_packet_field(row.field, range, ENC_UTF_8)
+  end
+  return range, tree:add(row.field, range)
+end
+
+-- Add rows, one behind the other. Return their values by name.
+function Cursor:read_all(tree, rows)
+  local values = {}
+  for _, row in ipairs(rows) do values[row.name] = self:read(tree, row) end
+  return values
+end
+
+-- A number of one, two or four bytes that only says how many bytes or items follow.
+function Cursor:length(size, what) return self.tvb(self:take(size, what), size):le_uint() end
+
+function Cursor:text(tree, row, size)
+  return self:part(self:length(size, row.name), row.name):read(tree, row)
+end
+
+function Cursor:branch(tree, title, size)
+  return tree:add(self.tvb(self.at, math.min(size or self:left(), self:left())), title)
+end
+
+-- What stands for a tree where nobody looks.
+local NO_TREE = setmetatable({}, {
+  __index = function() return function(tree) return tree end end,
+})
+
+-- What is said of a datagram or message in the column of information, and by whom it was reached.
+local function notes(pinfo) return { pinfo = pinfo, words = {} } end
+local function note(about, ...) table.insert(about.words, string.format(...)) end
+
+-- The difference of two numbers that travel as their low 32 bits, in either direction.
+local WRAP = 2 ^ 32
+local function behind(high, low) return (high - low) % WRAP end
+
+-- Names of numbers --------------------------------------------------------------------------------
+
+local KINDS = {
+  [0] = "DATA", "CONNECT", "ACCEPT", "REFUSE", "GREET", "COOKIE", "WELCOME", "CONFIRM", "SEALED",
+  "RESET", "CHALLENGE", "RESPONSE", "STREAM", "FEEDBACK",
+}
+local FRAMES = {
+  "MESSAGES", "FRAGMENT", "UNRELIABLE", "PING", "CLOSE", "RUN", "CREDIT", "SKIP", "PADDING", "ACK_DELAY",
+}
+local REFUSALS = { "FULL", "WRONG_PEER", "GONE", "SCHEMA", "VERSION", "SEALED", "CLEAR", "DENIED" }
+local PATTERNS = { "IK", "XX", "XXpsk0" }
+local BODIES = { "DATA", "SESSION", "NCF", "NAK", "STATUS" }
+local RECORDS = { "RUN", "VARIED", "FRAGMENT" }
+local CONFIRMATIONS = { [0] = "NO_RETRY", "IGNORED", "RX_DELAY", "SHED" }
+local CLOSINGS = { [0] = "DONE", "ABORTED" }
+local STATES = { "JOINING", "ACTIVE" }
+local REASONS = {
+  [0] = "OTHER", [1] = "CONFLICT", [2] = "FULL", [4] = "DENIED", [5] = "UNKNOWN", [6] = "VERSION",
+  [7] = "STALE_DATA", [8] = "LEFT", [9] = "EXPIRED",
+}
+
+-- Payloads, in frames of channels and records of streams -------------------------------------------
+
+local function read_payloads(at, tree, row, lengths)
+  for _, length in ipairs(lengths) do at:part(length, "payload"):read(tree, row) end
+end
+
+local function read_lengths(at, count)
+  local lengths = {}
+  for index = 1, count do lengths[index] = at:length(2, "length") end
+  return lengths
+end
+
+local function repeated(length, count)
+  local lengths = {}
+  for index = 1, count do lengths[index] = length end
+  return lengths
+end
+
+-- Channels: frames --------------------------------------------------------------------------------
+
+local read_packet
+
+do
+local LANE = number("frame.lane", 1)
+local LANE_BITS = {
+  declare("frame.lane.number", ftypes.UINT8, 1, base.DEC, nil, 0x3f),
+  bit("frame.lane.flag", 0x80),
+}
+local FRAME_KIND = number("frame.kind", 1, FRAMES)
+local FIRST_ID, COUNT, LENGTH =
+  number("frame.first_id", 2), number("frame.count", 2), number("frame.length", 2)
+local PAYLOAD = bytes("frame.payload")
+local FRAGMENT = { number("frame.message_id", 2), number("frame.offset", 4), number("frame.total", 4) }
+local CREDIT = { number("frame.messages", 4), number("frame.bytes", 8) }
+local SKIP = { number("frame.message_id", 2), number("frame.size", 4) }
+local CLOSE_REASON, CLOSE_TEXT = number("frame.reason", 1, CLOSINGS), text("frame.text")
+local DELAY, PADDING, SIZE = number("frame.delay", 2), bytes("frame.padding"), number("frame.size", 4)
+
+local function read_lane(at, tree)
+  local _, item = at:read(tree, LANE)
+  for _, row in ipairs(LANE_BITS) do item:add(row.field, at.tvb(at.at - 1, 1)) end
+end
+
+-- The payloads of one frame cost two bytes each, or nothing if they are empty and of one length: so
+-- a packet says no more of them than it has bytes, lest it make work without end.
+local function read_messages(at, tree)
+  read_lane(at, tree)
+  at:read(tree, FIRST_ID)
+  local count = at:read(tree, COUNT)
+  require_that(count > 0, "there is no message in a frame of messages")
+  return count
+end
+
+local function count_messages(packet, count)
+  packet.messages = packet.messages + count
+  require_that(packet.messages <= packet.size, "a packet has more messages than bytes")
+end
+
+local READ_FRAME = {
+  MESSAGES = function(at, tree, packet)
+    local count = read_messages(at, tree)
+    count_messages(packet, count)
+    read_payloads(at, tree, PAYLOAD, read_lengths(at, count))
+  end,
+  RUN = function(at, tree, packet)
+    local count = read_messages(at, tree)
+    count_messages(packet, count)
+    read_payloads(at, tree, PAYLOAD, repeated(at:read(tree, LENGTH), count))
+  end,
+  UNRELIABLE = function(at, tree)
+    read_payloads(at, tree, PAYLOAD, read_lengths(at, read_messages(at, tree)))
+  end,
+  FRAGMENT = function(at, tree)
+    read_lane(at, tree)
+    local values = at:read_all(tree, FRAGMENT)
+    local length = at:read(tree, LENGTH)
+    require_that(length > 0, "a fragment has no bytes")
+    require_that(values.offset + length <= values.total, "a fragment reaches beyond its message")
+    at:part(length, "payload"):read(tree, PAYLOAD)
+  end,
+  PING = function() end,
+  CLOSE = function(at, tree)
+    at:read(tree, CLOSE_REASON)
+    at:text(tree, CLOSE_TEXT, 1)
+  end,
+  CREDIT = function(at, tree) at:read_all(tree, CREDIT) end,
+  SKIP = function(at, tree)
+    read_lane(at, tree)
+    at:read_all(tree, SKIP)
+  end,
+  PADDING = function(at, tree)
+    tree:add(SIZE.field, at:left() + 1):set_generated()
+    at:read(tree, PADDING)
+  end,
+  ACK_DELAY = function(at, tree)
+    local _, item = at:read(tree, DELAY)
+    item:append_text(" (100 us each)")
+  end,
+}
+
+local PACKET = { number("sequence", 2), number("ack", 2), hex("ack_bits", 4) }
+
+function read_packet(at, tree, about)
+  local packet = { size = at.stop - at.start, messages = 0 }
+  local header = at:read_all(tree, PACKET)
+  note(about, "seq=%d ack=%d", header.sequence, header.ack)
+  while at:left() > 0 do
+    local kind = at:peek()
+    local name = FRAMES[kind]
+    local branch = at:branch(tree, name or "Frame")
+    local start = at.at
+    at:read(branch, FRAME_KIND)
+    require_that(name, "there is no frame of kind %d", kind)
+    READ_FRAME[name](at, branch, packet)
+    branch:set_len(at.at - start)
+    note(about, "%s", name)
+    about.has_messages = about.has_messages or name == "RUN" or name == "MESSAGES" or name == "FRAGMENT"
+  end
+end
+end
+
+-- Channels: opening -------------------------------------------------------------------------------
+
+local TOKEN = hex("token", 8)
+local OFFER = {
+  hex("offer.connection_id", 4), number("offer.peer_id", 4), number("offer.first_sequence", 2),
+  number("offer.receive_buffer", 2), number("offer.receive_buffer_bytes", 4),
+  number("offer.max_datagram", 2), number("offer.max_message", 4), hex("offer.schema_hash", 8),
+}
+local OFFER_SIZE = 30
+local RENDEZVOUS = { text("rendezvous.mark", 4), hex("rendezvous.name", 4), hex("rendezvous.nonce", 8) }
+local RENDEZVOUS_SIZE, RENDEZVOUS_MARK = 16, 0x534d454d
+local WANTED, DIGEST, SCHEMA_HASH = number("wanted", 4), hex("digest", 4), hex("schema_hash", 8)
+local PAD, REFUSAL, LINE = bytes("padding"), number("reason", 1, REFUSALS), text("line")
+local GREETING = { hex("opener", 4), TOKEN }
+local PATTERN, COOKIE, NOISE = number("pattern", 1, PATTERNS), bytes("cookie", 16), bytes("noise")
+local CONTENT = bytes("content")
+local COUNTER, EPOCH = number("counter", 8), number("epoch", 8)
+local CIPHERTEXT, TAG, TAG_SIZE = bytes("ciphertext"), bytes("tag", 16), 16
+local PROOF, NONCE = bytes("proof", 16), hex("nonce", 8)
+
+local function read_offer(at, tree)
+  local offer = at:read_all(at:branch(tree, "Offer", OFFER_SIZE), OFFER)
+  require_that(offer.connection_id ~= 0, "the connection id in the offer is 0")
+  require_that(offer.receive_buffer > 0, "the offer has no receive buffer")
+  require_that(offer.max_message > 0, "the offer takes no message")
+  require_that(offer.max_datagram >= 256, "the offer takes datagrams of %d bytes only", offer.max_datagram)
+  return offer
+end
+
+local function read_rendezvous(at, tree)
+  at:read_all(at:branch(tree, "Rendezvous", RENDEZVOUS_SIZE), RENDEZVOUS)
+end
+
+-- Which sizes a kind has: the least, and the greatest if there is one.
+local SIZES = {
+  DATA = { 13 }, CONNECT = { 64 }, ACCEPT = { 43, 59 }, REFUSE = { 14 }, GREET = { 192 }, COOKIE = { 29, 29 },
+  WELCOME = { 13 }, CONFIRM = { 17 }, SEALED = { 29 }, RESET = { 21, 21 }, CHALLENGE = { 13, 13 },
+  RESPONSE = { 13, 13 }, STREAM = { 20 }, FEEDBACK = { 19 },
+}
+
+local read_stream, read_feedback, read_sealed
+
+local READ_DATAGRAM = {
+  DATA = read_packet,
+  CONNECT = function(at, tree, about)
+    at:read(tree, TOKEN)
+    at:read(tree, WANTED)
+    about.offer = read_offer(at, tree)
+    for _ = 1, at:length(1, "count of digests") do at:read(tree, DIGEST) end
+    local has_rendezvous = at:left() >= RENDEZVOUS_SIZE and at.tvb(at.at, 4):uint() == RENDEZVOUS_MARK
+    if has_rendezvous then read_rendezvous(at, tree) end
+    if at:left() > 0 then at:read(tree, PAD) end
+  end,
+  ACCEPT = function(at, tree)
+    at:read(tree, TOKEN)
+    read_offer(at, tree)
+    require_that(at:left() == 0 or at:left() == RENDEZVOUS_SIZE, "%d bytes follow the offer", at:left())
+    if at:left() > 0 then read_rendezvous(at, tree) end
+  end,
+  REFUSE = function(at, tree, about)
+    at:read(tree, TOKEN)
+    local reason = at:read(tree, REFUSAL)
+    about.refusal = reason
+    note(about, "%s", REFUSALS[reason] or reason)
+    if REFUSALS[reason] == "SCHEMA" then
+      at:read(tree, SCHEMA_HASH)
+      at:read(tree, DIGEST)
+      at:read(tree, LINE)
+    end
+  end,
+  GREET = function(at, tree, about)
+    require_that(at:read_all(tree, GREETING).opener ~= 0, "the connection id of the opener is 0")
+    about.pattern = at:read(tree, PATTERN)
+    note(about, "%s", PATTERNS[about.pattern] or about.pattern)
+    at:read(tree, COOKIE)
+    at:read(tree, NOISE)
+  end,
+  COOKIE = function(at, tree)
+    at:read(tree, TOKEN)
+    at:read(tree, COOKIE)
+  end,
+  WELCOME = function(at, tree)
+    at:read(tree, TOKEN)
+    at:read(tree, CONTENT)
+  end,
+  CONFIRM = function(at, tree)
+    at:read_all(tree, GREETING)
+    at:read(tree, NOISE)
+  end,
+  SEALED = function(at, tree, about) read_sealed(at, tree, about) end,
+  RESET = function(at, tree) at:read(tree, PROOF) end,
+  CHALLENGE = function(at, tree) at:read(tree, NONCE) end,
+  RESPONSE = function(at, tree) at:read(tree, NONCE) end,
+  STREAM = function(at, tree, about) read_stream(at, tree, about) end,
+  FEEDBACK = function(at, tree, about) read_feedback(at, tree, about) end,
+}
+
+local VERSION_FIELD = declare("version", ftypes.UINT8, 1, base.DEC, nil, 0xf0)
+local KIND_FIELD = declare("kind", ftypes.UINT8, 1, base.DEC, KINDS, 0x0f)
+local CONNECTION_ID, SESSION = hex("connection_id", 4), hex("session", 4)
+
+local function read_datagram(tvb, start, tree, about)
+  local at = cursor(tvb, start, tvb:len())
+  at.start = start
+  local front = tvb(at:take(1, "front"), 1)
+  local version, kind = math.floor(front:uint() / 16), front:uint() % 16
+  local name, size = KINDS[kind], at.stop - start
+  tree:add(VERSION_FIELD.field, front)
+  tree:add(KIND_FIELD.field, front)
+  require_that(version == 1, "this is version %d, or no SphTP", version)
+  require_that(name, "there is no datagram of kind %d", kind)
+  about.kind, about.size = name, size
+  note(about, "%s", name)
+  local least, most = SIZES[name][1], SIZES[name][2]
+  require_that(size >= least, "a %s of %d bytes has less than %d", name, size, least)
+  require_that(size <= (most or size), "a %s of %d bytes has more than %s", name, size, most)
+  local is_stream = name == "STREAM" or name == "FEEDBACK"
+  about.id = at:read(tree, is_stream and SESSION or CONNECTION_ID)
+  READ_DATAGRAM[name](at, tree, about)
+  require_that(at:left() == 0, "%d bytes follow the end of a %s", at:left(), name)
+end
+
+-- A sealed part: the counter, then what only a holder of the key reads.
+local function read_ciphertext(at, tree, about)
+  local counter, item = at:read(tree, COUNTER)
+  about.counter = counter
+  note(about, "counter=%s", tostring(counter))
+  tree:add(EPOCH.field, at.tvb(at.at - 8, 8), counter:rshift(20)):set_generated()
+  require_that(at:left() >= TAG_SIZE, "there is no tag")
+  if at:left() > TAG_SIZE then at:part(at:left() - TAG_SIZE, "ciphertext"):read(tree, CIPHERTEXT) end
+  at:read(tree, TAG)
+end
+
+function read_sealed(at, tree, about) read_ciphertext(at, tree, about) end
+
+-- Streams -----------------------------------------------------------------------------------------
+
+local RECEIVER, KEY_NUMBER = hex("receiver", 4), number("key", 1)
+local BODY_TYPE, FLAGS = number("type", 1, BODIES), hex("flags", 1)
+local WINDOW = { number("lead", 4), number("trail", 4) }
+local MOST_BEHIND = 2 ^ 30
+local SQN, SESSION_NUMBER = number("sqn", 4), number("number", 4)
+local TAILS, TAIL = number("tails", 2), { number("tail.topic", 2), number("tail.next", 8) }
+local CONFIRMATION, RETRY_AFTER = number("ncf.reason", 1, CONFIRMATIONS), number("retry_after", 2)
+local RANGES, RANGE = number("ranges", 2), { number("range.first", 4), number("range.further", 2) }
+local STATUS = { number("lead", 4), number("room", 4) }
+local RECORD_KIND = number("record.kind", 1, RECORDS)
+local RECORD = { number("record.topic", 2), number("record.first", 8) }
+local RECORD_COUNT, RECORD_LENGTH = number("record.count", 2), number("record.length", 2)
+local RECORD_PART = { number("record.part", 4), number("record.parts", 4) }
+local RECORD_PAYLOAD = bytes("record.payload")
+local FLAG_BITS = {
+  DATA = { bit("flags.repair", 0x01) },
+  SESSION = { bit("flags.closing", 0x02), bit("flags.closed", 0x04) },
+  STATUS = { bit("flags.closing", 0x02), bit("flags.fetching", 0x08) },
+}
+local MOST_TOPICS, MOST_RANGES, MOST_FRAGMENTS = 64, 128, 1048576
+
+-- Ranges are in order: each begins above the end of the one before it.
+local function read_ranges(at, tree, lead)
+  local count = at:read(tree, RANGES)
+  require_that(count > 0 and count <= MOST_RANGES, "there are %d ranges", count)
+  local last
+  for _ = 1, count do
+    local range = at:read_all(at:branch(tree, "Range", 6), RANGE)
+    local step = last and behind(range.first, last)
+    require_that(not step or (step > 0 and step < WRAP / 2), "the ranges are out of order")
+    last = (range.first + range.further) % WRAP
+    require_that(not lead or behind(lead, last) < WRAP / 2, "a range is above the lead")
+  end
+end
+
+local function read_record(at, tree, records)
+  local kind = at:peek()
+  local name, start = RECORDS[kind], at.at
+  local branch = at:branch(tree, name or "Record")
+  at:read(branch, RECORD_KIND)
+  require_that(name, "there is no record of kind %d", kind)
+  at:read_all(branch, RECORD)
+  if name == "FRAGMENT" then
+    local part = at:read_all(branch, RECORD_PART)
+    local is_inside = part.part < part.parts and part.parts <= MOST_FRAGMENTS
+    require_that(is_inside, "part %d of %d is out of bounds", part.part, part.parts)
+    local length = at:read(branch, RECORD_LENGTH)
+    require_that(length > 0, "a fragment has no bytes")
+    at:part(length, "payload"):read(branch, RECORD_PAYLOAD)
+  else
+    local count = at:read(branch, RECORD_COUNT)
+    require_that(count > 0, "there is no message in a record of messages")
+    records.messages = records.messages + count
+    require_that(records.messages <= records.size, "the records have more messages than bytes")
+    local lengths = name == "RUN" and repeated(at:read(branch, RECORD_LENGTH), count)
+    read_payloads(at, branch, RECORD_PAYLOAD, lengths or read_lengths(at, count))
+  end
+  branch:set_len(at.at - start)
+end
+
+local READ_BODY = {
+  DATA = function(at, tree, about, window)
+    local records = { messages = 0 }
+    local sqn = at:read(tree, SQN)
+    records.size = at:left()
+    note(about, "sqn=%d", sqn)
+    local is_inside = behind(window.lead, sqn) < behind(window.lead + 1, window.trail)
+    require_that(is_inside, "the number %d is not in the window", sqn)
+    while at:left() > 0 do read_record(at, tree, records) end
+  end,
+  SESSION = function(at, tree)
+    at:read(tree, SESSION_NUMBER)
+    local count = at:read(tree, TAILS)
+    require_that(count <= MOST_TOPICS, "there are %d topics", count)
+    for _ = 1, count do at:read_all(at:branch(tree, "Tail", 10), TAIL) end
+  end,
+  NCF = function(at, tree, about, window)
+    local reason = at:read(tree, CONFIRMATION)
+    require_that(CONFIRMATIONS[reason], "there is no reason %d", reason)
+    note(about, "%s", CONFIRMATIONS[reason])
+    at:read(tree, RETRY_AFTER)
+    read_ranges(at, tree, window.lead)
+  end,
+  NAK = function(at, tree) read_ranges(at, tree) end,
+  STATUS = function(at, tree, about)
+    local status = at:read_all(tree, STATUS)
+    note(about, "lead=%d room=%d", status.lead, status.room)
+  end,
+}
+
+local function read_body(at, tree, about, allowed)
+  local kind = at:peek()
+  local name = BODIES[kind]
+  at:read(tree, BODY_TYPE)
+  require_that(name and allowed[name], "there is no body of type %d here", kind)
+  note(about, "%s", name)
+  local _, flags = at:read(tree, FLAGS)
+  for _, row in ipairs(FLAG_BITS[name] or {}) do flags:add(row.field, at.tvb(at.at - 1, 1)) end
+  local window
+  if allowed.DATA then
+    window = at:read_all(tree, WINDOW)
+    local size = behind(window.lead + 1, window.trail)
+    require_that(size <= MOST_BEHIND + 1, "the window ends at %d and begins at %d", window.lead, window.trail)
+  end
+  READ_BODY[name](at, tree, about, window)
+  require_that(at:left() == 0, "%d bytes follow the end of a %s", at:left(), name)
+end
+
+-- No bit tells a stream in the clear from a sealed one. So what is a body by every rule is read as one,
+-- and what is none is sealed, if what stands in the place of the counter can be one. A body in the
+-- clear has a type there, and behind it numbers of datagrams that are not 0: as a counter, more than
+-- 2^32.
+local function can_be_ciphertext(at, allowed)
+  if at:left() <= 8 + TAG_SIZE then return false end
+  return not allowed[BODIES[at:peek()] or ""] or at.tvb(at.at + 4, 4):uint() == 0
+end
+
+local function read_body_or_ciphertext(at, tree, about, allowed)
+  if can_be_ciphertext(at, allowed) then
+    local body = cursor(at.tvb, at.at, at.stop)
+    local is_body, problem = pcall(read_body, body, NO_TREE, notes(about.pinfo), allowed)
+    if not is_body then
+      if getmetatable(problem) ~= Malformed then error(problem, 0) end
+      return read_ciphertext(at, tree, about)
+    end
+  end
+  require_that(at:left() > 0, "there is no body")
+  read_body(at, tree, about, allowed)
+end
+
+function read_stream(at, tree, about)
+  at:read(tree, KEY_NUMBER)
+  read_body_or_ciphertext(at, tree, about, { DATA = true, SESSION = true, NCF = true })
+end
+
+function read_feedback(at, tree, about)
+  at:read(tree, RECEIVER)
+  read_body_or_ciphertext(at, tree, about, { NAK = true, STATUS = true })
+end
+
+-- Control plane: parameters -----------------------------------------------------------------------
+
+local PARAMETERS
+
+do
+local CLIENT, SERVER = hex("parameter.client", 4), hex("parameter.server", 4)
+local HOLDER_NONCE, REVISION = hex("parameter.nonce", 8), number("parameter.revision", 4)
+local PORT, DATA = number("parameter.port", 2), bytes("parameter.data")
+local HOST = declare("parameter.host", ftypes.STRING, nil, base.NONE)
+local STATE = number("parameter.state", 1, STATES)
+local PUB, SUB = text("parameter.pub"), text("parameter.sub")
+local KEY = bytes("parameter.key", 32)
+local TOPIC_NAMES, GROUP_NAMES, NAME = text("parameter.topics"), text("parameter.groups"), text("parameter.name")
+local CANDIDATES = number("parameter.candidates", 1)
+local MOST_CANDIDATES, MOST_DATA, MOST_URL = 8, 4096, 256
+local MOST_NAMES, MOST_NAME_BYTES, MOST_NAME_CHARACTERS = 64, 2048, 64
+local HIGHEST = UInt64.new(0, 0x80000000)
+
+local function require_client(id) require_that(id > 1 and id % 2 == 1, "%d is no id of a client", id) end
+local function require_server(id) require_that(id > 1 and id % 2 == 0, "%d is no id of a server", id) end
+
+-- The number of characters of UTF-8 (RFC 3629) without control characters; nil for other bytes.
+local function count_characters(raw)
+  local at, characters = 1, 0
+  while at <= #raw do
+    local first, second = raw:byte(at, at + 1)
+    local size = first < 0x80 and 1 or first >= 0xf0 and 4 or first >= 0xe0 and 3 or 2
+    if first < 0x20 or first == 0x7f or (first == 0xc2 and second and second < 0xa0) then return nil end
+    if size > 1 then
+      local low = first == 0xe0 and 0xa0 or first == 0xf0 and 0x90 or 0x80
+      local high = first == 0xed and 0x9f or first == 0xf4 and 0x8f or 0xbf
+      if first < 0xc2 or first > 0xf4 or not second or second < low or second > high then return nil end
+      if not raw:match("^" .. ("[\128-\191]"):rep(size - 1), at + 1) then return nil end
+    end
+    at, characters = at + size, characters + 1
+  end
+  return characters
+end
+
+local function read_candidate(at, tree)
+  require_that(at:read(tree, PORT) ~= 0, "the port of a candidate is 0")
+  local size = at:left()
+  require_that(size == 4 or size == 16, "a candidate has an address of %d bytes", size)
+  local range = at.tvb(at:take(size, "host"), size)
+  tree:add(HOST.field, range, tostring(size == 4 and range:ipv4() or range:ipv6()))
+end
+
+-- An IPv6 address (RFC 4291, section 2.2): eight groups of digits, or fewer around one `::`.
+local function is_ipv6(address)
+  local groups = 0
+  local before, after = address:match("^(.-)::(.*)$")
+  for _, half in ipairs({ before or address, after }) do
+    for group in (half ~= "" and half .. ":" or ""):gmatch("(.-):") do
+      local is_last = half:sub(-#group) == group and half ~= before
+      if group:find("^%d+%.%d+%.%d+%.%d+$") and is_last then groups = groups + 1
+      elseif not group:find("^%x%x?%x?%x?$") then return false end
+      groups = groups + 1
+    end
+  end
+  return groups == 8 or (before ~= nil and groups < 8)
+end
+
+local function is_host(host)
+  local address = host:match("^%[(.*)%]$")
+  if address then return is_ipv6(address) end
+  return host:find("^[%w._-]+$")
+end
+
+-- A URL, or one of a scheme to come, of which nothing more can be said.
+local function require_url(url)
+  require_that(count_characters(url) and #url <= MOST_URL, "a URL is no text, or too long")
+  local scheme, rest = url:match("^(%l[%l%d+.-]*)://(.+)$")
+  require_that(scheme, "%q is no URL", url)
+  if scheme ~= "tcp" and scheme ~= "tls+tcp" then return end
+  local host, port = rest:match("^(.+):(%d+)$")
+  require_that(host and #port <= 5 and tonumber(port) > 0 and tonumber(port) < 65536, "%q has no port", url)
+  require_that(is_host(host), "%q has no host", url)
+end
+
+local function read_url(at, tree, row)
+  local size = at:length(2, row.name)
+  local part = at:part(size, row.name)
+  require_that(size > 0, "a URL is empty")
+  local raw = at.tvb:raw(part.at, size)
+  part:read(tree, row)
+  require_url(raw)
+end
+
+local function read_names(at, tree, row)
+  require_that(at:left() <= MOST_NAME_BYTES, "the names have %d bytes", at:left())
+  local seen, count = {}, 0
+  while at:left() > 0 do
+    local size = at:length(1, row.name)
+    local part = at:part(size, row.name)
+    require_that(size > 0, "a name is empty")
+    local raw = at.tvb:raw(part.at, size)
+    part:read(tree, row)
+    require_that(count_characters(raw), "a name is no text, or has control characters")
+    require_that(not seen[raw], "a name is there twice")
+    seen[raw], count = true, count + 1
+  end
+  require_that(count <= MOST_NAMES, "there are %d names", count)
+end
+
+local function read_name(at, tree)
+  if at:left() == 0 then return at:read(tree, NAME) end
+  local raw = at.tvb:raw(at.at, at:left())
+  at:read(tree, NAME)
+  local characters = count_characters(raw)
+  require_that(characters and characters <= MOST_NAME_CHARACTERS, "a name is no text, or too long")
+end
+
+local function read_holder(at, tree)
+  require_client(at:read(tree, CLIENT))
+  at:read(tree, HOLDER_NONCE)
+end
+
+-- A parameter of rows only. What follows them makes it malformed, as in every parameter.
+local function rows(...)
+  local list = { ... }
+  return function(at, tree) return at:read_all(tree, list) end
+end
+
+local function read_bounded_data(at, tree)
+  require_that(at:left() <= MOST_DATA, "the data has %d bytes", at:left())
+  at:read(tree, DATA)
+end
+
+local PART = { number("parameter.index", 2), number("parameter.count", 2) }
+local GONE_REASON = number("parameter.reason", 2, REASONS)
+local WATCH = { hex("parameter.topic", 4), number("parameter.count", 4), hex("parameter.mix", 8) }
+local TERM = {
+  hex("parameter.timeline", 8), number("parameter.generation", 4), hex("parameter.reference", 8),
+  hex("parameter.predecessor", 8), number("parameter.since", 8), number("parameter.time", 8),
+  number("parameter.error", 8),
+}
+local VIEW, ORIGIN = number("parameter.view", 8), number("parameter.origin", 8)
+local BOOT, NUMBER_OF_MESSAGE = hex("parameter.boot", 8), number("parameter.count", 8)
+
+-- By id: the name, what reads the data, and how many of them one message may have.
+PARAMETERS = {
+  [0x01] = { "VERSION", rows(number("parameter.version", 2)) },
+  [0x02] = { "FEATURES", rows(hex("parameter.features", 4)) },
+  [0x03] = { "NONCE", rows(HOLDER_NONCE) },
+  [0x04] = { "CANDIDATE", read_candidate, MOST_CANDIDATES },
+  [0x05] = { "STATE", rows(STATE) },
+  [0x06] = { "VIEW", function(at, tree)
+    require_that(at:read(tree, VIEW) <= HIGHEST, "the view is above 2^63")
+  end },
+  [0x07] = { "MEMBER", function(at, tree)
+    require_server(at:read(tree, SERVER))
+    at:read(tree, HOLDER_NONCE)
+    at:read(tree, STATE)
+    if at:left() == 0 then return end
+    read_url(at, tree, PUB)
+    read_url(at, tree, SUB)
+  end, 64 },
+  [0x08] = { "ROSTER", rows(number("parameter.count", 4), hex("parameter.mix", 8)) },
+  [0x09] = { "REASON", rows(GONE_REASON) },
+  [0x0a] = { "REVISION", rows(REVISION) },
+  [0x0b] = { "BLOB", read_bounded_data },
+  [0x0c] = { "PEER", function(at, tree)
+    read_holder(at, tree)
+    at:read(tree, REVISION)
+    local count = at:read(tree, CANDIDATES)
+    require_that(count <= MOST_CANDIDATES, "a peer has %d candidates", count)
+    for _ = 1, count do
+      local size = at:length(1, "candidate")
+      local branch = at:branch(tree, "Candidate", size)
+      read_candidate(at:part(size, "candidate"), branch)
+    end
+    read_bounded_data(at, tree)
+  end },
+  [0x0d] = { "ACKED", read_holder },
+  [0x0e] = { "PART", function(at, tree)
+    local part = at:read_all(tree, PART)
+    local index, count = part.index, part.count:tonumber()
+    require_that(index < count and count <= 1024, "part %d of %d is out of bounds", index, count)
+  end },
+  [0x0f] = { "TEXT", rows(DATA) },
+  [0x10] = { "PEER_ID", function(at, tree) require_client(at:read(tree, CLIENT)) end },
+  [0x11] = { "GONE", function(at, tree)
+    read_holder(at, tree)
+    at:read(tree, GONE_REASON)
+  end },
+  [0x12] = { "TARGET", function(at, tree) require_server(at:read(tree, SERVER)) end },
+  [0x13] = { "KEY", rows(KEY) },
+  [0x14] = { "PEER_KEY", function(at, tree)
+    read_holder(at, tree)
+    at:read(tree, KEY)
+  end },
+  [0x15] = { "VOUCHER", rows(BOOT, NUMBER_OF_MESSAGE, bytes("parameter.code", 16)) },
+  [0x16] = { "TOPICS", function(at, tree) read_names(at, tree, TOPIC_NAMES) end },
+  [0x17] = { "PEER_TOPICS", function(at, tree)
+    read_holder(at, tree)
+    read_names(at, tree, TOPIC_NAMES)
+  end },
+  [0x18] = { "SIGNATURE", rows(
+    KEY, bytes("parameter.cluster", 32), bytes("parameter.certificate", 64), BOOT, NUMBER_OF_MESSAGE,
+    bytes("parameter.signature", 64)
+  ) },
+  [0x19] = { "NAME", read_name },
+  [0x1a] = { "PEER_NAME", function(at, tree)
+    read_holder(at, tree)
+    read_name(at, tree)
+  end },
+  [0x1b] = { "GROUPS", function(at, tree) read_names(at, tree, GROUP_NAMES) end },
+  [0x1c] = { "PEER_GROUPS", function(at, tree)
+    read_holder(at, tree)
+    read_names(at, tree, GROUP_NAMES)
+  end },
+  [0x1d] = { "WATCH", function(at, tree)
+    require_that(at:read_all(tree, WATCH).topic ~= 0, "nobody watches everybody")
+  end, 321 },
+  [0x1e] = { "TIME", function(at, tree)
+    local term = at:read_all(tree, TERM)
+    for _, name in ipairs({ "since", "time", "error" }) do
+      require_that(term[name] <= HIGHEST, "%s is above 2^63", name)
+    end
+  end },
+  [0x1f] = { "TIME_REQUEST", function(at, tree)
+    require_server(at:read(tree, SERVER))
+    at:read(tree, ORIGIN)
+  end },
+  [0x20] = { "ORIGIN", rows(ORIGIN) },
+}
+end
+
+-- Control plane: messages -------------------------------------------------------------------------
+
+local FIRST_OF_USERS = 0x0100
+local PEER_LIST = "PEER PEER_KEY PEER_TOPICS PEER_NAME PEER_GROUPS"
+
+-- By number: the name, and which parameters a client's has and a server's; `!` marks one that must be
+-- there. A side without a list never sends the command.
+local COMMANDS = {
+  [0x01] = {
+    "HEARTBEAT", client = "NONCE REVISION TIME_REQUEST",
+    server = "VERSION FEATURES NONCE STATE VIEW MEMBER ROSTER TIME TIME_REQUEST",
+  },
+  [0x02] = { "ANNOUNCE", client = "NONCE VERSION FEATURES CANDIDATE KEY NAME" },
+  [0x03] = { "ACK", server = "NONCE ACKED" },
+  [0x04] = { "NACK", server = "NONCE REASON" },
+  [0x05] = { "LEAVE", client = "NONCE", server = "NONCE" },
+  [0x06] = { "DATA", client = "NONCE REVISION! BLOB! TOPICS GROUPS" },
+  [0x10] = { "LOOKUP", client = "NONCE PEER_ID TARGET WATCH" },
+  [0x11] = { "PEERS", server = "PART " .. PEER_LIST },
+  [0x12] = { "PEER_LEFT", server = "GONE" },
+  [0x18] = { "STATUS_REQUEST", client = "NONCE" },
+  [0x19] = { "STATUS", server = "PART! TEXT!" },
+  [0x1a] = { "TIME", server = "ORIGIN! TIME!" },
+  [0x20] = { "REGISTERED", server = PEER_LIST },
+  [0x21] = { "RELEASED", server = "GONE" },
+  [0x22] = { "SNAPSHOT_REQUEST", server = "" },
+  [0x23] = { "SNAPSHOT", server = "PART! " .. PEER_LIST },
+}
+local COMMAND_NAMES, PARAMETER_NAMES = {}, {}
+for command, of in pairs(COMMANDS) do COMMAND_NAMES[command] = of[1] end
+for id, parameter in pairs(PARAMETERS) do PARAMETER_NAMES[id] = parameter[1] end
+
+-- Whatever the command is, a message may end with these.
+local PROOFS = "VOUCHER SIGNATURE"
+
+local SIMULATION, SENDER = hex("simulation", 4), hex("sender", 4)
+local COMMAND = number("command", 2, COMMAND_NAMES, base.HEX)
+local PARAMETER = declare("parameter.id", ftypes.UINT32, 2, base.HEX, PARAMETER_NAMES)
+local DATA_LENGTH, SKIPPED = number("parameter.length", 2), bytes("parameter.data")
+local MOST_BYTES = 65536
+
+local function takes(list, name) return (" " .. list:gsub("!", "") .. " "):find(" " .. name .. " ", 1, true) end
+
+-- Only what the command takes is looked at: the rest is skipped, whatever it is.
+local function read_parameter(at, tree, list, counts)
+  local start, id = at.at, at:left() >= 2 and at.tvb(at.at, 2):le_uint()
+  local of = PARAMETERS[id]
+  local branch = at:branch(tree, of and of[1] or id and ("Parameter 0x%04x"):format(id) or "Parameter")
+  at:read(branch, PARAMETER)
+  local data = at:part(at:read(branch, DATA_LENGTH), "the data of a parameter")
+  branch:set_len(at.at - start)
+  if not of or not takes(list .. " " .. PROOFS, of[1]) then
+    branch:append_text(of and " (skipped)" or "")
+    data:read(branch, SKIPPED)
+    return
+  end
+  local name, read, most = of[1], of[2], of[3]
+  counts[name] = (counts[name] or 0) + 1
+  read(data, branch)
+  require_that(data:left() == 0, "%d bytes follow the end of a %s", data:left(), name)
+  require_that(counts[name] <= (most or counts[name]), "there are more than %d of %s", most or 0, name)
+end
+
+local function read_message(at, tree, about)
+  require_that(at:left() <= MOST_BYTES, "a message has %d bytes", at:left())
+  local simulation, sender = at:read(tree, SIMULATION), at:read(tree, SENDER)
+  local command = at:read(tree, COMMAND)
+  local of = COMMANDS[command]
+  note(about, "%s", of and of[1] or ("0x%04x"):format(command))
+  require_that(sender > 1, "%d is no id", sender)
+  local is_client = sender % 2 == 1
+  note(about, "%s %08x", is_client and "client" or "server", sender)
+  require_that(not is_client or simulation == sender, "a client writes of another one")
+  require_that(of or command >= FIRST_OF_USERS, "there is no command 0x%02x", command)
+  local list = of and of[is_client and "client" or "server"] or not of and "NONCE"
+  require_that(list, "a %s sends no %s", is_client and "client" or "server", of and of[1])
+  local counts = {}
+  while at:left() > 0 do read_parameter(at, tree, list, counts) end
+  for name in list:gmatch("([%u_]+)!") do require_that(counts[name], "there is no %s", name) end
+end
+
+-- Dissectors --------------------------------------------------------------------------------------
+
+-- Run a function that reads; put what is malformed beside what was read.
+local function guard(tree, about, read, ...)
+  local is_read, problem = pcall(read, ...)
+  if is_read then return true end
+  if getmetatable(problem) ~= Malformed then error(problem, 0) end
+  tree:add_proto_expert_info(expert, "Malformed: " .. problem.reason)
+  note(about, "[malformed: %s]", problem.reason)
+  return false
+end
+
+local function dissect_datagram(tvb, pinfo, root)
+  if tvb:len() == 0 then return 0 end
+  local tree, about = root:add(sphtp, tvb()), notes(pinfo)
+  pinfo.cols.protocol = "SphTP"
+  guard(tree, about, read_datagram, tvb, 0, tree, about)
+  pinfo.cols.info = table.concat(about.words, " ")
+  return tvb:len()
+end
+
+-- The transport below the control plane. A connection begins with eight bytes that cannot be a
+-- length, so no state is needed to tell them from one.
+local SP_PROTOCOLS = { [32] = "PUB", [33] = "SUB" }
+local SP_PROTOCOL = declare("sp.protocol", ftypes.UINT16, 2, base.DEC, SP_PROTOCOLS)
+local SP_LENGTH = declare("sp.length", ftypes.UINT64, 8, base.DEC)
+local SP_HEAD, SP_MARK, SP_MOST = 8, 0x00535000, 131072
+
+local function is_hello(tvb, at) return tvb(at, 3):uint() == math.floor(SP_MARK / 256) end
+
+local function size_of_frame(tvb, _, offset)
+  if is_hello(tvb, offset) then return SP_HEAD end
+  local high, low = tvb(offset, 4):uint(), tvb(offset + 4, 4):uint()
+  -- A connection with a longer message is closed: nothing that follows can be read.
+  if high > 0 or low > SP_MOST then return tvb:len() - offset end
+  return SP_HEAD + low
+end
+
+local function read_frame(at, tree, about)
+  if is_hello(at.tvb, at.at) then
+    local start = at:take(SP_HEAD, "hello")
+    local protocol = at.tvb(start + 4, 2)
+    tree:add(SP_PROTOCOL.field, protocol)
+    note(about, "hello %s", SP_PROTOCOLS[protocol:uint()] or protocol:uint())
+    require_that(at.tvb(start, 4):uint() == SP_MARK, "the fourth byte is not 0")
+    require_that(SP_PROTOCOLS[protocol:uint()], "protocol %d is neither PUB nor SUB", protocol:uint())
+    require_that(at.tvb(start + 6, 2):uint() == 0, "the last two bytes are not 0")
+    return
+  end
+  local range = at.tvb(at:take(SP_HEAD, "length"), SP_HEAD)
+  local length = range:uint64()
+  tree:add(SP_LENGTH.field, range)
+  require_that(length <= UInt64.new(SP_MOST), "a message of %s bytes closes the connection", tostring(length))
+  read_message(at, tree, about)
+end
+
+local function dissect_frame(tvb, pinfo, root)
+  local tree, about = root:add(sphtp, tvb()), notes(pinfo)
+  guard(tree, about, read_frame, cursor(tvb, 0, tvb:len()), tree, about)
+  pinfo.cols.protocol = "SphTP"
+  pinfo.cols.info:append((tostring(pinfo.cols.info) == "" and "" or ", ") .. table.concat(about.words, " "))
+  return tvb:len()
+end
+
+local function dissect_connection(tvb, pinfo, root)
+  pinfo.cols.info = ""
+  dissect_tcp_pdus(tvb, root, SP_HEAD, size_of_frame, dissect_frame)
+  return tvb:len()
+end
+
+local TCP_PORT = 2
+
+function sphtp.dissector(tvb, pinfo, root)
+  return (pinfo.port_type == TCP_PORT and dissect_connection or dissect_datagram)(tvb, pinfo, root)
+end
+
+-- Whether the rules that a well-formed datagram keeps bind so many bits that chance is ruled out. Its
+-- first byte is 8 of them in every kind.
+--   CONNECT, GREET, CONFIRM   32 of a connection id that is 0; patterns and sizes are more
+--   ACCEPT                    32 or so: one of two sizes, and the bounds of an offer
+--   REFUSE SCHEMA, COOKIE     no more than a size: never
+--   DATA                      16 and more of lengths that add up to the end of the datagram, 8 of the
+--                             kind of each frame, 1 of the lane; only with whole messages or parts
+--   SEALED                    24 of a counter below 2^40
+--   STREAM, FEEDBACK          the same, or 40 and more of the body: type, window, and lengths
+local RULES = {
+  CONNECT = function(tvb, about) return about.id == 0 end,
+  GREET = function(tvb, about) return about.id == 0 and PATTERNS[about.pattern] end,
+  CONFIRM = function(tvb, about)
+    return about.id == 0 and tvb:len() >= 17 + 64 and tvb(5, 4):uint() ~= 0
+  end,
+  ACCEPT = function(tvb, about) return about.id ~= 0 end,
+  DATA = function(tvb, about) return about.id ~= 0 and about.has_messages end,
+}
+
+local function looks_certain(tvb, about)
+  if about.counter then return about.id ~= 0 and about.counter < UInt64.new(0, 256) end
+  if about.kind == "STREAM" or about.kind == "FEEDBACK" then return about.id ~= 0 end
+  return RULES[about.kind] and RULES[about.kind](tvb, about)
+end
+
+sphtp:register_heuristic("udp", function(tvb, pinfo, root)
+  if tvb:len() < 13 or math.floor(tvb(0, 1):uint() / 16) ~= 1 then return false end
+  local about = notes(pinfo)
+  local is_read, problem = pcall(read_datagram, tvb, 0, NO_TREE, about)
+  if not is_read and getmetatable(problem) ~= Malformed then error(problem, 0) end
+  if not is_read or not looks_certain(tvb, about) then return false end
+  pinfo.conversation = sphtp
+  dissect_datagram(tvb, pinfo, root)
+  return true
+end)
+
+sphtp:register_heuristic("tcp", function(tvb, pinfo, root)
+  if tvb:len() < SP_HEAD or tvb(0, 4):uint() ~= SP_MARK or tvb(6, 2):uint() ~= 0 then return false end
+  if not SP_PROTOCOLS[tvb(4, 2):uint()] then return false end
+  pinfo.conversation = sphtp
+  -- Not by `sphtp.dissector`: as a dissector within a dissector it could not wait for more segments.
+  dissect_connection(tvb, pinfo, root)
+  return true
+end)
+
+local list = {}
+for _, field in pairs(fields) do table.insert(list, field) end
+sphtp.fields = list
+
+DissectorTable.get("udp.port"):add_for_decode_as(sphtp)
+DissectorTable.get("tcp.port"):add_for_decode_as(sphtp)
