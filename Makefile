@@ -59,7 +59,7 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/basedpyright
+	.venv/bin/basedpyright --project pyproject.toml
 	.venv/bin/lint-imports
 	.venv/bin/python docs/tools/state_machines.py --check
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.channel import connection
 from tests import profiles  # noqa: F401  (loads what the properties are tried with)
+from tests.deadline import within
 from tests.sockets import sockets  # noqa: F401  (a fixture)
 
 SEED = "1"
@@ -63,6 +64,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let a module's deadline win: pytest-trio marks each test nearer than ``pytestmark`` does.
+    Without one a test has a minute, unless it is a soak.
 
     Those marked ``plain`` are left out where the core is compiled.
     Modules are dealt to the workers like cards, so that some of them compute while others wait.
@@ -73,10 +75,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=plain)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: (crc32(item.path.name.encode()), item.path))
+        # Long ones come first, so that none of them is the last one, alone.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    usual = within(60)
     for item in items:
         runners = [mark.kwargs.get("run", trio.run) for mark in item.iter_markers("trio")]
-        chosen = next((run for run in runners if run is not trio.run), None)
-        if chosen is not None:
+        chosen = next((run for run in runners if run is not trio.run), usual)
+        if runners and not (chosen is usual and item.get_closest_marker("soak")):
             item.add_marker(pytest.mark.trio(run=chosen), append=False)
 
 

@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import trio
 
+from tests.own_clock import OwnClock
+
 PRELOADED: Final = (
     "sphtp",
     "sphtp.testing",
@@ -143,7 +145,16 @@ def _taken(copy: Any) -> int:
     return descriptor
 
 
+_run = trio.run
+
+
+def _run_in_own_time(*arguments: Any, **options: Any) -> Any:
+    """Run as ``trio.run`` does; figures of a program do not depend on what else a machine does."""
+    return _run(*arguments, **{"clock": OwnClock(), **options})
+
+
 def _execute(program: str, directory: Path, out: int, err: int) -> None:
+    trio.run = _run_in_own_time  # type: ignore[assignment]
     os.chdir(directory)
     os.dup2(out, sys.stdout.fileno())
     os.dup2(err, sys.stderr.fileno())

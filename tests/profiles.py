@@ -8,7 +8,7 @@ from typing import Final
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=100, deadline=None, print_blob=True)
+settings.register_profile("quick", max_examples=50, deadline=None, print_blob=True)
 settings.register_profile(
     "nightly",
     settings.get_profile("quick"),

@@ -111,6 +111,9 @@ async def find_servers(config: Config, interfaces: Interfaces = None) -> list[Se
                     await found.wait_for_more(LOOK)
                     found.on_host(read_files())
                 await trio.sleep(SETTLE)
+    if not found.followed:
+        # A process that stood still for as long as that has not looked yet.
+        found.on_host(read_files())
     return found.choose(patience)
 
 

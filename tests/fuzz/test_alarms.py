@@ -147,7 +147,7 @@ def cross(crossed: Subject) -> None:
 )
 def test_a_siege_is_lost_by_one_that(kind: Callable[..., Any], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
-        besiege(subject(kind))
+        besiege(subject(kind), steps=200)
 
 
 def test_a_siege_is_lost_by_one_that_raises() -> None:

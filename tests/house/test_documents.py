@@ -140,7 +140,7 @@ def complaint_of_make(arguments: list[str]) -> str | None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     return done.stderr if done.returncode else None

@@ -38,7 +38,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 def loaded(program: str) -> list[set[str]]:
     """Run a program in a fresh interpreter; return the modules that each of its lines names."""
     command = [sys.executable, "-c", program, str(ROOT / "sphtp"), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return [set(json.loads(line)) for line in done.stdout.splitlines()]
 

@@ -14,10 +14,11 @@ import trio
 
 from sphtp.core.control.records import ServerAddress
 from sphtp.shell.server import open_server
+from tests.deadline import within
 from tests.house.pages import ROOT, Block, Section, blocks, documents, name_of, sections
 from tests.interpreters import Ending, run_program
 
-DEADLINE = 60.0
+DEADLINE = 200.0
 
 # Documents say where a server listens by default; here it listens wherever a port is free.
 DEFAULT_ADDRESS = "tcp://127.0.0.1:8764"
@@ -28,6 +29,7 @@ MOST_AT_ONCE = 4
 PAGES = [page for page in documents("*.md", "docs/**/*.md") if any(blocks(page, "python"))]
 
 
+@pytest.mark.trio(run=within(600))
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 async def test_programs_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
     limiter = trio.CapacityLimiter(MOST_AT_ONCE)

@@ -22,11 +22,10 @@ TYPES = {"sphtp.core.messages", "numpy", "pydantic", "click"}
     ("program", "unused"),
     [
         ("import sphtp", {"trio", "cryptography", "msgpack", *BUS, *CONTROL, *STREAMS, *TYPES}),
-        ("from sphtp import open_channel, open_node", {*BUS, *CONTROL, *STREAMS, *TYPES}),
         (
             (
-                "from sphtp import Config, open_node; from sphtp.config import ChannelSettings; "
-                "from sphtp.security import Security"
+                "from sphtp import Config, open_channel, open_node; "
+                "from sphtp.config import ChannelSettings; from sphtp.security import Security"
             ),
             {*BUS, *CONTROL, *STREAMS, *TYPES},
         ),

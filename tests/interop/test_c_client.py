@@ -19,20 +19,18 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.3])
-async def test_the_client_in_c_sends_a_message_and_gets_the_answer(
-    tmp_path: Path, loss: float
-) -> None:
+async def test_the_client_in_c_sends_a_message_and_gets_the_answer(tmp_path: Path) -> None:
     (program,) = blocks(PAGE, "c")
     source = tmp_path / "smallest.c"
     source.write_text(program.text, encoding="utf-8")
     client = tmp_path / "smallest"
     await trio.run_process(["gcc", *STRICT, "-o", client, source])
-    async with sphtp.open_node(
-        config=sphtp.Config(
-            security=None, impairment=sphtp.config.Impairment(loss=loss, duplicate=loss)
-        )
-    ) as node:
+    for loss in (0.0, 0.3):
+        await exchange(client, sphtp.config.Impairment(loss=loss, duplicate=loss))
+
+
+async def exchange(client: Path, impairment: sphtp.config.Impairment) -> None:
+    async with sphtp.open_node(config=sphtp.Config(security=None, impairment=impairment)) as node:
         host, port = node.address
 
         async def answer() -> None:

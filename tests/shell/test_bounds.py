@@ -27,7 +27,7 @@ from sphtp.security import Security
 from sphtp.shell.bus import PubSocket
 from sphtp.shell.limits import LimitLog
 from tests.core.stream.sources import Listening
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 
 TIMERS = sphtp.config.ControlTimers(heartbeat=0.1, expiry=1.0, announce_deadline=0.5, backoff=0.2)
@@ -35,8 +35,7 @@ ANY = sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0")
 
 
 async def named(lines: list[str], setting: str, counter: str) -> None:
-    while not any(line.startswith(f"{setting} reached: {counter} ") for line in lines):
-        await trio.lowlevel.checkpoint()
+    await until(lambda: any(line.startswith(f"{setting} reached: {counter} ") for line in lines))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,7 @@ async def test_more_connections_than_a_server_takes() -> None:
     ):
         for _ in range(3):
             stack.enter_context(PubSocket()).dial(server.address.sub)
-        while server.statistics().counters.get("over_max_connections", 0) < 2:
-            await trio.lowlevel.checkpoint()
+        await until(lambda: server.statistics().counters.get("over_max_connections", 0) >= 2)
         assert server.status()["counters"]["over_max_connections"] >= 2
         assert server.statistics().connections_refused >= 2
 

@@ -99,7 +99,7 @@ def test_a_connection_after_the_end_of_the_run_disturbs_nobody() -> None:
             await trio.sleep(0.01)
 
     with ListeningSubSocket() as free:
-        url = free.listen(ANY)
+        url = free.listen("tcp://127.0.0.86:0")  # where no other test binds
     publisher = trio.run(open_publisher)
     with publisher:
         publisher.dial(url)

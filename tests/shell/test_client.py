@@ -22,7 +22,7 @@ from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, Serv
 from sphtp.messages import MessageFactory
 from sphtp.shell.bus import ListeningPubSocket, PubSocket
 from sphtp.shell.lifetime import running
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.recorder import Recorder
 from tests.shell.nodes import BRIEFLY
 
@@ -533,17 +533,18 @@ async def test_statistics_count_what_was_dropped(monkeypatch):
             fake = ServerAddress(url := stranger.listen(ANY.pub), url)
             async with running(stranger.run), client(servers[0].address, fake) as alone:
                 events, slow = alone.events(), alone.events()
-                while not stranger.connections:
-                    await trio.lowlevel.checkpoint()
+                await until(lambda: bool(stranger.connections))
                 stranger.send(bytes(4) + b"cut")
                 monkeypatch.setattr(PubSocket, "dial", refuse)
                 stranger.send(ServerHeartbeat(nowhere, ClusterView(1, (nowhere,))).encode())
                 assert (await wait_for(events, ServerEntered)).member == nowhere
                 with socket(AF_INET, SOCK_DGRAM) as udp:
                     udp.sendto(b"no datagram of ours", alone.address)
-                for _ in range(1200):
-                    servers[0].send_command(0, 0x100)
-                    await wait_for(events, sphtp.events.UserMessage)
+                for _ in range(12):
+                    for _ in range(100):
+                        servers[0].send_command(0, 0x100)
+                    for _ in range(100):
+                        await wait_for(events, sphtp.events.UserMessage)
                 figures = alone.statistics()
                 assert figures.counters["malformed"] == 1
                 assert figures.undialable == 1

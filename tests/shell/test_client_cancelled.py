@@ -17,8 +17,10 @@ pytestmark = within_20_seconds
 
 
 def nowhere() -> ServerAddress:
+    # Where no other test binds, so that nobody takes the port meanwhile.
+    apart = "tcp://127.0.0.86:0"
     with ListeningPubSocket() as first, ListeningPubSocket() as second:
-        return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
+        return ServerAddress(first.listen(apart), second.listen(apart))
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01, 0.1])

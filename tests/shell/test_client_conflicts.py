@@ -13,7 +13,7 @@ from sphtp.core.control.server_messages import IdAck, IdNack
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, IdLost
 from sphtp.shell.bus import SubSocket
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import agreed, client, cluster, kept, server, wait_for
 
 pytestmark = within_20_seconds
@@ -112,8 +112,7 @@ async def test_two_holders_come_to_light_when_their_servers_meet():
 
 async def registered(server: sphtp.Server, *clients: sphtp.Client) -> None:
     """Wait until a server holds the ids of all these, which may be changing."""
-    while not {each.id for each in clients} <= set(server.clients):
-        await trio.lowlevel.checkpoint()
+    await until(lambda: {each.id for each in clients} <= set(server.clients))
 
 
 async def who_lost(listening) -> sphtp.Client:

@@ -1,16 +1,17 @@
 """Clients without an address find servers on this host, and over multicast DNS on loopback."""
 
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-import trio
 
 from sphtp import Config, UnreachableError, open_client, open_server
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
 from sphtp.shell.discovery import announced, find_servers, folder, read_files
+from tests.deadline import until
+from tests.interpreters import ForkedProcess
 
 ANYWHERE = "tcp://127.0.0.1:0"
 LOOPBACK = ["127.0.0.1"]
@@ -38,14 +39,11 @@ async def test_servers_of_one_cluster_are_found_as_one() -> None:
         open_server(ANYWHERE, join=[first.address], announce=True) as second,
     ):
         await second.wait_active()
-        with trio.fail_after(10):
-            while len({each.cluster for each in read_files()}) != 1 or len(read_files()) != 2:
-                await trio.lowlevel.checkpoint()
+        await until(lambda: len({each.cluster for each in read_files()}) == 1)
+        await until(lambda: len(read_files()) == 2)
         async with open_client() as client:
             # A client may be established before it has heard the second server.
-            with trio.fail_after(10):
-                while set(client.servers) != {first.id, second.id}:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: set(client.servers) == {first.id, second.id})
 
 
 async def test_two_clusters_are_no_choice_of_a_client() -> None:
@@ -53,17 +51,11 @@ async def test_two_clusters_are_no_choice_of_a_client() -> None:
         open_server(ANYWHERE, new_cluster=True, announce=True) as first,
         open_server(ANYWHERE, new_cluster=True, announce=True) as second,
     ):
-        await until_there_are(2)
+        await until(lambda: len(read_files()) == 2)
         with pytest.raises(UnreachableError, match="found 2 clusters") as caught:
             await find_servers(Config(), LOOPBACK)
     assert str(first.address) in str(caught.value)
     assert str(second.address) in str(caught.value)
-
-
-async def until_there_are(number: int) -> None:
-    with trio.fail_after(10):
-        while len(read_files()) < number:
-            await trio.lowlevel.checkpoint()
 
 
 async def test_only_those_who_have_the_secret_follow() -> None:
@@ -71,7 +63,7 @@ async def test_only_those_who_have_the_secret_follow() -> None:
         open_server(ANYWHERE, new_cluster=True, announce=True, config=SECRET) as server,
         open_server(ANYWHERE, new_cluster=True, announce=True) as open_one,
     ):
-        await until_there_are(2)
+        await until(lambda: len(read_files()) == 2)
         assert await find_servers(SECRET, LOOPBACK) == [server.address]
         assert await find_servers(Config(), LOOPBACK) == [open_one.address]
         with pytest.raises(UnreachableError) as caught:
@@ -87,8 +79,9 @@ async def test_nothing_is_found_where_nothing_is_announced() -> None:
 
 
 KILLED = """
-import os, signal, trio
+import os, signal, sys, trio
 from sphtp import open_server
+os.environ["XDG_RUNTIME_DIR"] = sys.argv[1]
 async def main():
     async with open_server("tcp://127.0.0.1:0", new_cluster=True, announce=True) as server:
         await server.wait_active()
@@ -100,9 +93,12 @@ trio.run(main)
 """
 
 
-async def test_the_file_of_a_killed_server_is_deleted() -> None:
-    done = await trio.run_process([sys.executable, "-c", KILLED], check=False)
-    assert done.returncode == -9
+async def test_the_file_of_a_killed_server_is_deleted(tmp_path: Path) -> None:
+    process = ForkedProcess(KILLED, [str(tmp_path)])
+    try:
+        assert await process.wait() == -signal.SIGKILL
+    finally:
+        await process.aclose()
     assert len(list(folder().iterdir())) == 1
     assert read_files() == []
     assert list(folder().iterdir()) == []
@@ -125,7 +121,7 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
         open_server(ANYWHERE, new_cluster=True, config=SECRET) as server,
         announced(server, SECRET, LOOPBACK),
     ):
-        await until_there_are(1)
+        await until(lambda: len(read_files()) == 1)
         # Not by the file.
         monkeypatch.setattr(discovery, "read_files", list)
         assert await find_servers(SECRET, LOOPBACK) == [server.address]
@@ -141,19 +137,9 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
         assert "that has another secret" in error
 
 
-def test_the_extra_is_named_where_the_library_is_missing() -> None:
-    program = """
-import sys, trio
-sys.modules["zeroconf"] = None
-from sphtp import Config
-from sphtp.config import ControlTimers
-from sphtp.shell import discovery
-discovery.SEARCH = 0.5
-discovery.read_files = list
-try:
-    trio.run(discovery.find_servers, Config())
-except Exception as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "sphtp[discovery]" in done.stdout
+async def test_the_extra_is_named_where_the_library_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "zeroconf", None)
+    with pytest.raises(UnreachableError, match=r"sphtp\[discovery\]"):
+        await find_servers(Config())

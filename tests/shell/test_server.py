@@ -118,8 +118,10 @@ async def happening(events: Listener[ServerEvent], kind: type[T]) -> T:
 
 
 def unused_address() -> ServerAddress:
+    # Where no other test binds, so that nobody takes the port meanwhile.
+    apart = "tcp://127.0.0.86:0"
     with ListeningPubSocket() as first, ListeningPubSocket() as second:
-        return ServerAddress(first.listen(ANY.pub), second.listen(ANY.pub))
+        return ServerAddress(first.listen(apart), second.listen(apart))
 
 
 async def test_a_founder_is_active_and_sends_heartbeats_at_its_real_address() -> None:

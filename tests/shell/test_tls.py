@@ -4,7 +4,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trio
 
 import sphtp
 from sphtp import open_client, open_server
@@ -13,7 +12,7 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.security import Tls
 from tests.certificates import Authority
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -93,8 +92,7 @@ async def test_servers_find_each_other(authority):
             [second.address],
             config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
         ) as client:
-            while set(client.servers) != {first.id, second.id}:
-                await trio.lowlevel.checkpoint()
+            await until(lambda: set(client.servers) == {first.id, second.id})
 
 
 async def test_status_is_asked_for_over_tls(authority):
@@ -188,8 +186,7 @@ async def test_an_address_without_tls_leads_nobody_around_it(authority, monkeypa
             config=sphtp.Config(timers=TIMERS, cluster=sphtp.security.ClusterSecurity(tls=tls)),
         ) as client,
     ):
-        while not client.statistics().undialable:
-            await trio.lowlevel.checkpoint()
+        await until(lambda: bool(client.statistics().undialable))
 
 
 async def test_a_server_with_certificates_tells_nobody_to_come_in_the_clear(authority):

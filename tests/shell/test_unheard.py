@@ -16,7 +16,7 @@ from sphtp.shell.bus import ListeningPubSocket
 from sphtp.shell.probe import FaultKind, ServerFault, find_fault
 from sphtp.shell.server_wait import ServerWait
 from tests.certificates import Authority
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -43,8 +43,10 @@ def config_of(**means: Any) -> sphtp.Config:
 
 
 def unused() -> ServerAddress:
+    # Where no other test binds, so that nobody takes the port meanwhile.
+    apart = "tcp://127.0.0.86:0"
     with ListeningPubSocket() as first, ListeningPubSocket() as second:
-        return ServerAddress(first.listen(PLAIN.pub), second.listen(PLAIN.pub))
+        return ServerAddress(first.listen(apart), second.listen(apart))
 
 
 @asynccontextmanager
@@ -163,7 +165,7 @@ async def listening(
         (wrong_secret, "wrong secret"),
         (no_secret, "no secret: the servers have one, and none was given here"),
         (needless_secret, "the servers have no secret, and one was given here"),
-        (nobody, r"connection refused by 127\.0\.0\.1:\d+$"),
+        (nobody, r"connection refused by 127\.0\.0\.86:\d+$"),
         (unknown_name, "nobody.invalid.*Name or service not known"),
         (no_name, r"'typo\.\.invalid' is not a valid host name"),
         (other_family, r"connection refused by \[::1\]:\d+$"),
@@ -216,8 +218,7 @@ async def test_a_listener_that_says_nothing_is_warned_of_within_a_second(
             caplog.clear()
             start = trio.current_time()
             nursery.start_soon(register, address, 20.0)
-            while not caplog.records:
-                await trio.lowlevel.checkpoint()
+            await until(lambda: bool(caplog.records))
             took = trio.current_time() - start
         nursery.cancel_scope.cancel()
     [record] = caplog.records
@@ -250,8 +251,7 @@ async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
     address = unused()
 
     async def come_later() -> None:
-        while not caplog.messages:
-            await trio.lowlevel.checkpoint()
+        await until(lambda: bool(caplog.messages))
         async with sphtp.open_server(address, new_cluster=True):
             await registered.wait()
 
@@ -263,7 +263,7 @@ async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
         ):
             registered.set()
     [warning] = caplog.messages
-    assert warning.startswith(f"not registered yet: connection refused by {HOST}:")
+    assert warning.startswith("not registered yet: connection refused by 127.0.0.86:")
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -290,7 +290,7 @@ async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
                 config=sphtp.Config(cluster=sphtp.security.ClusterSecurity(tls=tls)),
             ):
                 task_status.started()
-                await trio.sleep(1.5)
+                await until(lambda: bool(caplog.records))
 
         await nursery.start(hold_the_place)
         async with sphtp.open_client(

@@ -14,6 +14,8 @@ import trio
 
 LINE_LIMIT = 1 << 20
 CHUNK = 1 << 16
+# The parts in which a child is waited for.
+PARTS = 8
 # The processes share few cores, and each already keeps one busy.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _NOT_THEIRS = "SPHTP_"
@@ -102,8 +104,12 @@ class ChildProcess:
                 return
             self._asked = True
             step()
-            with trio.move_on_after(seconds):
-                await self._process.wait()
+            # Where this process stood still for seconds, so did its child: that is one part.
+            for _ in range(PARTS):
+                with trio.move_on_after(seconds / PARTS):
+                    await self._process.wait()
+                if self._process.returncode is not None:
+                    return
 
     def _close(self) -> None:
         stdin = self._process.stdin

@@ -11,7 +11,10 @@ import trio
 from sphtp_client.cluster.process import split_lines
 from tests.interpreters import ForkedProcess
 
-QUICK = ("--heartbeat", "0.25", "--expiry", "1.2", "--channel-timeout", "1.2")
+QUICK = ("--heartbeat", "0.25", "--expiry", "20", "--channel-timeout", "20")
+MORTAL = ("--expiry", "1.2", "--channel-timeout", "1.2")
+"""Where somebody is killed: others must miss it soon, and no process may stand still for long."""
+
 ENDLESS = "1000000"
 
 
@@ -53,7 +56,7 @@ async def cluster(scenario: Path, *options: str) -> AsyncIterator[Run]:
     process = ForkedProcess.of_module("sphtp", arguments)
     run = Run(process)
     try:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             yield run
     finally:
         with trio.CancelScope(shield=True):

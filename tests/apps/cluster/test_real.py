@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.apps.cluster.running import ENDLESS, cluster, gone, is_alive
+from tests.apps.cluster.running import ENDLESS, MORTAL, cluster, gone, is_alive
 from tests.qlog_drafts import read_qlog
 
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
@@ -52,7 +52,7 @@ async def test_a_long_run_on_a_bad_network_ends_in_the_same_bits(gas_file):
 @pytest.mark.soak
 async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
     options = ("--servers", "2", "--clients", "2", "--steps", "400", "--verify")
-    async with cluster(gas_file, *options) as run:
+    async with cluster(gas_file, *options, *MORTAL) as run:
         await run.all_running(2)
         os.kill(run.pids()["server 1"], signal.SIGKILL)
         await run.line("server 1: pid .* ended, killed by SIGKILL")
@@ -65,7 +65,7 @@ async def test_a_server_killed_in_the_middle_does_not_stop_the_run(gas_file):
 @pytest.mark.soak
 async def test_a_client_killed_is_named_by_all_others(gas_file):
     options = ("--servers", "1", "--clients", "3", "--steps", ENDLESS)
-    async with cluster(gas_file, *options) as run:
+    async with cluster(gas_file, *options, *MORTAL) as run:
         await run.all_running(3)
         os.kill(run.pids()["client 2"], signal.SIGKILL)
         assert await run.end() == 3

@@ -13,9 +13,10 @@ from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
 
 
-def unused_port() -> str:
+def unused_address() -> str:
+    # Where no other test binds, so that nobody takes the port meanwhile.
     with ListeningPubSocket() as publisher:
-        return publisher.listen("tcp://127.0.0.1:0").rpartition(":")[2]
+        return publisher.listen("tcp://127.0.0.86:0")
 
 
 def printed(document: dict[str, object]) -> str:
@@ -27,7 +28,7 @@ def printed(document: dict[str, object]) -> str:
 
 
 def test_nobody_there_is_exit_code_4() -> None:
-    address = f"tcp://127.0.0.1:{unused_port()}"
+    address = unused_address()
     result = CliRunner().invoke(status, [address])
     assert result.exit_code == 4
     refused = f"connection refused by {address.removeprefix('tcp://')}"

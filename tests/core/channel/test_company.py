@@ -15,6 +15,7 @@ from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.testing import Faults, Pair
+from tests.soaked import soaked
 
 # Of the 32 KB that an idle channel may take; what programs hold of it comes on top.
 MOST_BYTES = 20_000
@@ -132,7 +133,7 @@ def test_many_idle_channels_ask_at_the_same_few_moments() -> None:
     assert len({now for now, source in seen if source == LEFT}) <= 17
 
 
-@pytest.mark.parametrize("loss", [0.3, 0.6])
+@pytest.mark.parametrize("loss", [0.6, *soaked([0.3])])
 def test_a_bad_path_makes_nobody_take_an_idle_peer_for_dead(loss: float) -> None:
     pair = Pair(1, Faults(loss=loss, delay=0.02, jitter=0.02))
     left, right = pair.open()

@@ -287,7 +287,10 @@ def test_a_blackout_of_many_packets_does_not_confuse_the_sequences() -> None:
     assert (left.state, left.port.statistics().waiting) == (State.OPEN, 0)
 
 
-@pytest.mark.parametrize(("loss", "seed"), [(0.0, 1), (0.1, 2), (0.5, 1), (0.8, 2)])
+@pytest.mark.parametrize(
+    ("loss", "seed"),
+    [(0.0, 1), (0.1, 2), (0.5, 1), pytest.param(0.8, 2, marks=pytest.mark.soak)],
+)
 def test_closing_drains(loss: float, seed: int, endings: Endings) -> None:
     settings = ChannelSettings(close_timeout=3600, timeout=3600, congestion="tolerant")
     pair = Pair(seed, settings=settings)

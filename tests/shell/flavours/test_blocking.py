@@ -232,6 +232,6 @@ def test_a_program_that_leaves_its_blocks_open_ends(tmp_path: Path) -> None:
     script = tmp_path / "forgetful.py"
     script.write_text(FORGETFUL)
     done = subprocess.run(
-        [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=30
+        [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "open True\n", "")
