@@ -12,10 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from sphtp.core.channel.security import Security
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.security import KeyLog, Security
+from sphtp.core.channel.settings import ChannelSettings
+from sphtp.core.datagrams import Kind
 from sphtp.errors import RemoteError
-from sphtp.testing import Pair
 from sphtp.testing.network import Address, SimulatedNetwork
+from sphtp.testing.pair import LEFT, RIGHT
+from sphtp.testing.stage import Stage
 from tests.interop import datagrams
 from tests.interop.captures import Capture, Seen
 from tests.interop.page import Vector, read_vectors
@@ -39,6 +43,9 @@ MESSAGES: Final = (
     "client", "server", "member", "plain", "lenient/client", "lenient/server",
     "malformed/to-server", "malformed/to-client", "vouched", "signed",
 )  # fmt: skip
+# A datagram of an epoch that follows from that of its key.
+EPOCHS: Final = [VECTORS["sealed/DATA, the first one under the next key"]]
+MESSAGES_SENT: Final = [bytes([size % 256]) * size for size in (0, 1, 5, 5, 3000)]
 # Right by themselves: what is wrong is who sent them.
 RIGHT_FROM_ELSEWHERE: Final = {
     "malformed/to-client/said by a client",
@@ -124,15 +131,34 @@ class WiretappedNetwork(SimulatedNetwork):
         super().send(now, source, destination, datagram)
 
 
-def session(security: Security | None) -> list[tuple[Address, Address, bytes]]:
+class KeyLines:
+    """A key log as text."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, connection_id: int, key: bytes) -> None:
+        self.text += f"SPHTP_CHANNEL_KEY {connection_id:08x} {key.hex()}\n"
+
+
+def session(security: Security | None, key_log: KeyLog) -> list[tuple[Address, Address, bytes]]:
     """All datagrams of a channel that opens, carries messages either way, and closes."""
-    pair = Pair(1, security=security)
-    pair.network = network = WiretappedNetwork()
-    left, right = pair.open()
-    pair.transfer(left, right, [bytes([size % 256]) * size for size in (0, 1, 5, 5, 3000)])
-    pair.transfer(right, left, [b"back"])
-    left.close(pair.now)
-    pair.run(2.0)
+    # Without large probes of the path: to open them is work for seconds.
+    settings = ChannelSettings(max_datagram=1400)
+    stage = Stage(
+        1,
+        {
+            LEFT: Endpoint(Random(1), settings, security=security, key_log=key_log),
+            # One side logs the keys of both directions.
+            RIGHT: Endpoint(Random(2), settings, security=security),
+        },
+    )
+    stage.network = network = WiretappedNetwork()
+    left, right = stage.connect(LEFT, RIGHT)
+    stage.transfer(left, right, MESSAGES_SENT)
+    stage.transfer(right, left, [b"back"])
+    left.close(stage.now)
+    stage.run(2.0)
     return network.sent
 
 
@@ -145,6 +171,8 @@ class Shown(NamedTuple):
     foreign: list[list[Seen]]
     clear: list[tuple[bytes, list[Seen]]]
     sealed: list[tuple[bytes, list[Seen]]]
+    recorded: list[tuple[str, list[Seen]]]
+    epochs: list[list[Seen]]
 
 
 def cut(random: Random, data: bytes) -> Iterator[bytes]:
@@ -152,6 +180,19 @@ def cut(random: Random, data: bytes) -> Iterator[bytes]:
         size = random.randrange(1, 1400)
         yield data[:size]
         data = data[size:]
+
+
+def recorded_datagrams(key_log: KeyLog) -> Iterator[tuple[str, bytes]]:
+    """What is inside the datagrams of the recorded sessions, and each datagram."""
+    for vector in (v for v in VECTORS.values() if v.name.startswith("session/")):
+        for side in ("opener", "answerer"):
+            key = bytes.fromhex(vector.fields["keys"][f"to_{side}"])
+            key_log.write(vector.fields[side]["connection_id"], key)
+        at = 0
+        for sent in vector.fields["datagrams"]:
+            is_sealed = sent["kind"] == Kind.SEALED
+            yield sent["inside"] if is_sealed else "", vector.data[at : at + sent["size"]]
+            at += sent["size"]
 
 
 def foreign_datagrams(random: Random) -> Iterator[bytes]:
@@ -184,12 +225,24 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     for port, data in enumerate(foreign_datagrams(random), 30_000):
         capture.add_datagram(port, 50_000, data)
     end_of_part()
-    clear, sealed = session(None), session(Security())
+    keys = KeyLines()
+    clear, sealed = session(None, keys), session(Security(), keys)
     for sent, shift in ((clear, 0), (sealed, 5000)):
         for (_, source), (_, destination), data in sent:
             capture.add_datagram(source + shift, destination + shift, data)
         end_of_part()
-    seen = capture.read(tmp_path_factory.mktemp("wireshark"), "-d", f"udp.port=={NAMED},sphtp")
+    recorded = list(recorded_datagrams(keys))
+    for _, data in recorded:
+        capture.add_datagram(NAMED, 9998, data)
+    end_of_part()
+    for vector in EPOCHS:
+        keys.write(vector.fields["connection_id"], bytes.fromhex(vector.fields["key"]))
+        capture.add_datagram(NAMED, 9997, vector.data)
+    end_of_part()
+    folder = tmp_path_factory.mktemp("wireshark")
+    log = folder / "keys"
+    log.write_text(f"# a line of another kind\n{keys.text}")
+    seen = capture.read(folder, "-d", f"udp.port=={NAMED},sphtp", "-o", f"sphtp.key_log_file:{log}")
     parts = [seen[sum(sizes[:n]) : sum(sizes[: n + 1])] for n in range(len(sizes))]
     return Shown(
         parts[0],
@@ -198,6 +251,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         parts[3],
         list(zip((data for *_, data in clear), parts[4], strict=True)),
         list(zip((data for *_, data in sealed), parts[5], strict=True)),
+        list(zip((inside for inside, _ in recorded), parts[6], strict=True)),
+        parts[7],
     )
 
 
@@ -253,7 +308,29 @@ def test_a_session_in_the_clear_is_found_and_read(shown: Shown) -> None:
     assert {"2", "4", "5", "6"} <= kinds
 
 
-def test_a_sealed_session_is_found(shown: Shown) -> None:
+def test_a_sealed_session_is_found_and_opened_with_the_key_log(shown: Shown) -> None:
+    payloads = list[str]()
     for data, (seen,) in shown.sealed:
         assert not seen.is_malformed
         assert not missing_in(seen, datagrams.read_datagram(data))
+        assert (len(seen.of("kind")) > 1) == (data[0] == 0x18)
+        payloads += seen.of("frame.payload")
+    for message in (*MESSAGES_SENT[:4], b"back"):
+        assert message.hex(":") in payloads
+
+
+def test_recorded_sessions_are_opened_with_their_keys(shown: Shown) -> None:
+    opened = 0
+    for inside, (seen,) in shown.recorded:
+        assert not seen.is_malformed
+        if inside:
+            named = datagrams.read_datagram(bytes.fromhex(inside))
+            assert not missing_in(seen, named, "content")
+            opened += 1
+    assert opened >= 9
+
+
+def test_keys_of_later_epochs_follow_from_the_first(shown: Shown) -> None:
+    for vector, (seen,) in zip(EPOCHS, shown.epochs, strict=True):
+        named = datagrams.read_datagram(bytes.fromhex(vector.fields["plain"]))
+        assert not missing_in(seen, named)
