@@ -959,7 +959,9 @@ end
 
 -- A URL, or one of a scheme to come, of which nothing more can be said.
 local function require_url(url)
-  require_that(count_characters(url) and #url <= MOST_URL, "a URL is no text, or too long")
+  -- A URL of a scheme to come may have control characters; count the rest.
+  local others = url:gsub("%c", ""):gsub("\194[\128-\159]", "")
+  require_that(count_characters(others) and #url <= MOST_URL, "a URL is no text, or too long")
   local scheme, rest = url:match("^(%l[%l%d+.-]*)://(.+)$")
   require_that(scheme, "%q is no URL", url)
   if scheme ~= "tcp" and scheme ~= "tls+tcp" then return end
@@ -1149,8 +1151,8 @@ local COMMAND_NAMES, PARAMETER_NAMES = {}, {}
 for command, of in pairs(COMMANDS) do COMMAND_NAMES[command] = of[1] end
 for id, parameter in pairs(PARAMETERS) do PARAMETER_NAMES[id] = parameter[1] end
 
--- Whatever the command is, a message may end with these.
-local PROOFS = "VOUCHER SIGNATURE"
+-- Whatever the command is, a message may end with these. Those of another size are none.
+local PROOF_SIZES = { VOUCHER = 32, SIGNATURE = 208 }
 
 local SIMULATION, SENDER = hex("simulation", 4), hex("sender", 4)
 local COMMAND = number("command", 2, COMMAND_NAMES, base.HEX)
@@ -1168,7 +1170,8 @@ local function read_parameter(at, tree, list, counts)
   at:read(branch, PARAMETER)
   local data = at:part(at:read(branch, DATA_LENGTH), "the data of a parameter")
   branch:set_len(at.at - start)
-  if not of or not takes(list .. " " .. PROOFS, of[1]) then
+  local is_proof = of and PROOF_SIZES[of[1]] == data:left()
+  if not of or not (is_proof or takes(list, of[1])) then
     branch:append_text(of and " (skipped)" or "")
     data:read(branch, SKIPPED)
     return
@@ -1191,7 +1194,8 @@ local function read_message(at, tree, about)
   note(about, "%s %08x", is_client and "client" or "server", sender)
   require_that(not is_client or simulation == sender, "a client writes of another one")
   require_that(of or command >= FIRST_OF_USERS, "there is no command 0x%02x", command)
-  local list = of and of[is_client and "client" or "server"] or not of and "NONCE"
+  local list = is_client and "NONCE" or ""
+  if of then list = of[is_client and "client" or "server"] end
   require_that(list, "a %s sends no %s", is_client and "client" or "server", of and of[1])
   local counts = {}
   while at:left() > 0 do read_parameter(at, tree, list, counts) end
