@@ -158,8 +158,12 @@ local REASONS = {
 
 -- Payloads, in frames of channels and records of streams -------------------------------------------
 
-local function read_payloads(at, tree, row, lengths)
-  for _, length in ipairs(lengths) do at:part(length, "payload"):read(tree, row) end
+local function read_payloads(at, tree, row, lengths, look)
+  for _, length in ipairs(lengths) do
+    local part = at:part(length, "payload")
+    if look and length > 0 then look(at.tvb:raw(part.at, length)) end
+    part:read(tree, row)
+  end
 end
 
 local function read_lengths(at, count)
@@ -176,7 +180,7 @@ end
 
 -- Channels: frames --------------------------------------------------------------------------------
 
-local read_packet
+local read_packet, learn_from
 
 do
 local LANE = number("frame.lane", 1)
@@ -218,12 +222,12 @@ local READ_FRAME = {
   MESSAGES = function(at, tree, packet)
     local count = read_messages(at, tree)
     count_messages(packet, count)
-    read_payloads(at, tree, PAYLOAD, read_lengths(at, count))
+    read_payloads(at, tree, PAYLOAD, read_lengths(at, count), packet.look)
   end,
   RUN = function(at, tree, packet)
     local count = read_messages(at, tree)
     count_messages(packet, count)
-    read_payloads(at, tree, PAYLOAD, repeated(at:read(tree, LENGTH), count))
+    read_payloads(at, tree, PAYLOAD, repeated(at:read(tree, LENGTH), count), packet.look)
   end,
   UNRELIABLE = function(at, tree)
     read_payloads(at, tree, PAYLOAD, read_lengths(at, read_messages(at, tree)))
@@ -260,6 +264,7 @@ local PACKET = { number("sequence", 2), number("ack", 2), hex("ack_bits", 4) }
 
 function read_packet(at, tree, about)
   local packet = { size = at.stop - at.start, messages = 0 }
+  if about.is_opened then packet.look = function(payload) learn_from(payload, about.id) end end
   local header = at:read_all(tree, PACKET)
   note(about, "seq=%d ack=%d", header.sequence, header.ack)
   while at:left() > 0 do
@@ -530,66 +535,111 @@ local function hmac_sha256(key, message)
   return sha256(table.concat(outer) .. sha256(table.concat(inner) .. message))
 end
 
--- The key log: lines `SPHTP_CHANNEL_KEY`, the connection id in the front of the datagrams, and the key of
--- its epoch 0, both in hexadecimal. Ids of two nodes may be alike: then the tag tells which key it is.
+-- Keys. The key log has lines `SPHTP_CHANNEL_KEY`, the connection id in the front of the datagrams, and
+-- the key of its epoch 0, both in hexadecimal. The keys of a sealed stream travel in its channels: who
+-- can open those learns them there. One name may have several keys, since ids of two nodes may be
+-- alike, and a message of an application may look like one with keys: the tag tells which key it is.
 local KEY_LINE = "^SPHTP_CHANNEL_KEY (%x+) (%x+)%s*$"
 -- The keys of a thousand epochs, which are a thousand million datagrams, are derived in a second or two.
-local LAST_EPOCH = 1024
+local MOST_EPOCHS = 1024
+
+-- By name: a list of keys, each with those of the epochs that follow it, and the ciphers in use.
+local keyring, keyring_of = nil, nil
+-- By connection id: the stream that a receiver joined there.
+local sessions = {}
+-- Packets are shown again and again, and opening is slow. What could not be opened is tried again only
+-- with more keys.
+local opened, missed = {}, {}
+
+sphtp.prefs.key_log_file = Pref.string("Key log file", "", "Keys of sealed channels, as SPHTP_KEY_LOG has them written")
+
+function sphtp.init() keyring, sessions, opened, missed = nil, {}, {}, {} end
+
+local function name_of_channel(id) return ("channel %08x"):format(id) end
+local function name_of_stream(session, key) return ("stream %08x key %d"):format(session, key) end
+local function name_of_feedback(session, receiver) return ("feedback %08x of %08x"):format(session, receiver) end
+
+local function learn(name, key, epoch)
+  local list = keyring[name] or {}
+  keyring[name] = list
+  for _, known in ipairs(list) do
+    if known.keys[epoch] == key then return end
+  end
+  table.insert(list, { keys = { [epoch] = key }, first = epoch, last = epoch, ciphers = {} })
+end
 
 local function from_hex(digits)
   return (digits:gsub("%x%x", function(pair) return string.char(tonumber(pair, 16)) end))
 end
 
--- By id: a list of channels, each with its keys by epoch, and the ciphers of those that were used.
 local function read_key_log(path)
-  local channels = {}
+  keyring, keyring_of, opened, missed = {}, path, {}, {}
   local file = path ~= "" and io.open(path, "r")
-  if not file then return channels end
+  if not file then return end
   for line in file:lines() do
     local id, key = line:match(KEY_LINE)
-    if id and #key == 64 then
-      id = tonumber(id, 16)
-      channels[id] = channels[id] or {}
-      table.insert(channels[id], { keys = { [0] = from_hex(key) }, ciphers = {} })
-    end
+    if id and #id <= 8 and #key == 64 then learn(name_of_channel(tonumber(id, 16)), from_hex(key), 0) end
   end
   file:close()
-  return channels
 end
 
-local function cipher_in(channel, epoch)
-  local keys, ciphers = channel.keys, channel.ciphers
-  for index = #keys + 1, epoch do keys[index] = hmac_sha256(keys[index - 1], "SphTP next key\1") end
-  ciphers[epoch] = ciphers[epoch] or cipher_of(keys[epoch])
-  return ciphers[epoch]
+-- A WELCOME or a KEY among the payloads of an opened channel: docs/reference/wire/streams.md, "Joining".
+function learn_from(payload, id)
+  if payload:byte(1) ~= 0xc4 or payload:byte(2) ~= #payload - 2 then return end
+  local message = payload:sub(3)
+  local kind, at = message:byte(1), 2
+  local receiver
+  if kind == 2 and #message > 42 then
+    sessions[id], receiver = Struct.unpack("<I4I4", message, 2)
+    local seal = 42 + message:byte(42) + 2 + 1
+    if message:byte(seal) ~= 1 or #message ~= seal + 1 + 32 + 8 + 32 then return end
+    at = seal + 1
+    learn(name_of_feedback(sessions[id], receiver), message:sub(-32), 0)
+  elseif kind ~= 4 or #message ~= 1 + 1 + 32 + 8 or not sessions[id] then
+    return
+  end
+  local low, high = Struct.unpack("<I4I4", message, at + 33)
+  local epoch = high * 2 ^ 12 + math.floor(low / 2 ^ 20)
+  learn(name_of_stream(sessions[id], message:byte(at)), message:sub(at + 1, at + 32), epoch)
 end
 
-sphtp.prefs.key_log_file = Pref.string("Key log file", "", "Keys of sealed channels, as SPHTP_KEY_LOG has them written")
+local function cipher_in(chain, epoch)
+  if epoch < chain.first or epoch > chain.last + MOST_EPOCHS then return nil end
+  for index = chain.last + 1, epoch do
+    chain.keys[index] = hmac_sha256(chain.keys[index - 1], "SphTP next key\1")
+    chain.last = index
+  end
+  chain.ciphers[epoch] = chain.ciphers[epoch] or cipher_of(chain.keys[epoch])
+  return chain.ciphers[epoch]
+end
 
-local channels, channels_of
--- Packets are shown again and again, and opening is slow.
-local opened = {}
-
-function sphtp.init() channels, opened = nil, {} end
-
--- Return what a SEALED contains, or nil without its key.
-function open_sealed(tvb, start, id, counter, frame)
-  local path = sphtp.prefs.key_log_file
-  if not channels or channels_of ~= path then channels, channels_of, opened = read_key_log(path), path, {} end
-  if not channels[id] then return nil end
-  local name = frame .. "/" .. start
-  if opened[name] ~= nil then return opened[name] or nil end
-  local epoch = counter:rshift(20)
-  if epoch > UInt64.new(LAST_EPOCH) then return nil end
-  local clear, size = tvb:raw(start, 13), tvb:len() - start - 13 - TAG_SIZE
-  local ciphertext, tag = tvb:raw(start + 13, size), tvb:raw(start + 13 + size, TAG_SIZE)
-  for _, channel in ipairs(channels[id]) do
-    local cipher = cipher_in(channel, epoch:tonumber())
-    local plain = decrypt(cipher, 0, counter:higher(), counter:lower(), clear, ciphertext, tag)
-    opened[name] = plain or false
+-- Return what a datagram contains that is clear up to a place, or nil without its key.
+local function open_datagram(about, tvb, start, sealed, name, counter)
+  if keyring_of ~= sphtp.prefs.key_log_file or not keyring then read_key_log(sphtp.prefs.key_log_file) end
+  local list = keyring[name]
+  if not list then return nil end
+  local place = about.pinfo.number .. "/" .. start
+  if opened[place] or missed[place] == #list then return opened[place] end
+  local epoch, size = counter:rshift(20):tonumber(), tvb:len() - sealed - TAG_SIZE
+  if size <= 0 then return nil end
+  local clear, ciphertext, tag = tvb:raw(start, sealed - start), tvb:raw(sealed, size), tvb:raw(sealed + size, TAG_SIZE)
+  for _, chain in ipairs(list) do
+    local cipher = cipher_in(chain, epoch)
+    local plain = cipher and decrypt(cipher, 0, counter:higher(), counter:lower(), clear, ciphertext, tag)
+    opened[place] = plain or nil
     if plain then return plain end
   end
+  missed[place] = #list
   return nil
+end
+
+-- Return a tvb of what is inside, or nil.
+function open_sealed(about, tvb, start, sealed, counter)
+  local name = about.kind == "SEALED" and name_of_channel(about.id)
+    or about.kind == "STREAM" and name_of_stream(about.id, about.key)
+    or name_of_feedback(about.id, about.receiver)
+  local plain = open_datagram(about, tvb, start, sealed, name, counter)
+  return plain and ByteArray.new(plain, true):tvb("Opened " .. about.kind)
 end
 end
 
@@ -719,26 +769,24 @@ function read_datagram(tvb, start, tree, about)
   require_that(at:left() == 0, "%d bytes follow the end of a %s", at:left(), name)
 end
 
--- A sealed part: the counter, then what only a holder of the key reads.
+-- A sealed part: the counter, then what only a holder of the key reads. Return that if it opens.
 local function read_ciphertext(at, tree, about)
-  local counter, item = at:read(tree, COUNTER)
+  local counter = at:read(tree, COUNTER)
   about.counter = counter
   note(about, "counter=%s", tostring(counter))
   tree:add(EPOCH.field, at.tvb(at.at - 8, 8), counter:rshift(20)):set_generated()
   require_that(at:left() >= TAG_SIZE, "there is no tag")
+  local sealed = at.at
   if at:left() > TAG_SIZE then at:part(at:left() - TAG_SIZE, "ciphertext"):read(tree, CIPHERTEXT) end
   at:read(tree, TAG)
+  return tree ~= NO_TREE and open_sealed(about, at.tvb, at.start, sealed, counter)
 end
 
 local INSIDE = { DATA = true, WELCOME = true, REFUSE = true, CHALLENGE = true, RESPONSE = true }
 
 function read_sealed(at, tree, about)
-  local start = at.at - 5
-  read_ciphertext(at, tree, about)
-  local number = about.pinfo.number
-  local plain = tree ~= NO_TREE and open_sealed(at.tvb, start, about.id, about.counter, number)
-  if not plain or plain == "" then return end
-  local tvb = ByteArray.new(plain, true):tvb("Opened datagram")
+  local tvb = read_ciphertext(at, tree, about)
+  if not tvb then return end
   local inside = notes(about.pinfo)
   inside.is_opened = true
   read_datagram(tvb, 0, tree:add(tvb(), "Opened datagram"), inside)
@@ -872,7 +920,9 @@ local function read_body_or_ciphertext(at, tree, about, allowed)
     local is_body, problem = pcall(read_body, body, NO_TREE, notes(about.pinfo), allowed)
     if not is_body then
       if getmetatable(problem) ~= Malformed then error(problem, 0) end
-      return read_ciphertext(at, tree, about)
+      local tvb = read_ciphertext(at, tree, about)
+      if not tvb then return end
+      return read_body(cursor(tvb, 0, tvb:len()), tree:add(tvb(), "Opened body"), about, allowed)
     end
   end
   require_that(at:left() > 0, "there is no body")
@@ -880,12 +930,12 @@ local function read_body_or_ciphertext(at, tree, about, allowed)
 end
 
 function read_stream(at, tree, about)
-  at:read(tree, KEY_NUMBER)
+  about.key = at:read(tree, KEY_NUMBER)
   read_body_or_ciphertext(at, tree, about, { DATA = true, SESSION = true, NCF = true })
 end
 
 function read_feedback(at, tree, about)
-  at:read(tree, RECEIVER)
+  about.receiver = at:read(tree, RECEIVER)
   read_body_or_ciphertext(at, tree, about, { NAK = true, STATUS = true })
 end
 

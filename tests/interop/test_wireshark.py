@@ -13,11 +13,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.frames import Header, Messages, encode_data, encode_frames
 from sphtp.core.channel.security import KeyLog, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
-from sphtp.core.datagrams import Kind
+from sphtp.core.datagrams import Kind, encode_front
+from sphtp.core.secure.seal import Sealer
+from sphtp.core.stream.wire import STREAM_HEADER
 from sphtp.errors import RemoteError
 from sphtp.testing.network import Address, SimulatedNetwork
 from sphtp.testing.pair import LEFT, RIGHT
@@ -177,6 +180,7 @@ class Shown(NamedTuple):
     sealed: list[tuple[bytes, list[Seen]]]
     recorded: list[tuple[str, list[Seen]]]
     epochs: list[list[Seen]]
+    streams: list[list[Seen]]
 
 
 def cut(random: Random, data: bytes) -> Iterator[bytes]:
@@ -197,6 +201,28 @@ def recorded_datagrams(key_log: KeyLog) -> Iterator[tuple[str, bytes]]:
             is_sealed = sent["kind"] == Kind.SEALED
             yield sent["inside"] if is_sealed else "", vector.data[at : at + sent["size"]]
             at += sent["size"]
+
+
+def stream_datagrams(key_log: KeyLog) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """A stream and the channel in which its keys travel: what is inside, and each datagram."""
+    channel, key = 0x0BADCAFE, bytes(range(32))
+    key_log.write(channel, key)
+    sealer = Sealer(key, encode_front(Kind.SEALED, channel))
+    body = VECTORS["stream/DATA"].data[STREAM_HEADER.size :]
+
+    def membership(name: str, sequence: int) -> tuple[dict[str, Any], bytes]:
+        messages = Messages(0, sequence, [VECTORS[f"membership/{name}"].data])
+        packet = encode_data(channel, Header(sequence, 0, 0)) + encode_frames([messages])
+        return datagrams.read_datagram(packet), sealer.seal(packet, len(packet))[0]
+
+    yield membership("WELCOME", 0)
+    yield VECTORS["stream/DATA"].fields | {"key": 2}, VECTORS["sealed-stream/DATA"].data
+    yield {"type": 5, "flags": 0}, VECTORS["sealed-feedback/STATUS"].data
+    yield membership("KEY", 1)
+    named = VECTORS["membership/KEY"].fields
+    front = VECTORS["stream/DATA"].data[: STREAM_HEADER.size - 1] + bytes([named["number"]])
+    stream = Sealer(bytes.fromhex(named["key"]), front)
+    yield VECTORS["stream/DATA"].fields | {"key": 3}, stream.seal(body, len(body))[0]
 
 
 def foreign_datagrams(random: Random) -> Iterator[bytes]:
@@ -247,6 +273,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         keys.write(vector.fields["connection_id"], bytes.fromhex(vector.fields["key"]))
         capture.add_datagram(NAMED, 9997, vector.data)
     end_of_part()
+    for _, data in stream_datagrams(keys):
+        capture.add_datagram(NAMED, 9996, data)
+    end_of_part()
     folder = tmp_path_factory.mktemp("wireshark")
     log = folder / "keys"
     log.write_text(f"# a line of another kind\n{keys.text}")
@@ -266,6 +295,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         list(zip((data for *_, data in sealed), parts[6], strict=True)),
         list(zip((inside for inside, _ in recorded), parts[7], strict=True)),
         parts[8],
+        parts[9],
     )
 
 
@@ -360,4 +390,10 @@ def test_recorded_sessions_are_opened_with_their_keys(shown: Shown) -> None:
 def test_keys_of_later_epochs_follow_from_the_first(shown: Shown) -> None:
     for vector, (seen,) in zip(EPOCHS, shown.epochs, strict=True):
         named = datagrams.read_datagram(bytes.fromhex(vector.fields["plain"]))
+        assert not missing_in(seen, named)
+
+
+def test_streams_are_opened_with_the_keys_that_their_channels_carry(shown: Shown) -> None:
+    for (named, _), (seen,) in zip(stream_datagrams(KeyLines()), shown.streams, strict=True):
+        assert not seen.is_malformed
         assert not missing_in(seen, named)
