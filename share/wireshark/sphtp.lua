@@ -18,6 +18,8 @@
 -- claimed only behind a datagram that is certain, between the same two addresses and ports. A TCP
 -- connection is claimed by the eight bytes with which the sockets of nanomsg and NNG begin.
 --
+-- What is sealed is opened with the keys of a log, and read by the same functions from a tvb of its own.
+--
 -- A section that is a block exports the names declared in front of it; Lua allows 200 names in one block.
 -- All numbers are little-endian, but for the two of the transport below the control plane.
 
@@ -551,7 +553,8 @@ local sessions = {}
 -- with more keys.
 local opened, missed = {}, {}
 
-sphtp.prefs.key_log_file = Pref.string("Key log file", "", "Keys of sealed channels, as SPHTP_KEY_LOG has them written")
+sphtp.prefs.key_log_file =
+  Pref.string("Key log file", "", "Keys of sealed channels, as SPHTPKEYLOGFILE has them written")
 
 function sphtp.init() keyring, sessions, opened, missed = nil, {}, {}, {} end
 
@@ -618,7 +621,7 @@ local function open_datagram(about, tvb, start, sealed, name, counter)
   if keyring_of ~= sphtp.prefs.key_log_file or not keyring then read_key_log(sphtp.prefs.key_log_file) end
   local list = keyring[name]
   if not list then return nil end
-  local place = about.pinfo.number .. "/" .. start
+  local place = table.concat({ about.pinfo.number, name, tostring(counter) }, " ")
   if opened[place] or missed[place] == #list then return opened[place] end
   local epoch, size = counter:rshift(20):tonumber(), tvb:len() - sealed - TAG_SIZE
   if size <= 0 then return nil end
@@ -1264,12 +1267,42 @@ local function guard(tree, about, read, ...)
   return false
 end
 
+-- Linux hands a row of datagrams of one size, of which the last may be shorter, to a network in one piece
+-- (UDP_SEGMENT), and so captures on the machine that sends show it. They have one front, and numbers
+-- that follow each other: where the second one must begin, 7 bytes and more are known.
+local function size_in_row(tvb)
+  local kind, size = tvb(0, 1):uint(), tvb:len()
+  local next_head
+  if size < 26 then return size end
+  if kind == 0x10 then
+    next_head = tvb:raw(0, 5) .. Struct.pack("<I2", (tvb(5, 2):le_uint() + 1) % 0x10000)
+  elseif kind == 0x18 or kind == 0x1c then
+    local front = kind == 0x18 and 5 or 6
+    local low, high = tvb(front, 4):le_uint(), tvb(front + 4, 4):le_uint()
+    local carry = low == WRAP - 1 and 1 or 0
+    next_head = tvb:raw(0, front) .. Struct.pack("<I4I4", (low + 1) % WRAP, (high + carry) % WRAP)
+  else
+    return size
+  end
+  local row = tvb:raw(0, size)
+  local found = row:find(next_head, 14, true)
+  for at = found or size + 1, size, found and found - 1 or 1 do
+    if row:sub(at, at + 4) ~= row:sub(1, 5) then return size end
+  end
+  return found and found - 1 or size
+end
+
 local function dissect_datagram(tvb, pinfo, root)
   if tvb:len() == 0 then return 0 end
-  local tree, about = root:add(sphtp, tvb()), notes(pinfo)
+  local size, words = size_in_row(tvb), {}
   pinfo.cols.protocol = "SphTP"
-  guard(tree, about, read_datagram, tvb, 0, tree, about)
-  pinfo.cols.info = table.concat(about.words, " ")
+  for at = 0, tvb:len() - 1, size do
+    local one = size < tvb:len() and tvb(at, math.min(size, tvb:len() - at)):tvb() or tvb
+    local tree, about = root:add(sphtp, one()), notes(pinfo)
+    guard(tree, about, read_datagram, one, 0, tree, about)
+    table.insert(words, table.concat(about.words, " "))
+  end
+  pinfo.cols.info = table.concat(words, " | ")
   return tvb:len()
 end
 
@@ -1356,9 +1389,10 @@ end
 sphtp:register_heuristic("udp", function(tvb, pinfo, root)
   if tvb:len() < 13 or math.floor(tvb(0, 1):uint() / 16) ~= 1 then return false end
   local about = notes(pinfo)
-  local is_read, problem = pcall(read_datagram, tvb, 0, NO_TREE, about)
+  local first = tvb(0, size_in_row(tvb)):tvb()
+  local is_read, problem = pcall(read_datagram, first, 0, NO_TREE, about)
   if not is_read and getmetatable(problem) ~= Malformed then error(problem, 0) end
-  if not is_read or not looks_certain(tvb, about) then return false end
+  if not is_read or not looks_certain(first, about) then return false end
   pinfo.conversation = sphtp
   dissect_datagram(tvb, pinfo, root)
   return true

@@ -139,8 +139,11 @@ def load_public(path: Path) -> bytes:
     return load_cluster_key(path).public if what == OF_AUTHORITY else load_identity(path).public
 
 
-KEY_LOG: Final = "SPHTP_KEY_LOG"
-"""The environment variable that names the file of the key log; without it there is none."""
+KEY_LOG: Final = "SPHTPKEYLOGFILE"
+"""The environment variable that names the file of the key log; without it there is none.
+
+It is no setting of a program, of which `sphtp cluster` hands none to its processes: these get it.
+"""
 
 log: Final = logging.getLogger("sphtp.keys")
 

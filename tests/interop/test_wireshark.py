@@ -181,6 +181,7 @@ class Shown(NamedTuple):
     recorded: list[tuple[str, list[Seen]]]
     epochs: list[list[Seen]]
     streams: list[list[Seen]]
+    rows: list[list[Seen]]
 
 
 def cut(random: Random, data: bytes) -> Iterator[bytes]:
@@ -223,6 +224,22 @@ def stream_datagrams(key_log: KeyLog) -> Iterator[tuple[dict[str, Any], bytes]]:
     front = VECTORS["stream/DATA"].data[: STREAM_HEADER.size - 1] + bytes([named["number"]])
     stream = Sealer(bytes.fromhex(named["key"]), front)
     yield VECTORS["stream/DATA"].fields | {"key": 3}, stream.seal(body, len(body))[0]
+
+
+def rows(key_log: KeyLog) -> Iterator[tuple[list[dict[str, Any]], bytes]]:
+    """Datagrams of one size that the system gets in one piece: what they are, and the piece."""
+    channel, key = 0x0BADBEEF, bytes(range(1, 33))
+    key_log.write(channel, key)
+    payloads = [bytes([number]) * 200 for number in range(5)] + [b"the last one is shorter"]
+    packets = [
+        encode_data(channel, Header(0xFFFD + n & 0xFFFF, 0, 0))
+        + encode_frames([Messages(0, n, [payload])])
+        for n, payload in enumerate(payloads)
+    ]
+    named = [datagrams.read_datagram(packet) for packet in packets]
+    yield named, b"".join(packets)
+    sealer = Sealer(key, encode_front(Kind.SEALED, channel), 0xFFFD)
+    yield named, sealer.seal(b"".join(packets), len(packets[0]))[0]
 
 
 def foreign_datagrams(random: Random) -> Iterator[bytes]:
@@ -276,6 +293,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     for _, data in stream_datagrams(keys):
         capture.add_datagram(NAMED, 9996, data)
     end_of_part()
+    for port, (_, row) in enumerate(rows(keys), 9990):
+        capture.add_datagram(port, port, row)
+    end_of_part()
     folder = tmp_path_factory.mktemp("wireshark")
     log = folder / "keys"
     log.write_text(f"# a line of another kind\n{keys.text}")
@@ -296,6 +316,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         list(zip((inside for inside, _ in recorded), parts[7], strict=True)),
         parts[8],
         parts[9],
+        parts[10],
     )
 
 
@@ -397,3 +418,10 @@ def test_streams_are_opened_with_the_keys_that_their_channels_carry(shown: Shown
     for (named, _), (seen,) in zip(stream_datagrams(KeyLines()), shown.streams, strict=True):
         assert not seen.is_malformed
         assert not missing_in(seen, named)
+
+
+def test_datagrams_in_a_row_are_shown_one_by_one(shown: Shown) -> None:
+    for (named, _), seen in zip(rows(KeyLines()), shown.rows, strict=True):
+        for one, datagram in zip(named, seen, strict=True):
+            assert not datagram.is_malformed
+            assert not missing_in(datagram, one)

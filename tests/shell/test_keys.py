@@ -234,7 +234,7 @@ def test_a_key_log_is_appended_to_and_is_for_its_owner_only(tmp_path: Path) -> N
     ):
         pass
     with (
-        pytest.raises(SettingsError, match="SPHTP_KEY_LOG: cannot write"),
+        pytest.raises(SettingsError, match="SPHTPKEYLOGFILE: cannot write"),
         open_key_log({KEY_LOG: str(tmp_path / "nowhere" / "keys")}),
     ):
         pass
