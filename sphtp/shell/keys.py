@@ -1,9 +1,16 @@
-"""Keys: drawing them, saving them to files that nobody else may read, and loading them."""
+"""Keys: drawing them, saving them to files that nobody else may read, and loading them.
 
+The key log is for analysing a captured network, as SSLKEYLOGFILE is for TLS: whoever has it and
+the capture reads every message and can forge others while the channels live. So nothing but an
+environment variable switches it on, every node that writes one warns of it, and the file is for its
+owner only.
+"""
+
+import logging
 import os
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import Final
@@ -138,6 +145,61 @@ def load_public(path: Path) -> bytes:
     if what == OF_SERVER:
         return load_server_key(path).public
     return load_cluster_key(path).public if what == OF_AUTHORITY else load_identity(path).public
+
+
+KEY_LOG: Final = "SPHTPKEYLOGFILE"
+"""The environment variable that names the file of the key log; without it there is none.
+
+It is no setting of a program, of which `sphtp cluster` hands none to its processes: these get it.
+"""
+
+log: Final = logging.getLogger("sphtp.keys")
+
+
+class KeyLogFile:
+    """A key log in a file, to which several programs may write.
+
+    A line is ``SPHTP_CHANNEL_KEY``, a connection id and a key, both in hexadecimal digits.
+    """
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._is_whole = True
+
+    def write(self, connection_id: int, key: bytes) -> None:
+        """Append a line. A failure is logged once, and does not disturb the channel."""
+        line = f"SPHTP_CHANNEL_KEY {connection_id:08x} {key.hex()}\n"
+        try:
+            # One call, so that the lines of several programs do not mix.
+            os.write(self._descriptor, line.encode())
+        except OSError as error:
+            if self._is_whole:
+                log.warning("cannot write keys to %s: %s", self._path, error.strerror)
+            self._is_whole = False
+
+
+@contextmanager
+def open_key_log(environ: Mapping[str, str]) -> Iterator[KeyLogFile | None]:
+    """Open the key log that the environment asks for; None if it asks for none.
+
+    Raises ``SettingsError`` if the file cannot be written, or if others may read it.
+    """
+    path = environ.get(KEY_LOG, "")
+    if not path:
+        yield None
+        return
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise SettingsError(f"{KEY_LOG}: cannot write {path}: {error.strerror}") from error
+    try:
+        _require_own(Path(path), os.fstat(descriptor).st_mode)
+        log.warning("%s is set: the keys of all channels go to %s", KEY_LOG, path)
+        yield KeyLogFile(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_new(paths: Iterable[Path]) -> None:

@@ -7,6 +7,7 @@ reports. The end of its block ends all of them. The node then answers for a whil
 ack got lost.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -32,6 +33,7 @@ from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
 from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import Impairment, open_socket
 from sphtp.shell.instruments import LimitLog, watching
+from sphtp.shell.keys import open_key_log
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
@@ -496,6 +498,7 @@ async def open_node(
     with (
         open_socket(host, port, config.impairment, config.seed) as udp,
         watching(config.instruments, udp.address) as watch,
+        open_key_log(os.environ) as key_log,
         # A bad network is to be tried out with all that is sent.
         open_rendezvous(
             is_wanted=config.channel.shared_memory > 0 and config.impairment in (None, Impairment())
@@ -513,6 +516,7 @@ async def open_node(
             port=udp.address[1],
             observer=watch,
             rendezvous=name,
+            key_log=key_log,
         )
         async with Node(
             udp,

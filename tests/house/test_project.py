@@ -14,6 +14,7 @@ FOLDERS = (
     "scenarios",
     "benchmarks",
     "examples",
+    "share",
     ".ci",
 )
 

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import sphtp
 from sphtp import Peer
 from sphtp.core.secure.identity import format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import (
+    KEY_LOG,
+    KeyLogFile,
     allow_only,
     draw_cluster_key,
     draw_identity,
@@ -21,6 +24,7 @@ from sphtp.shell.keys import (
     load_public_keys,
     load_secret,
     load_server_key,
+    open_key_log,
     save_cluster_key,
     save_identity,
     save_secret,
@@ -188,3 +192,61 @@ def test_files_with_a_key_alone_are_read_as_what_they_are_read_for(tmp_path: Pat
     file.chmod(0o600)
     assert load_secret(file) == key
     assert load_identity(file).export() == format_key(key)
+
+
+def test_no_key_is_logged_unless_the_environment_asks() -> None:
+    with open_key_log({}) as nothing, open_key_log({KEY_LOG: ""}) as empty:
+        assert (nothing, empty) == (None, None)
+
+
+async def test_a_node_logs_the_keys_of_its_channels_and_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys"
+    async with sphtp.open_node() as quiet:
+        monkeypatch.setenv(KEY_LOG, str(path))
+        async with sphtp.open_channel(*quiet.address) as channel:
+            await channel.send(1)
+            accepted = await quiet.accept()
+            assert await accepted.receive() == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = [line.split() for line in path.read_text().splitlines()]
+    # One for each direction; the node that was opened before logs nothing.
+    assert [label for label, *_ in lines] == ["SPHTP_CHANNEL_KEY"] * 2
+    assert [(len(number), len(key)) for _, number, key in lines] == [(8, 64)] * 2
+    assert len({key for *_, key in lines}) == 2
+    assert f"the keys of all channels go to {path}" in caplog.text
+
+
+def test_a_key_log_is_appended_to_and_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    for number in (1, 2):
+        with open_key_log({KEY_LOG: str(path)}) as key_log:
+            assert key_log is not None
+            key_log.write(number, bytes(32))
+    zeros = "00" * 32
+    lines = [f"SPHTP_CHANNEL_KEY {number:08x} {zeros}" for number in (1, 2)]
+    assert path.read_text().splitlines() == lines
+    path.chmod(0o640)
+    with (
+        pytest.raises(SettingsError, match="is open to others"),
+        open_key_log({KEY_LOG: str(path)}),
+    ):
+        pass
+    with (
+        pytest.raises(SettingsError, match="SPHTPKEYLOGFILE: cannot write"),
+        open_key_log({KEY_LOG: str(tmp_path / "nowhere" / "keys")}),
+    ):
+        pass
+
+
+def test_a_key_log_that_cannot_be_written_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "keys").touch()
+    descriptor = os.open(tmp_path / "keys", os.O_RDONLY)
+    key_log = KeyLogFile("keys", descriptor)
+    key_log.write(1, bytes(32))
+    key_log.write(2, bytes(32))
+    os.close(descriptor)
+    assert caplog.text.count("cannot write keys to keys") == 1

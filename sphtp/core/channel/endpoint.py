@@ -42,7 +42,7 @@ from sphtp.core.channel.openings import ConnectRequest, Openings
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
-from sphtp.core.channel.security import HandshakeCounters, PeerPin, Security
+from sphtp.core.channel.security import HandshakeCounters, KeyLog, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.core.channel.stateless_reset import (
     StatelessReset,
@@ -99,8 +99,8 @@ class Endpoint:
     be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
     the socket, 0 if there is none, and stateless resets are valid only for channels of that port.
     ``observer`` observes all channels. ``rendezvous`` names the socket at which it takes segments
-    of shared memory, 0 if it takes none. Raises ``SettingsError`` if ``settings`` leave no room for
-    what sealing adds.
+    of shared memory, 0 if it takes none. ``key_log`` records the keys of all channels. Raises
+    ``SettingsError`` if ``settings`` leave no room for what sealing adds.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class Endpoint:
         port: int = 0,
         observer: Instrument | None = None,
         rendezvous: int = 0,
+        key_log: KeyLog | None = None,
     ) -> None:
         self.counters = EndpointCounters()
         self.handshake_counters = HandshakeCounters()
@@ -136,7 +137,7 @@ class Endpoint:
         # Beyond ``backlog`` the oldest are dropped: strangers can ask faster than the socket
         # sends, and an honest opener asks again.
         self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
-        self._keys = self._make_keys(security, port) if security is not None else None
+        self._keys = self._make_keys(security, port, key_log) if security is not None else None
         self._openings = Openings(
             secrets,
             self._settings,
@@ -151,7 +152,7 @@ class Endpoint:
         )
         self._accept_queues = self._openings.queues
 
-    def _make_keys(self, security: Security, port: int) -> _Keys:
+    def _make_keys(self, security: Security, port: int, key_log: KeyLog | None) -> _Keys:
         identity = security.identity or Identity.draw(self._secrets)
         reset_key, limits = identity.derive(reset_purpose(port)), security.limits
         counters = self.handshake_counters
@@ -162,6 +163,7 @@ class Endpoint:
             security.psk,
             reset_key,
             counters,
+            key_log,
         )
         return _Keys(
             context,

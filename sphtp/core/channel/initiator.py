@@ -370,7 +370,7 @@ class Initiator:
     def _make_protection(self) -> AesGcm:
         keys, remote = self._handshake.split(), self._handshake.remote
         assert remote is not None
-        return AesGcm(remote, keys, self._context.counters)
+        return AesGcm(remote, keys, self._context.counters, key_log=self._context.key_log)
 
     # Authentication of the peer
 

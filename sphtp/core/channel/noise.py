@@ -28,7 +28,7 @@ the version number. So any version can refuse any other, under the number of tha
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sphtp.core.channel.security import HandshakeCounters, PeerAuthenticator
+from sphtp.core.channel.security import HandshakeCounters, KeyLog, PeerAuthenticator
 from sphtp.core.channel.stateless_reset import PROOF_SIZE, reset_proof
 from sphtp.core.datagrams import FRONT, VERSION, Kind, encode_front
 from sphtp.core.entropy import Secrets
@@ -155,6 +155,7 @@ class SecurityContext:
     psk: bytes | None = field(repr=False)
     reset_key: bytes = field(repr=False)
     counters: HandshakeCounters
+    key_log: KeyLog | None = None
 
     def payload(self, connection_id: int, datagram: bytes) -> bytes:
         """Return the payload of a Noise message: the proof for RESETs, then a datagram."""

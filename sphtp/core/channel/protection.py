@@ -9,7 +9,7 @@ from typing import Final
 
 from sphtp.core.channel.frames import DATA_FIRST
 from sphtp.core.channel.handshake import Origin
-from sphtp.core.channel.security import HandshakeCounters
+from sphtp.core.channel.security import HandshakeCounters, KeyLog
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, encode_front
 from sphtp.core.secure.seal import Sealer, Unsealer
 
@@ -48,14 +48,21 @@ class AesGcm:
 
     ``key`` is the public key of the peer. ``own`` and ``peer`` are the connection ids of both
     sides, 0 while unknown. ``proof`` is what a RESET from the peer must carry. ``is_used`` becomes
-    true when the peer has sealed a datagram; until then its handshake may be repeated.
+    true when the peer has sealed a datagram; until then its handshake may be repeated. ``key_log``
+    records the first key of either direction.
     """
 
-    __slots__ = ("_keys", "data_front", "is_used", "key", "own", "peer", "proof",
-                 "sealer", "unsealer")  # fmt: skip
+    __slots__ = ("_key_log", "_keys", "_logged", "data_front", "is_used", "key", "own", "peer",
+                 "proof", "sealer", "unsealer")  # fmt: skip
 
     def __init__(
-        self, key: bytes, keys: tuple[bytes, bytes], counters: HandshakeCounters, proof: bytes = b""
+        self,
+        key: bytes,
+        keys: tuple[bytes, bytes],
+        counters: HandshakeCounters,
+        proof: bytes = b"",
+        *,
+        key_log: KeyLog | None = None,
     ) -> None:
         sending, receiving = keys
         self.key = key
@@ -66,6 +73,9 @@ class AesGcm:
         self.data_front = b""
         self.unsealer = Unsealer(receiving, FRONT.size, counters)
         self._keys = sending
+        self._key_log = key_log
+        # Only a log needs the first receiving key later on.
+        self._logged = receiving if key_log is not None else b""
         self.sealer: Sealer | None = None
 
     def name(self, own: int, peer: int) -> None:
@@ -74,6 +84,11 @@ class AesGcm:
         # Only one sealer is made: a second one would count from zero with the same key.
         if peer and self.sealer is None:
             self.peer = peer
+            if self._key_log is not None:
+                if own:
+                    self._key_log.write(own, self._logged)
+                self._key_log.write(peer, self._keys)
+                self._logged = b""
             self.sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
             # The sealer has the key now, and forgets it at the first key update.
             self._keys = b""

@@ -194,7 +194,9 @@ class ResponderHandshake:
     def make_protection(self) -> AesGcm:
         """Make the packet protection from the keys of the finished handshake."""
         keys = self.handshake.split()
-        self.protection = AesGcm(self.key, keys, self._context.counters, self.proof)
+        self.protection = AesGcm(
+            self.key, keys, self._context.counters, self.proof, key_log=self._context.key_log
+        )
         return self.protection
 
 

@@ -82,6 +82,14 @@ class HandshakeCounters:
     paths_changed: int = 0
 
 
+class KeyLog(Protocol):
+    """A record of the keys of channels, with which captured datagrams can be opened."""
+
+    def write(self, connection_id: int, key: bytes) -> None:
+        """Record the first key that seals the datagrams with this connection id in front."""
+        ...
+
+
 class Verdict(Enum):
     """The decision about a peer that has proven a key and claims an id in the cluster."""
 
