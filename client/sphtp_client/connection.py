@@ -40,20 +40,20 @@ class ConnectionSettings:
         self, data: Any, instruments: Sequence[Instrument] = (), *, name: str
     ) -> AbstractAsyncContextManager[Client]:
         """Register with the servers for the length of the block; raises as ``open_client``."""
-        return sphtp.open_client(
-            list(self.servers),
-            name=name,
-            data=data,
-            config=sphtp.Config(
-                timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
-                channel=self.channel,
-                impairment=self.impairment,
-                seed=self.seed,
-                instruments=instruments,
-                security=sphtp.security.Security(identity=self.identity),
-                cluster=sphtp.security.ClusterSecurity(
-                    secret=self.secret, server_keys=self.server_keys, tls=self.tls
-                ),
+        config = self.config(instruments)
+        return sphtp.open_client(list(self.servers), name=name, data=data, config=config)
+
+    def config(self, instruments: Sequence[Instrument] = ()) -> sphtp.Config:
+        """Return the config of the client."""
+        return sphtp.Config(
+            timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
+            channel=self.channel,
+            impairment=self.impairment,
+            seed=self.seed,
+            instruments=instruments,
+            security=sphtp.security.Security(identity=self.identity),
+            cluster=sphtp.security.ClusterSecurity(
+                secret=self.secret, server_keys=self.server_keys, tls=self.tls
             ),
         )
 
