@@ -24,8 +24,12 @@ LOST: Final = (SphtpError, OSError, trio.BrokenResourceError, trio.ClosedResourc
 """The errors that end a verb with a sentence."""
 
 
-class OutputClosedError(Exception):
-    """Nobody reads the output any more: the end of a verb, and no fault."""
+class EarlyEndError(Exception):
+    """The end of a verb, with its exit code: 0 if nobody reads its output any more."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +98,18 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def event(self, event: str, text: str, **values: Any) -> None:
-        """Print one event: its text, or its values."""
-        self.line(json.dumps({"event": event, **values}) if self.as_json else text)
+    def event(self, event: str, line: str, /, **values: Any) -> None:
+        """Print one event: its line, or its values."""
+        self.line(json.dumps({"event": event, **values}) if self.as_json else line)
 
     def line(self, line: str) -> None:
-        """Print one line. Raises ``OutputClosedError`` if nobody reads it."""
+        """Print one line. Raises ``EarlyEndError`` if nobody reads it."""
         try:
             print(printable_lines(line), flush=True)
         except BrokenPipeError:
             # Python flushes once more at its end and must find somebody there.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise OutputClosedError from None
+            raise EarlyEndError from None
 
 
 def facts_of(peer: Peer) -> dict[str, Any]:
@@ -122,8 +126,8 @@ def run_verb(work: Callable[[], Awaitable[None]], *, as_json: bool) -> NoReturn:
     """Run the work of a verb, and exit with its code; an error is one sentence."""
     try:
         status = trio.run(run_until_stopped, work) or ExitStatus.FINISHED
-    except OutputClosedError:
-        status = ExitStatus.FINISHED
+    except EarlyEndError as end:
+        sys.exit(end.code)
     except LOST as error:
         message = str(error) or type(error).__name__
         if as_json:

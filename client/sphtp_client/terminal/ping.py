@@ -31,7 +31,7 @@ ANSWERS: Final = frozenset(("unknown", "busy", "malformed", "cancelled", "ended"
 """The refusals that come from the peer's requests; others come where no channel opens."""
 
 
-async def answer_of(client: Client, peer: Peer, patience: float) -> float:
+async def answer_of(client: Client, peer: Peer, patience: float, value: Any = None) -> float:
     """Return the seconds until a peer has answered.
 
     Raises ``UnreachableError`` if it does not, and ``RefusedError`` if it refuses this client.
@@ -39,7 +39,7 @@ async def answer_of(client: Client, peer: Peer, patience: float) -> float:
     began = trio.current_time()
     try:
         with trio.fail_after(patience):
-            await client.request(peer, NAME)
+            await client.request(peer, NAME, value)
     except trio.TooSlowError as error:
         raise UnreachableError(f"no answer within {patience:g} s") from error
     except (RequestError, HandlerCrashedError):

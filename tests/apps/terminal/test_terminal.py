@@ -47,7 +47,9 @@ async def test_a_ping_is_answered_by_a_peer_whose_program_does_nothing() -> None
 async def test_ctrl_c_ends_a_ping_with_its_summary() -> None:
     async with open_company() as company:
         process = company.start("ping", "fluid", "--interval", "0.01")
-        await process.stdout.receive_some()
+        said = b""
+        while b"ping 1:" not in said:
+            said += await process.stdout.receive_some()
         process.send_signal(signal.SIGINT)
         ending = await ended(process)
         assert ending.code == 130
