@@ -4,16 +4,19 @@ Whatever fails becomes the text of an error in the facts. Nothing is judged here
 """
 
 import errno
+import fcntl
 import os
 import resource
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from math import isfinite
-from pathlib import Path
+from struct import Struct
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -45,7 +48,12 @@ from sphtp_client.terminal.ping import answer_of
 PORTS: Final = (8764, 8765)
 """The TCP ports of a server, unless it was given others."""
 
-MULTICAST_DNS: Final = ("224.0.0.251", 5353)
+MULTICAST_DNS: Final = "224.0.0.251"
+
+GET_FLAGS: Final = 0x8913
+"""The request for an interface's flags (SIOCGIFFLAGS), from the kernel's headers."""
+
+_REQUEST: Final = Struct("16sH22x")
 
 MTU: Final = {
     socket.AF_INET: (socket.IPPROTO_IP, 14),
@@ -100,6 +108,7 @@ def collect_machine() -> MachineFacts:
             bound.bind(("127.0.0.1", 0))
         except OSError as error:
             udp_error = _text(error)
+    interfaces = tuple(_interfaces())
     return MachineFacts(
         buffer_wanted=BUFFER,
         buffer_granted=granted,
@@ -107,8 +116,8 @@ def collect_machine() -> MachineFacts:
         descriptors_limit=soft,
         descriptors_hard=hard,
         udp_error=udp_error,
-        interfaces=tuple(_interfaces()),
-        multicast_error=_error_of(_find_multicast),
+        interfaces=interfaces,
+        multicast_error=_error_of(partial(_join_multicast, interfaces)),
         has_zeroconf=find_spec("zeroconf") is not None,
         memory_error=_error_of(_make_segment),
     )
@@ -128,21 +137,33 @@ def _error_of(attempt: Callable[[], None]) -> str:
 
 def _interfaces() -> list[Interface]:
     found = list[Interface]()
-    for _, name in socket.if_nameindex():
-        try:
-            flags = int(Path(f"/sys/class/net/{name}/flags").read_text(), 16)
-        except OSError:
-            # The files may be those of another network namespace.
-            continue
-        if not flags & IS_LOOPBACK:
-            is_up, is_multicast = bool(flags & IS_UP), bool(flags & IS_MULTICAST)
-            found.append(Interface(name=name, is_up=is_up, is_multicast=is_multicast))
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            # The files of /sys may be those of another network namespace.
+            asked = _REQUEST.pack(name.encode(), 0)
+            _, flags = _REQUEST.unpack(fcntl.ioctl(asking, GET_FLAGS, asked))
+            if not flags & IS_LOOPBACK:
+                is_up, is_multicast = bool(flags & IS_UP), bool(flags & IS_MULTICAST)
+                found.append(Interface(name=name, is_up=is_up, is_multicast=is_multicast))
     return found
 
 
-def _find_multicast() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-        opened.connect(MULTICAST_DNS)
+def _join_multicast(interfaces: Iterable[Interface]) -> None:
+    """Join multicast DNS on an interface, as a search does. Raises ``OSError`` if none can."""
+    failure = None
+    for interface in interfaces:
+        if interface.is_up and interface.is_multicast:
+            group, index = socket.inet_aton(MULTICAST_DNS), socket.if_nametoindex(interface.name)
+            membership = group + bytes(4) + index.to_bytes(4, sys.byteorder)
+            try:
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+                    opened.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, membership)
+                    opened.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+                    return
+            except OSError as error:
+                failure = error
+    if failure is not None:
+        raise failure
 
 
 def _make_segment() -> None:

@@ -34,7 +34,7 @@ class MachineFacts:
     """The error of binding a UDP socket to any free port."""
     interfaces: tuple[Interface, ...]
     multicast_error: str
-    """The error of a route to multicast DNS."""
+    """The error of joining multicast DNS on an interface that has multicast."""
     has_zeroconf: bool
     memory_error: str
     """The error of making a segment of shared memory."""

@@ -132,8 +132,8 @@ def _judge_multicast(machine: MachineFacts) -> Finding:
         text = f"no interface has it; servers on the network are not found: {up[0].name} is up"
         return _warning(check, text, f"sudo ip link set dev {up[0].name} multicast on")
     if machine.multicast_error:
-        text = f"no route to 224.0.0.251: {machine.multicast_error}"
-        return _warning(check, text, f"sudo ip route add 224.0.0.0/4 dev {able[0]}")
+        text = f"{able[0]} cannot join 224.0.0.251: {machine.multicast_error}"
+        return _warning(check, text, "sudo sysctl -w net.ipv4.igmp_max_memberships=100")
     if not machine.has_zeroconf:
         text = "zeroconf is missing: servers on the network are not found"
         return _warning(check, text, "pip install 'sphtp[discovery]'")
