@@ -10,14 +10,14 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from math import isfinite
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import trio
@@ -25,6 +25,7 @@ import trio
 import sphtp
 from sphtp import Client, Peer, ServerAddress
 from sphtp.core.channel.path_mtu import BASE
+from sphtp.core.control.records import MAX_MEMBERS
 from sphtp.core.printable import peer_label
 from sphtp.errors import SettingsError, SphtpError
 from sphtp.observe import Instrument, WatchedChannel, fetch_status
@@ -283,14 +284,26 @@ async def _collect_servers(
             found[address] = replace(server, error=str(error))
             return
         found[address] = replace(server, wall_offset=wall_offset_untrusted(status.get("wall_time")))
-        for row in status.get("view", {}).get("members", ()):
-            if row.get("address"):
-                nursery.start_soon(ask, ServerAddress.parse(row["address"]), nursery)
+        for other in members_untrusted(status):
+            nursery.start_soon(ask, other, nursery)
 
     async with trio.open_nursery() as nursery:
         for address in addresses:
             nursery.start_soon(ask, address, nursery)
     return found
+
+
+def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
+    """Return the addresses of a server's view; what is none is left out."""
+    view = status.get("view")
+    rows = view.get("members") if isinstance(view, dict) else None
+    found = list[ServerAddress]()
+    for row in rows if isinstance(rows, list) else ():
+        address = row.get("address") if isinstance(row, dict) else None
+        if isinstance(address, str):
+            with suppress(SettingsError):
+                found.append(ServerAddress.parse(address))
+    return [address for address in found if address.is_dialable][:MAX_MEMBERS]
 
 
 def wall_offset_untrusted(told: object) -> float | None:

@@ -103,13 +103,15 @@ class Output:
         self.line(json.dumps({"event": event, **values}) if self.as_json else line)
 
     def line(self, line: str) -> None:
-        """Print one line. Raises ``EarlyEndError`` if nobody reads it."""
+        """Print one line. Raises ``EarlyEndError`` if nobody reads it, and ``OSError``."""
         try:
             print(printable_lines(line), flush=True)
-        except BrokenPipeError:
+        except OSError as error:
             # Python flushes once more at its end and must find somebody there.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise EarlyEndError from None
+            if isinstance(error, BrokenPipeError):
+                raise EarlyEndError from None
+            raise
 
 
 def facts_of(peer: Peer) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The verb ``sphtp peers``: the clients of a cluster, as its servers introduce them."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -56,10 +57,18 @@ async def introduced(client: Client, options: TerminalOptions) -> list[Peer]:
         addresses = [it.address for it in client.servers.values() if it.address is not None]
         if addresses:
             status = await fetch_status(addresses[0], config=config)
-            for row in status.get("clients", ()):
-                if row["id"] != client.id:
-                    await client.wait_for_peer(row["id"])
+            for number in clients_untrusted(status):
+                if number != client.id:
+                    await client.wait_for_peer(number)
     return sorted(client.peers.values(), key=lambda peer: (peer.name, peer.id))
+
+
+def clients_untrusted(status: Mapping[str, Any]) -> list[int]:
+    """Return the ids of a server's clients; what is none is left out."""
+    rows = status.get("clients")
+    rows = rows if isinstance(rows, list) else []
+    found = [row.get("id") for row in rows if isinstance(row, dict)]
+    return [number for number in found if isinstance(number, int)]
 
 
 def _details(peer: Peer) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 import trio
 
 from sphtp import Config, open_server
-from sphtp.security import ClusterSecurity
+from sphtp.security import ClusterSecurity, ServerKey, Tls, format_key, load_secret
 from tests.apps.terminal.company import ended, open_company
+from tests.certificates import Authority
 from tests.deadline import within_20_seconds
 from tests.interpreters import ForkedProcess
 
@@ -65,6 +67,36 @@ async def test_secrets_that_do_not_match_are_named(tmp_path: Path) -> None:
     file.chmod(0o644)
     _, findings = await examine(address, "--secret-file", str(file))
     assert [finding["remedy"] for finding in faults(findings)] == [f"chmod 600 {file}"]
+
+
+async def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    cert, key = ours.issue("127.0.0.1")
+    config = Config(cluster=ClusterSecurity(tls=Tls(cert=cert, key=key)))
+    async with open_server("tls+tcp://127.0.0.1:0", new_cluster=True, config=config) as server:
+        address = str(server.advertised)
+        code, findings = await examine(address, "--tls-ca", str(ours.ca))
+        assert (code, faults(findings)) == (0, [])
+        _, findings = await examine(address, "--tls-ca", str(other.ca))
+    (fault,) = faults(findings)
+    assert "certificate of 127.0.0.1:" in fault["text"]
+    assert fault["remedy"].startswith("openssl s_client -connect 127.0.0.1:")
+
+
+async def test_a_key_of_another_server(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.secret"
+    await ended(ForkedProcess.of_module("sphtp", ["keygen", "--secret", str(file)]))
+    right, wrong = (ServerKey.draw(SystemRandom()) for _ in range(2))
+    cluster = ClusterSecurity(secret=load_secret(file), signing_key=right)
+    at = "tcp://127.0.0.1:0"
+    async with open_server(at, new_cluster=True, config=Config(cluster=cluster)) as server:
+        arguments = (str(server.advertised), "--secret-file", str(file), "--server-key")
+        code, findings = await examine(*arguments, format_key(right.public))
+        assert (code, faults(findings)) == (0, [])
+        _, findings = await examine(*arguments, format_key(wrong.public))
+    (fault,) = faults(findings)
+    assert "wrong server key" in fault["text"]
+    assert fault["remedy"] == f"sphtp doctor {server.advertised} --server-key=KEY"
 
 
 async def test_a_server_that_is_not_there_and_a_name_that_nobody_knows() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sphtp_client.doctor.collection import wall_offset_untrusted
+from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
 from sphtp_client.doctor.facts import (
     ClusterFacts,
     Facts,
@@ -201,3 +201,15 @@ def test_each_error_of_a_server_has_its_command(error: str, remedy: str) -> None
 @pytest.mark.parametrize("told", [None, True, "now", float("nan"), float("inf"), [1]])
 def test_a_server_that_says_no_time_is_not_believed(told: object) -> None:
     assert wall_offset_untrusted(told) is None
+
+
+@pytest.mark.parametrize("members", [None, 7, [7], [{}], [{"address": None}], [{"address": "a:0"}]])
+def test_a_view_that_names_no_servers_is_not_followed(members: object) -> None:
+    assert members_untrusted({"view": {"members": members}}) == []
+    assert members_untrusted({"view": members}) == []
+
+
+def test_the_servers_of_a_view_are_asked_as_well() -> None:
+    members = [{"address": None}, {"address": "tcp://10.0.0.1:8764"}]
+    (found,) = members_untrusted({"view": {"members": members}})
+    assert str(found) == "tcp://10.0.0.1:8764"

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from sphtp.errors import SettingsError
 from sphtp_client.terminal.connection import parse_peer
+from sphtp_client.terminal.peers import clients_untrusted
 from sphtp_client.terminal.ping import ping
 from sphtp_client.terminal.values import parse_value, to_json
 
@@ -33,3 +34,8 @@ def test_what_is_no_json_is_refused(text: str) -> None:
 def test_a_peer_is_an_id_or_a_name() -> None:
     assert parse_peer("0x1a2b3c4d") == parse_peer("439041101") == 0x1A2B3C4D
     assert parse_peer("fluid-1") is None
+
+
+@pytest.mark.parametrize("status", [{}, {"clients": 7}, {"clients": [7, {"id": "x"}, {"name": 1}]}])
+def test_a_status_without_clients_has_no_peers(status: dict[str, object]) -> None:
+    assert clients_untrusted(status) == []

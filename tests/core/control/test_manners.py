@@ -32,17 +32,6 @@ def test_status_comes_in_parts_to_anybody_with_an_odd_id() -> None:
     assert len(status["clients"]) == 700
 
 
-def test_status_has_the_wall_clock_if_that_is_handed_in() -> None:
-    bus = SimulatedCluster()
-    server = active_server(bus)
-    assert "wall_time" not in server.machine.status()
-    server.machine.wall_ahead = 1e9
-    began = server.machine.status()["wall_time"]
-    bus.run(60.0)
-    passed = server.machine.status()["wall_time"] - began
-    assert passed == pytest.approx(60.0, abs=2 * bus.timers.heartbeat)
-
-
 def test_a_full_server_says_so() -> None:
     bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True, registry=MemoryRegistry(10.0, 1))
