@@ -9,6 +9,7 @@ names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sphtp.commands"
@@ -67,6 +68,19 @@ class Verbs(click.Group):
         if not isinstance(command, click.Command):
             return _broken(found, "it is not a click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb and its arguments; the error for an unknown one names those like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            similar = get_close_matches(args[0].lower(), self.list_commands(ctx))
+            if not similar:
+                raise
+            hint = f"{error.message} Did you mean {' or '.join(similar)}?"
+            raise click.UsageError(hint, ctx) from error
 
 
 @click.group(

@@ -32,6 +32,7 @@ PRELOADED: Final = (
     "sphtp.shell.server",
     "sphtp.shell.source",
     "sphtp.shell.subscription",
+    "sphtp_client.doctor.command",
     "sphtp_server.command",
     "sphtp_benchmarks.process_task",
 )

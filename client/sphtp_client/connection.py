@@ -53,22 +53,23 @@ class ConnectionSettings:
         ids: Iterator[int] | None = None,
     ) -> AbstractAsyncContextManager[Client]:
         """Register with the servers for the length of the block; raises as ``open_client``."""
-        return sphtp.open_client(
-            list(self.servers),
-            name=name,
-            data=data,
-            ids=ids,
-            config=sphtp.Config(
-                timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
-                channel=self.channel,
-                impairment=self.impairment,
-                seed=self.seed,
-                instruments=instruments,
-                messages=messages,
-                security=sphtp.security.Security(identity=self.identity),
-                cluster=sphtp.security.ClusterSecurity(
-                    secret=self.secret, server_keys=self.server_keys, tls=self.tls
-                ),
+        config = self.config(instruments, messages)
+        return sphtp.open_client(list(self.servers), name=name, data=data, ids=ids, config=config)
+
+    def config(
+        self, instruments: Sequence[Instrument] = (), messages: MessageCodec | None = None
+    ) -> sphtp.Config:
+        """Return the config of the client."""
+        return sphtp.Config(
+            timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
+            channel=self.channel,
+            impairment=self.impairment,
+            seed=self.seed,
+            instruments=instruments,
+            messages=messages,
+            security=sphtp.security.Security(identity=self.identity),
+            cluster=sphtp.security.ClusterSecurity(
+                secret=self.secret, server_keys=self.server_keys, tls=self.tls
             ),
         )
 

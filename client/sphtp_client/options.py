@@ -402,3 +402,49 @@ REPLAY_OPTIONS = (
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
+
+_ANY_SERVER = _option(
+    "--server",
+    "Address of a server, tcp://host:port; repeatable. Without it: the cluster that is announced "
+    "on this machine or network.",
+    metavar="ADDRESS",
+    multiple=True,
+)
+
+TERMINAL_OPTIONS = (
+    _option("--json", "Print JSON objects, one a line.", is_flag=True),
+    _option(
+        "--timeout",
+        "Seconds to wait for servers, and for peers.",
+        type=SECONDS,
+        default=5.0,
+    ),
+    *_KEYS,
+)
+
+_NAME = _option("--name", "Name of this client for its peers.", default="", metavar="TEXT")
+
+PING_OPTIONS = (
+    _ANY_SERVER,
+    _option("--count", "End after so many. Default: with Ctrl-C.", type=COUNT),
+    _option("--interval", "Seconds from one to the next.", type=SECONDS, default=1.0),
+    *TERMINAL_OPTIONS,
+)
+
+PUB_OPTIONS = (
+    _ANY_SERVER,
+    _NAME,
+    _option("--receivers", "Subscriptions to wait for.", type=COUNT, default=1),
+    *TERMINAL_OPTIONS,
+)
+
+SUB_OPTIONS = (
+    _ANY_SERVER,
+    _NAME,
+    _option("--count", "End after so many messages. Default: with Ctrl-C.", type=COUNT),
+    _option("--latest", "Of each source only the newest message.", is_flag=True),
+    _option("--late-join", "Get the earlier messages that sources retain, too.", is_flag=True),
+    *TERMINAL_OPTIONS,
+)
+
+REQUEST_OPTIONS = (_ANY_SERVER, _NAME, *TERMINAL_OPTIONS)

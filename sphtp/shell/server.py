@@ -6,6 +6,7 @@ performs its outputs: messages, connections and events.
 """
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -406,6 +407,8 @@ class Server(ScopedService):
                 counters.add(name, new)
 
     def _flush(self) -> None:
+        # Anew each time, for it may be stepped.
+        self._machine.wall_ahead = time.time() - trio.current_time()
         self._note_refused()
         while (record := self._machine.poll_applicant()) is not None:
             is_admitted = self._admit(record)

@@ -154,6 +154,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._ledger, self._outbox, self.counters, limits, asks=asks_admission
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
+        self.wall_ahead: float | None = None
+        """Seconds by which the wall clock is ahead of the time that is handed in.
+
+        Only the status contains it: no decision depends on a clock that may be stepped.
+        """
         self._announces = TokenBucket(limits.announces_per_second)
         self._open_inbound(
             self._registry.records,
@@ -189,7 +194,10 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def status(self) -> dict[str, Any]:
         """Return the status of this server, ready for JSON."""
-        return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        status = describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        if self.wall_ahead is not None:
+            status["wall_time"] = self._now + self.wall_ahead
+        return status
 
     def handle_start(self, now: float) -> None:
         """Start the heartbeats (SphTP, step 1), and find out which ids are held."""
