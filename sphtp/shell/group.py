@@ -691,11 +691,14 @@ async def join_group(
         size=size,
         has_state=state is not None,
     )
-    admission = admissions.get(name)
-    if admission is None:
-        admission = admissions[name] = GroupAdmission(name)
-        node.services.add(admission.service)
-    if admission.admit is not None:
+    if name in admissions:
         raise StateError(f"this client is in the group {name!r} already")
-    async with LockstepGroup(client, node, admission, terms, state) as group:
-        yield group
+    admission = admissions[name] = GroupAdmission(name)
+    node.services.add(admission.service)
+    try:
+        async with LockstepGroup(client, node, admission, terms, state) as group:
+            yield group
+    finally:
+        # A program may join any number of groups, one after the other.
+        node.services.remove(admission.service)
+        del admissions[name]
