@@ -770,12 +770,16 @@ async def join_group(
         size=size,
         has_state=state is not None,
     )
-    admission = admissions.get(name)
-    if admission is None:
-        admission = admissions[name] = GroupAdmission(name)
-        node.services.add(admission.service)
-        node.services.add(admission.watch)
-    if admission.group is not None:
+    if name in admissions:
         raise StateError(f"this client is in the group {name!r} already")
-    async with LockstepGroup(client, node, admission, terms, state) as group:
-        yield group
+    admission = admissions[name] = GroupAdmission(name)
+    node.services.add(admission.service)
+    node.services.add(admission.watch)
+    try:
+        async with LockstepGroup(client, node, admission, terms, state) as group:
+            yield group
+    finally:
+        # A program may join any number of groups, one after the other.
+        node.services.remove(admission.service)
+        node.services.remove(admission.watch)
+        del admissions[name]

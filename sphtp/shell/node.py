@@ -38,7 +38,7 @@ from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.services import Services
+from sphtp.shell.services import Service, Services
 from sphtp.shell.shared_memory import SharedMemory, open_rendezvous
 from sphtp.shell.udp import UdpSocket
 
@@ -163,7 +163,14 @@ class Node(ScopedService):
         )
         if self._shared_memory is not None:
             self._loop.take_entries = self._shared_memory.take_entries
-        self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding, self._loop)
+        self.services = Services(
+            endpoint.serve,
+            endpoint.stop_serving,
+            self._open,
+            endpoint.schema,
+            encoding,
+            self._loop,
+        )
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
         self.roster = NodeRoster(endpoint)
@@ -389,14 +396,15 @@ class Node(ScopedService):
         now = trio.current_time()
         return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
-    def _welcome(self) -> None:
-        """Pass on the channels that other nodes opened: to ``accept``, or to their service."""
+    def _welcome(self, service: Service | None) -> None:
+        """Pass on the channels that other nodes opened: to ``accept``, or to this service."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
-        for service in self.services:
-            while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
-                service.admit(cast("ServiceChannel", self._adopt(connection)))
+        if service is None:
+            return
+        while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
+            service.admit(cast("ServiceChannel", self._adopt(connection)))
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return True if a task waited for messages of it."""
@@ -404,7 +412,7 @@ class Node(ScopedService):
             self._shared_memory.end(connection)
         channel = self._channels.get(connection)
         if channel is None:
-            self._welcome()
+            self._welcome(self.services.of(connection))
             return False
         is_awaited = channel.wake()
         if connection.closed is not None:

@@ -387,5 +387,9 @@ async def test_a_member_that_has_left_has_no_rank() -> None:
     async with cluster(1) as (only,), client(only.address) as alone:
         async with alone.join("fluid") as group:
             assert group.rank == 0
+            with pytest.raises(StateError, match="in the group 'fluid' already"):
+                await alone.join("fluid").__aenter__()
         with pytest.raises(StateError, match="no member at step 0"):
             _ = group.rank
+        async with alone.join("fluid") as again:
+            assert again.rank == 0

@@ -13,6 +13,8 @@ import trio.testing
 
 from sphtp import Config, Node, RefusedError, Request, RequestError, UnreachableError
 from sphtp.core.requests.table import MOST_REQUESTS
+from sphtp.core.requests.wire import SERVICE_LINE
+from sphtp.core.schema import Schema
 from sphtp.errors import (
     HandlerCrashedError,
     MessageTooLargeError,
@@ -20,9 +22,11 @@ from sphtp.errors import (
     StateError,
 )
 from sphtp.messages import MessageFactory
+from sphtp.shell.encoding import RAW
 from sphtp.shell.lifetime import running
 from sphtp.shell.registration import Registration
 from sphtp.shell.requests import Requests
+from sphtp.shell.services import Service
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.test_client import client, cluster
@@ -547,9 +551,9 @@ async def test_who_waits_for_a_channel_of_a_client_that_closes_is_told_so() -> N
 
 async def test_a_peer_keeps_two_channels_however_many_it_opens() -> None:
     async with parties() as (left, right), trio.open_nursery() as nursery:
-        # The right one serves the same service, with the same schema.
         await right.requests.wait_started()
-        (service,) = [it for it in left.node.services if "Requests" in it.schema.lines[0]]
+        schema = Schema([SERVICE_LINE, *left.node.services.schema.lines])
+        service = Service(schema, lambda channel: channel.abort(), RAW)
 
         async def open_channel() -> None:
             with suppress(trio.BrokenResourceError):

@@ -221,6 +221,16 @@ class Endpoint:
         if lanes:
             self._settings_by_schema[schema.schema_hash] = replace(self._settings, lanes=lanes)
 
+    def stop_serving(self, schema: Schema) -> bool:
+        """Refuse channels of this schema from now on. Those that are open stay.
+
+        Return False, and change nothing, while one is being opened or waits for its service.
+        """
+        is_removed = self._accept_queues.remove(schema)
+        if is_removed:
+            self._settings_by_schema.pop(schema.schema_hash, None)
+        return is_removed
+
     def dial(
         self,
         now: float,
