@@ -63,9 +63,17 @@ async def test_a_request_prints_the_reply_and_errors_are_one_sentence() -> None:
         assert json.loads(reply.out) == {"twice": 8, "raw": {"base16": "6162"}, "far": "inf"}
         refused = await company.call("request", "fluid", "double", "5")
         assert refused == (3, "", "failed: only 4 has an answer\n")
-        nobody = await company.call("request", "solid", "double", "--timeout", "0.1", "--json")
-        assert nobody.code == 3
-        assert f"there are: fluid ({company.peer.id:#010x})" in str(events(nobody)[0]["message"])
+        message = "not registered"
+        # On a machine that has much else to do, registration takes longer than usual.
+        for seconds in ("0.2", "2", "20"):
+            if "not registered" not in message:
+                break
+            nobody = await company.call(
+                "request", "solid", "double", "--timeout", seconds, "--json"
+            )
+            assert nobody.code == 3
+            message = str(events(nobody)[0]["message"])
+        assert f"there are: fluid ({company.peer.id:#010x})" in message
 
 
 async def test_what_is_published_is_printed_by_who_subscribes() -> None:
