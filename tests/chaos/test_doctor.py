@@ -183,6 +183,16 @@ async def test_a_port_that_another_program_has(tmp_path: Path) -> None:
         assert "TCP port 8764" in taken[2]
 
 
+async def test_a_server_that_is_not_announced_is_found_at_the_usual_port(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        command = [*site.rooms.entry("right"), *SPHTP, "server", "--new", "--no-announce"]
+        server = await start(site.nursery, "second", [*command, "--log-format=json"])
+        await server.heard("started")
+        found = await site.examine("right")
+        await server.end()
+        assert found == []
+
+
 async def test_no_free_port_for_datagrams(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         await site.rooms.change("sysctl -w net.ipv4.ip_local_port_range='40000 40000'", "right")

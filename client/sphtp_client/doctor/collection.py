@@ -49,6 +49,8 @@ from sphtp_client.terminal.ping import answer_of
 PORTS: Final = (8764, 8765)
 """The TCP ports of a server, unless it was given others."""
 
+USUAL: Final = ServerAddress.parse(f"tcp://127.0.0.1:{PORTS[0]}")
+
 MULTICAST_DNS: Final = "224.0.0.251"
 
 GET_FLAGS: Final = 0x8913
@@ -233,16 +235,23 @@ async def _search_size(client: Client, peer: Peer, paths: PathSizes, mtu: int) -
 
 
 async def collect_cluster(options: TerminalOptions, config: sphtp.Config) -> ClusterFacts:
-    """Return the facts of the cluster with these servers, or of the one that is found."""
+    """Return the facts of the cluster with these servers, or of the one that is found.
+
+    Raises ``SettingsError`` for an address that is none.
+    """
+    addresses = [ServerAddress.parse(each) for each in options.server]
     try:
-        addresses = [ServerAddress.parse(each) for each in options.server]
         addresses = addresses or await find_servers(config)
     except SphtpError as error:
-        return ClusterFacts(search_error=str(error), ports=tuple(collect_ports()))
-    servers = await _collect_servers(addresses, config)
+        # It may be another user's, or not announced.
+        servers = await _collect_servers([USUAL], config)
+        answering = _answering(servers)
+        if not answering:
+            return ClusterFacts(search_error=str(error), ports=tuple(collect_ports()))
+    else:
+        servers = await _collect_servers(addresses, config)
+        answering = _answering(servers)
     cluster = ClusterFacts(servers=tuple(servers.values()))
-    answering = [address for address, server in servers.items() if not server.error]
-    answering = [address for address in answering if not servers[address].name_error]
     if not answering:
         return cluster
     paths = PathSizes()
@@ -255,6 +264,10 @@ async def collect_cluster(options: TerminalOptions, config: sphtp.Config) -> Clu
     except LOST as error:
         return replace(cluster, registration_error=str(error))
     return replace(cluster, clock_error=clock_error, peers=tuple(found))
+
+
+def _answering(servers: Mapping[ServerAddress, ServerFacts]) -> list[ServerAddress]:
+    return [it for it, server in servers.items() if not (server.error or server.name_error)]
 
 
 async def _collect_servers(

@@ -103,6 +103,9 @@ async def test_a_server_that_is_not_there_and_a_name_that_nobody_knows() -> None
     _, findings = await examine("tcp://127.0.0.84:9")
     (fault,) = faults(findings)
     assert fault["text"].endswith("connection refused by 127.0.0.84:9")
+    wrong = await ended(ForkedProcess.of_module("sphtp", ["doctor", "tcp://host:99999"]))
+    assert wrong.code == 2
+    assert wrong.err.startswith("failed: server address 'tcp://host:99999'")
     _, findings = await examine("tcp://host.invalid:9")
     (fault,) = faults(findings)
     assert fault["check"] == "DNS of host.invalid"
