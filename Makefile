@@ -91,6 +91,7 @@ diagrams: $(RUNS) ## Generate docs/reference/state-machines from the tables
 
 docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency, pictures
 	.venv/bin/python docs/tools/cli_reference.py
+	.venv/bin/python docs/tools/metrics_reference.py
 	.venv/bin/python docs/tools/flavours.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md
 	.venv/bin/sphtp bench recovery --markdown docs/reference/recovery.md

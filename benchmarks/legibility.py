@@ -2,8 +2,8 @@
 
 Of the whole library, with the daemon: how many files there are, whether folders import each other
 in a circle, which callables the core stores, and which class names mean two things or are two names
-for one. Of channel and streams also how many layers their import graph has, and for each term of
-the field the file that bears it first, which should be where the thing is.
+for one. Of each plane also how many imports and layers its import graph has; of channel and streams
+for each term of the field the file that bears it first, which should be where the thing is.
 """
 
 import ast
@@ -22,6 +22,7 @@ PACKAGE: Final = Path(__file__).resolve().parents[1] / "sphtp"
 CORE: Final = PACKAGE / "core"
 CHANNEL: Final = CORE / "channel"
 STREAM: Final = CORE / "stream"
+CONTROL: Final = CORE / "control"
 
 SERVER: Final = PACKAGE.parent / "server" / "sphtp_server"
 
@@ -292,7 +293,7 @@ def main(*, as_json: bool) -> None:
     """Print the figures."""
     measured = {"sphtp": measure_whole()} | {
         f"sphtp/core/{folder.name}": measure(folder, terms)
-        for folder, terms in ((CHANNEL, TERMS), (STREAM, STREAM_TERMS))
+        for folder, terms in ((CHANNEL, TERMS), (STREAM, STREAM_TERMS), (CONTROL, {}))
     }
     if as_json:
         click.echo(json.dumps(measured))

@@ -24,7 +24,7 @@ import trio
 
 import sphtp
 from sphtp.core.control.client_messages import Announce, ClientData
-from sphtp.shell.bus import SubSocket
+from sphtp.shell.bus_dialing import SubSocket
 
 GROUP: Final = "fluid"
 MEMBERS: Final = 9

@@ -2,8 +2,8 @@
 
 Here is what most programs use. The other public names are in modules by subject: `sphtp.config`,
 `sphtp.security`, `sphtp.streams`, `sphtp.groups`, `sphtp.messages`, `sphtp.events`,
-`sphtp.observe`, `sphtp.errors`, and `sphtp.testing`, which is for tests. The same objects for
-programs that do not run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside
+`sphtp.observe`, `sphtp.web`, `sphtp.errors`, and `sphtp.testing`, which is for tests. The same
+objects for programs that do not run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside
 `sphtp.core` and `sphtp.shell` are not public: they may change in any version.
 
 The module that defines a name is loaded when the name is first asked for (PEP 562). So a program
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sphtp import observe as observe
     from sphtp import security as security
     from sphtp import streams as streams
+    from sphtp import web as web
     from sphtp.core.channel.receipts import Outcome as Outcome
     from sphtp.core.channel.settings import Delivery as Delivery
     from sphtp.core.control.records import Peer as Peer

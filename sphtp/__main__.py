@@ -4,16 +4,23 @@ A verb's code is imported when the verb is called, and not before. So the librar
 application, any package can add a verb, and a verb that cannot be imported does not break the
 others.
 
-Two extras install the packages that only the programs need. If an extra is missing, the program's
-error names it. The error of a verb that no wheel contains tells how to get the verb.
+Extras install the packages that only the programs need. If an extra is missing, the program's error
+names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sphtp.commands"
 
-EXTRAS = {"click": "cli", "pydantic": "cli", "rich": "cli", "structlog": "cli", "numpy": "sim"}
+EXTRAS = {
+    **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
+    **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    **dict.fromkeys(("mcap", "zstandard"), "record"),
+    "numpy": "sim",
+    "matplotlib": "plot",
+}
 """The extra that installs each module."""
 
 CHECKOUT = "sphtp_benchmarks"
@@ -61,6 +68,19 @@ class Verbs(click.Group):
         if not isinstance(command, click.Command):
             return _broken(found, "it is not a click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb and its arguments; the error for an unknown one names those like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            similar = get_close_matches(args[0].lower(), self.list_commands(ctx))
+            if not similar:
+                raise
+            hint = f"{error.message} Did you mean {' or '.join(similar)}?"
+            raise click.UsageError(hint, ctx) from error
 
 
 @click.group(

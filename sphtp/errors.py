@@ -52,6 +52,10 @@ class UdpAddressError(SettingsError):
     """This machine cannot bind an address; the message names it."""
 
 
+class WebAddressError(SettingsError):
+    """This machine cannot serve HTTP at an address; the message names it."""
+
+
 class RefusedError(SphtpError):
     """Servers, or a peer, refused; ``reason`` is the reason that they sent."""
 

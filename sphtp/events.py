@@ -1,4 +1,4 @@
-"""Events that ``events()`` of clients and servers yields, and what they tell of: states, views."""
+"""Events that ``events()`` of clients and servers yields, their listener, and states and views."""
 
 from sphtp.core.channel.lifecycle import Closed as Closed
 from sphtp.core.channel.lifecycle import CloseReason as CloseReason
@@ -6,26 +6,27 @@ from sphtp.core.channel.lifecycle import ConnectionEvent as ConnectionEvent
 from sphtp.core.channel.lifecycle import Opened as Opened
 from sphtp.core.control.client_table import ClientState as ClientState
 from sphtp.core.control.codec import Parameter as Parameter
-from sphtp.core.control.events import ClientEvent as ClientEvent
-from sphtp.core.control.events import Established as Established
-from sphtp.core.control.events import IdLost as IdLost
-from sphtp.core.control.events import JoinFailing as JoinFailing
-from sphtp.core.control.events import Left as Left
-from sphtp.core.control.events import PeerChanged as PeerChanged
-from sphtp.core.control.events import PeerEntered as PeerEntered
-from sphtp.core.control.events import PeerLeft as PeerLeft
-from sphtp.core.control.events import PeerSuspected as PeerSuspected
-from sphtp.core.control.events import PeerUnknown as PeerUnknown
-from sphtp.core.control.events import Refused as Refused
-from sphtp.core.control.events import ServerEntered as ServerEntered
-from sphtp.core.control.events import ServerEvent as ServerEvent
-from sphtp.core.control.events import ServerLeft as ServerLeft
-from sphtp.core.control.events import StateChanged as StateChanged
-from sphtp.core.control.events import Suspended as Suspended
-from sphtp.core.control.events import UserMessage as UserMessage
-from sphtp.core.control.events import ViewChanged as ViewChanged
+from sphtp.core.control.outputs import ClientEvent as ClientEvent
+from sphtp.core.control.outputs import Established as Established
+from sphtp.core.control.outputs import IdLost as IdLost
+from sphtp.core.control.outputs import JoinFailing as JoinFailing
+from sphtp.core.control.outputs import Left as Left
+from sphtp.core.control.outputs import PeerChanged as PeerChanged
+from sphtp.core.control.outputs import PeerEntered as PeerEntered
+from sphtp.core.control.outputs import PeerLeft as PeerLeft
+from sphtp.core.control.outputs import PeerSuspected as PeerSuspected
+from sphtp.core.control.outputs import PeerUnknown as PeerUnknown
+from sphtp.core.control.outputs import Refused as Refused
+from sphtp.core.control.outputs import ServerEntered as ServerEntered
+from sphtp.core.control.outputs import ServerEvent as ServerEvent
+from sphtp.core.control.outputs import ServerLeft as ServerLeft
+from sphtp.core.control.outputs import StateChanged as StateChanged
+from sphtp.core.control.outputs import Suspended as Suspended
+from sphtp.core.control.outputs import UserMessage as UserMessage
+from sphtp.core.control.outputs import ViewChanged as ViewChanged
 from sphtp.core.control.records import ClusterView as ClusterView
 from sphtp.core.control.records import Member as Member
 from sphtp.core.control.server_table import ServerState as ServerState
 from sphtp.core.control.vocabulary import MemberState as MemberState
 from sphtp.core.control.vocabulary import Reason as Reason
+from sphtp.shell.feed import Listener as Listener

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -32,6 +32,7 @@ PRELOADED: Final = (
     "sphtp.shell.server",
     "sphtp.shell.source",
     "sphtp.shell.subscription",
+    "sphtp_client.doctor.command",
     "sphtp_server.command",
     "sphtp_benchmarks.process_task",
 )
@@ -91,10 +92,16 @@ class ForkedProcess:
         self.stdout, self.stderr = (trio.lowlevel.FdStream(read) for read, _ in outward)
 
     @classmethod
-    def of_module(cls, module: str, arguments: Sequence[str] = ()) -> Self:
-        """Run a module as ``python -m`` does."""
+    def of_module(
+        cls,
+        module: str,
+        arguments: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Run a module as ``python -m`` does, with these variables in addition."""
+        change = f"import os, runpy\nos.environ.update({dict(environ or {})!r})"
         run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-        return cls(f"import runpy\n{run}", arguments)
+        return cls(f"{change}\n{run}", arguments)
 
     @property
     def pid(self) -> int:

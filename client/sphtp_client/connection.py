@@ -9,9 +9,13 @@ from typing import Any
 import sphtp
 from sphtp import Client, Identity
 from sphtp.config import ChannelSettings, ControlTimers, Impairment
+from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
+from sphtp.messages import MessageCodec
 from sphtp.observe import Instrument, QlogWriter
 from sphtp.security import Tls, load_identity, load_public_keys, load_secret, parse_key
+from sphtp.shell.addresses import parse_http_address
+from sphtp.shell.keys import load_token
 from sphtp_client.options import channel_settings
 
 
@@ -20,8 +24,9 @@ class ConnectionSettings:
     """The connection of a client: its parameters; times in seconds.
 
     ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
-    received datagrams. ``qlog`` is a file for the log of the channels. The other fields are the
-    identity of the client, and its secret, keys and certificates.
+    received datagrams. ``qlog`` is a file for the log of the channels. ``metrics`` is the address
+    at which to serve metrics, and ``token`` what they need. The other fields are the identity of
+    the client, and its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]
@@ -35,25 +40,36 @@ class ConnectionSettings:
     server_keys: frozenset[bytes] = frozenset()
     identity: Identity | None = None
     tls: Tls | None = None
+    metrics: Address | None = None
+    token: str | None = field(default=None, repr=False)
 
     def open(
-        self, data: Any, instruments: Sequence[Instrument] = (), *, name: str
+        self,
+        data: Any,
+        instruments: Sequence[Instrument] = (),
+        *,
+        name: str,
+        messages: MessageCodec | None = None,
+        ids: Iterator[int] | None = None,
     ) -> AbstractAsyncContextManager[Client]:
         """Register with the servers for the length of the block; raises as ``open_client``."""
-        return sphtp.open_client(
-            list(self.servers),
-            name=name,
-            data=data,
-            config=sphtp.Config(
-                timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
-                channel=self.channel,
-                impairment=self.impairment,
-                seed=self.seed,
-                instruments=instruments,
-                security=sphtp.security.Security(identity=self.identity),
-                cluster=sphtp.security.ClusterSecurity(
-                    secret=self.secret, server_keys=self.server_keys, tls=self.tls
-                ),
+        config = self.config(instruments, messages)
+        return sphtp.open_client(list(self.servers), name=name, data=data, ids=ids, config=config)
+
+    def config(
+        self, instruments: Sequence[Instrument] = (), messages: MessageCodec | None = None
+    ) -> sphtp.Config:
+        """Return the config of the client."""
+        return sphtp.Config(
+            timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
+            channel=self.channel,
+            impairment=self.impairment,
+            seed=self.seed,
+            instruments=instruments,
+            messages=messages,
+            security=sphtp.security.Security(identity=self.identity),
+            cluster=sphtp.security.ClusterSecurity(
+                secret=self.secret, server_keys=self.server_keys, tls=self.tls
             ),
         )
 
@@ -80,6 +96,8 @@ class ConnectionOptions:
     tls_cert: Path | None
     tls_key: Path | None
     qlog: Path | None = None
+    metrics: str | None = None
+    metrics_token_file: Path | None = None
 
     def connection(self) -> ConnectionSettings:
         """Return the connection for these values; raises ``SettingsError``."""
@@ -95,6 +113,8 @@ class ConnectionOptions:
             server_keys=self._server_keys(),
             identity=None if self.identity_file is None else load_identity(self.identity_file),
             tls=self._tls(),
+            metrics=None if self.metrics is None else parse_http_address(self.metrics),
+            token=None if self.metrics_token_file is None else load_token(self.metrics_token_file),
         )
 
     def _server_keys(self) -> frozenset[bytes]:

@@ -9,6 +9,7 @@ import click
 
 from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
+from sphtp_server.client_config import config_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -201,6 +202,7 @@ _KEYS = (
 )
 
 CLIENT_OPTIONS = (
+    config_option,
     _SERVER,
     _SCENARIO,
     _option(
@@ -227,6 +229,17 @@ CLIENT_OPTIONS = (
         metavar="FILE",
     ),
     *_KEYS,
+    _option(
+        "--metrics",
+        "Serve metrics for Prometheus, and health, over HTTP; without HOST on loopback.",
+        metavar="[HOST:]PORT",
+    ),
+    _option(
+        "--metrics-token-file",
+        "File with the token that requests for metrics must have; necessary on more than loopback.",
+        type=_FILE,
+        metavar="FILE",
+    ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 
@@ -238,7 +251,14 @@ CLUSTER_OPTIONS = (
         metavar="N",
         default=2,
     ),
-    _option("--clients", "Number of clients, one per slab.", type=COUNT, default=4),
+    _option(
+        "--clients",
+        "Number of clients, one per slab. With 0 the servers stand until Ctrl-C, for programs of "
+        "yours.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=4,
+    ),
     _SCENARIO,
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     _option(
@@ -253,10 +273,18 @@ CLUSTER_OPTIONS = (
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
     ),
+    _option(
+        "--metrics",
+        "Serve metrics of each process over HTTP on loopback: those of the first server at this "
+        "port, and the others at the next ones, servers before clients. 0 takes any free ports.",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+    ),
     *_common(CLUSTER_DEFAULTS),
 )
 
 WATCH_OPTIONS = (
+    config_option,
     _SERVER,
     _option("--steps", "End this many steps after the first state that came.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
@@ -269,3 +297,154 @@ WATCH_OPTIONS = (
     *_common(CLIENT_DEFAULTS),
     *_KEYS,
 )
+
+RECORD_OPTIONS = (
+    _SERVER,
+    _option(
+        "--topic",
+        "Record the topics that this pattern selects, as in sim/*/state; repeatable.",
+        metavar="PATTERN",
+        multiple=True,
+    ),
+    _option(
+        "--stream",
+        "Record a source that belongs to no cluster, HOST:PORT/TOPIC; repeatable.",
+        metavar="ADDRESS",
+        multiple=True,
+    ),
+    _option(
+        "--group",
+        "Record what the members of this group in lock step contribute; repeatable.",
+        metavar="NAME",
+        multiple=True,
+    ),
+    _option("--late-join", "Begin with what the sources retain of earlier times.", is_flag=True),
+    _option("--seconds", "End after so many seconds.", type=SECONDS),
+    _option("--force", "Replace FILE if it exists.", is_flag=True),
+    _option("--json", "Print lines of JSON: sources, losses and a summary.", is_flag=True),
+    *_common(CLIENT_DEFAULTS),
+    *_KEYS,
+)
+
+
+class Speed(click.ParamType[float | None]):
+    """The speed of a replay: a factor, or "max"."""
+
+    name = "factor or max"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
+        """Read it; None stands for as fast as possible."""
+        if value == "max":
+            return None
+        return SECONDS.convert(value, param, ctx)
+
+
+_FROM_TO = (
+    _option(
+        "--from",
+        "Begin so many seconds behind the beginning of the recording.",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        default=0.0,
+    ),
+    _option("--to", "End so many seconds behind the beginning of the recording.", type=SECONDS),
+)
+
+REPLAY_OPTIONS = (
+    _SERVER,
+    _option(
+        "--topic",
+        "Replay the topics that this pattern selects; repeatable. Default: all.",
+        metavar="PATTERN",
+        multiple=True,
+    ),
+    _option(
+        "--speed",
+        'Factor by which the replay is faster than the recording; "max" for no pauses at all.',
+        type=Speed(),
+        metavar="FACTOR|max",
+        default="1",
+    ),
+    *_FROM_TO,
+    _option(
+        "--loop",
+        "Begin again at the end, so many times in all; 0 for ever.",
+        type=click.IntRange(0),
+        metavar="N",
+        default=1,
+    ),
+    _option(
+        "--gather",
+        "Wait so long for receivers before the first message.",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        default=3.0,
+    ),
+    _option(
+        "--group",
+        "Make the recorded steps of this group again, against the member of --changed.",
+        metavar="NAME",
+    ),
+    _option(
+        "--changed",
+        "With --group: the member that runs for itself; the others are replayed.",
+        metavar="MEMBER",
+    ),
+    _option(
+        "--on-death",
+        "With --group: as the members have it.",
+        type=click.Choice(["raise", "continue", "wait"]),
+        default="raise",
+    ),
+    _option("--json", "Print lines of JSON: the beginning and a summary.", is_flag=True),
+    *_common(CLIENT_DEFAULTS),
+    *_KEYS,
+)
+
+_ANY_SERVER = _option(
+    "--server",
+    "Address of a server, tcp://host:port; repeatable. Without it: the cluster that is announced "
+    "on this machine or network.",
+    metavar="ADDRESS",
+    multiple=True,
+)
+
+TERMINAL_OPTIONS = (
+    _option("--json", "Print JSON objects, one a line.", is_flag=True),
+    _option(
+        "--timeout",
+        "Seconds to wait for servers, and for peers.",
+        type=SECONDS,
+        default=5.0,
+    ),
+    *_KEYS,
+)
+
+_NAME = _option("--name", "Name of this client for its peers.", default="", metavar="TEXT")
+
+PING_OPTIONS = (
+    _ANY_SERVER,
+    _option("--count", "End after so many. Default: with Ctrl-C.", type=COUNT),
+    _option("--interval", "Seconds from one to the next.", type=SECONDS, default=1.0),
+    *TERMINAL_OPTIONS,
+)
+
+PUB_OPTIONS = (
+    _ANY_SERVER,
+    _NAME,
+    _option("--receivers", "Subscriptions to wait for.", type=COUNT, default=1),
+    *TERMINAL_OPTIONS,
+)
+
+SUB_OPTIONS = (
+    _ANY_SERVER,
+    _NAME,
+    _option("--count", "End after so many messages. Default: with Ctrl-C.", type=COUNT),
+    _option("--latest", "Of each source only the newest message.", is_flag=True),
+    _option("--late-join", "Get the earlier messages that sources retain, too.", is_flag=True),
+    *TERMINAL_OPTIONS,
+)
+
+REQUEST_OPTIONS = (_ANY_SERVER, _NAME, *TERMINAL_OPTIONS)

@@ -10,8 +10,7 @@ from typing import TextIO
 import trio
 
 from sphtp.core.printable import printable_lines
-from sphtp.shell.lifetime import running
-from sphtp.shell.signals import ending
+from sphtp.shell.lifetime import ending, running
 
 
 class ExitStatus(Enum):

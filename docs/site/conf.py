@@ -119,9 +119,10 @@ def is_no_module(domain: PythonDomain, name: str) -> bool:
 
 
 def complete(_: Sphinx, page: str, source: list[str]) -> None:
-    """Include the examples of bytes; append to a page of links the navigation that it makes."""
+    """Include examples of bytes and programs; append to a page of links the navigation from it."""
     text = source[0]
-    source[0] = site_pages.with_vectors(page, text) + site_pages.navigation(page, text)
+    shown = site_pages.with_programs(page, site_pages.with_vectors(page, text))
+    source[0] = shown + site_pages.navigation(page, text)
 
 
 def adapt_docstring(

@@ -14,7 +14,7 @@ from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from sphtp.shell.flavours import CLASSES, OF_TRIO_ONLY, OPENERS, opens_block, public_members
 
@@ -92,8 +92,12 @@ class Stub:
         lines = [f"class {name}(Generic[T]):" if takes else f"class {name}:"]
         for base in reversed(cls.__mro__):
             if base.__module__.startswith("sphtp"):
-                for node in source_of(base).body:
-                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                nodes = source_of(base).body
+                several = {node.name for node in nodes if is_overload(node)}
+                for node in nodes:
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+                        is_overload(node) or node.name not in several
+                    ):
                         lines += self.member(cls, node, base.__module__)
         return "\n".join([*lines, *self.special(cls)]) + "\n"
 
@@ -103,7 +107,13 @@ class Stub:
         if member is None:
             return
         decorators = [ast.unparse(each) for each in node.decorator_list]
-        kept = [each for each in decorators if each == "property" or each.endswith(".setter")]
+        kept = [
+            each
+            for each in decorators
+            if each in ("property", "overload") or each.endswith(".setter")
+        ]
+        if "overload" in kept:
+            self.imports.add(("typing", "overload"))
         for each in kept:
             yield f"    @{each}"
         is_block = not isinstance(member, property) and opens_block(member)
@@ -130,7 +140,7 @@ class Stub:
                 argument.annotation = self.annotation(argument.annotation, module)
         returned = self.annotation(node.returns, module)
         if is_block:
-            # ``AsyncIterator[X]`` of the generator is a block that gives an X.
+            # ``AsyncIterator[X]`` of the generator is a block that gives an X; so is an overload.
             self.imports.add(("contextlib", self.block))
             returned = ast.Subscript(ast.Name(self.block), returned.slice)
         if returned == ast.Name("NoReturn"):
@@ -145,7 +155,7 @@ class Stub:
         a, wait = ("", "") if self.is_blocking else ("a", "async ")
         item = ITEMS.get(cls.__name__, "T")
         if hasattr(cls, "__anext__"):
-            if "Loss" in item:
+            if item == "T | Loss":
                 self.imports.add(("sphtp.core.stream.events", "Loss"))
             self.imports.add(("typing", "Self"))
             yield f"    def __{a}iter__(self) -> Self: ..."
@@ -197,7 +207,7 @@ class Stub:
         return node
 
 
-ITEMS = {"Subscription": "T | Loss"}
+ITEMS = {"Subscription": "T | Loss", "TopicSubscription": "TopicMessage[T] | TopicLoss"}
 """The items of an iteration, where they are not of type T."""
 
 
@@ -209,6 +219,11 @@ def is_alias(module: str, name: str) -> bool:
         isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name
         for each in tree_of(module).body
     )
+
+
+def is_overload(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    """Return true for one of the signatures of a function that has several."""
+    return isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list)
 
 
 def name_of(node: ast.Subscript) -> str:

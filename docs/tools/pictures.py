@@ -28,9 +28,8 @@ from sphtp.core.stream.wire import (
 )
 from sphtp.testing import Broadcast, Faults
 from sphtp.testing.broadcast import Observer
-from sphtp.testing.crowd import Crowd
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.pair import Crowd
+from sphtp.testing.stream import Publisher, Subscriber
 from sphtp_client.simulation.scenario_file import parse_scenario
 from sphtp_client.simulation.slabs import Slab, borders
 
@@ -217,24 +216,24 @@ class Journal(Observer):
         self.asked_at: list[float] = []
         self.told_at: list[tuple[float, int]] = []
 
-    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
+    def bodies_sent(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """Take down a datagram with data, and whether it went before."""
         for body in outgoing.bodies:
             data = decode_body_untrusted(body, 0)
             if isinstance(data, StreamData):
                 self.said_at.append((now, data.sqn, BodyFlag.REPAIR in data.flags))
 
-    def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
+    def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         """Take down the arrival of data."""
         found = [decode_body_untrusted(body, 0) for body in bodies]
         self.heard_at += [(now, data.sqn) for data in found if isinstance(data, StreamData)]
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         """Take down a NAK."""
         if isinstance(decode_feedback_untrusted(body, 0), Nak):
             self.asked_at.append(now)
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[object]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[object]) -> None:
         """Take down how many messages the program reads."""
         self.told_at += [(now, len(getattr(item, "payloads", ()))) for item in items]
 

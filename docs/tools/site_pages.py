@@ -17,6 +17,7 @@ import sphtp
 ROOT = Path(__file__).resolve().parents[2]
 START = "docs/README"
 API = "docs/reference/api"
+PROGRAMS = "examples/README"
 
 # The docstring of the package names its public modules.
 MODULES = re.compile(r"`(sphtp\.(?!core|shell)\w+)`")
@@ -47,7 +48,7 @@ MODULE = """\
 
 def pages() -> list[str]:
     """Return every page of the site that is a file, by its path without the suffix."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / f"{PROGRAMS}.md"]
     return sorted(str(page.relative_to(ROOT).with_suffix("")) for page in found)
 
 
@@ -82,6 +83,17 @@ def with_vectors(page: str, text: str) -> str:
         return found["title"] + "\n".join(f"`{name}`\n\n{vectors[name]}" for name in names)
 
     return EXAMPLES.sub(included, text)
+
+
+def with_programs(page: str, text: str) -> str:
+    """Return the page of examples with the text of each program behind it."""
+    if page != PROGRAMS:
+        return text
+    programs = sorted((ROOT / page).parent.glob("*.py"))
+    return text + "".join(
+        f"\n## {program.name}\n\n```python\n{program.read_text(encoding='utf-8')}```\n"
+        for program in programs
+    )
 
 
 @cache

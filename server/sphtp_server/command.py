@@ -1,6 +1,7 @@
 """The verb ``sphtp server``."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import trio
 
 from sphtp.errors import BusAddressInUseError, BusError, SettingsError
 from sphtp_server.daemon import serve
-from sphtp_server.logs import open_log
+from sphtp_server.logs import LogTarget, open_log_at
 from sphtp_server.settings import SOURCES, ServerSettings
 
 
@@ -25,19 +26,23 @@ def server(config: Path | None, **flags: Any) -> None:
     Log lines go to standard output. The first one is the event "started"; with --log-format json
     its fields id, pub and sub contain the server's id and its two addresses with the actual ports.
 
-    SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 make the server leave cleanly. A signal that was
-    ignored at its start, such as SIGHUP by nohup, stays ignored. No signal reloads the settings.
+    SIGINT, SIGTERM and SIGUSR2 make the server leave cleanly. SIGUSR1 makes it leave when other
+    servers hear all its clients (sphtp drain). SIGHUP reloads the file, keys of clients and
+    certificates, opens the log file anew, and logs what needs a restart. A signal that was ignored
+    at its start, such as SIGHUP by nohup, stays ignored.
 
     Exit codes: 0 the server left, 2 a wrong setting or a port that is in use.
     """
+    load = partial(SOURCES.load, flags, os.environ, config)
     try:
-        settings = SOURCES.load(flags, os.environ, config)
+        settings = load()
+        target = LogTarget(settings.log_level, settings.log_file)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    log = open_log(settings.log_level, settings.log_format)
     try:
-        trio.run(serve, settings, log)
-    except SettingsError as error:
+        with target:
+            trio.run(serve, settings, open_log_at(target, settings.log_format), target, load)
+    except (SettingsError, ModuleNotFoundError) as error:
         raise click.UsageError(str(error)) from error
     except BusError as error:
         raise click.UsageError(_hint(settings, error)) from error

@@ -1,8 +1,10 @@
 """The daemon: runs a server, logs its events, and ends on signals or a closed standard input."""
 
+import errno
 import os
 import signal
-from collections.abc import Mapping
+import termios
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -11,13 +13,19 @@ import trio
 from sphtp import Server
 from sphtp.core.control.counters import Count
 from sphtp.events import ServerState
-from sphtp.shell.signals import ending
+from sphtp.shell.lifetime import ending
 from sphtp_server.descriptors import raise_limit
+from sphtp_server.drain import wait_drained
 from sphtp_server.event_log import EventLog
-from sphtp_server.logs import Id, Log
+from sphtp_server.logs import Id, Log, LogTarget
+from sphtp_server.reload import ClientPredicate, Reloader
+from sphtp_server.service_manager import ALIVE, READY, STOPPING, ServiceManager
 from sphtp_server.settings import ServerSettings
 
 STDIN: Final = 0
+
+STATUS_EVERY: Final = 10.0
+"""Seconds between two lines of status for the service manager."""
 
 EVERYDAY: Final = frozenset(
     (
@@ -45,31 +53,103 @@ LIMITS: Final = {
 """The setting behind each counter of a limit that took effect."""
 
 
-async def serve(settings: ServerSettings, log: Log) -> None:
+async def serve(
+    settings: ServerSettings, log: Log, target: LogTarget, load: Callable[[], ServerSettings]
+) -> None:
     """Run a server until a signal, or until standard input closes with ``exit_with_stdin``.
+
+    SIGHUP reloads the settings, which ``load`` returns. SIGUSR1 drains the server first.
 
     Raises:
         BusError, SettingsError: it cannot listen there, or not with these files.
+        ModuleNotFoundError: metrics are wanted, and what serves them is not installed.
     """
+    manager = ServiceManager(os.environ)
+    has_terminal = os.isatty(STDIN)
     # Signals are caught before the first line is written: its reader may send one at once.
     with trio.open_signal_receiver(*ending()) as signals:
-        limits = settings.config().server_limits
-        assert limits is not None
-        raise_limit(log, limits.connections)
-        async with settings.open() as server, trio.open_nursery() as nursery:
-            _log_start(server, settings, log)
+        raise_limit(log, settings.limits().connections)
+        admission = ClientPredicate(settings.admit())
+        async with (
+            settings.open(admission) as server,
+            settings.open_web(server) as web,
+            trio.open_nursery() as nursery,
+        ):
+            reloader = Reloader(settings, load, server, admission, log, target)
+            _log_start(server, settings, log, None if web is None else web.url)
             nursery.start_soon(_log_events, server, log)
-            nursery.start_soon(_log_drops, server, settings.log_interval, log)
+            nursery.start_soon(_log_drops, server, reloader, log)
+            nursery.start_soon(_tell_manager, server, manager)
             if settings.exit_with_stdin:
                 nursery.start_soon(_leave_with_stdin, nursery.cancel_scope, log)
+            is_draining = False
             async for number in signals:
-                log.info("leaving", because=signal.Signals(number).name)
-                break
+                if number == signal.SIGHUP and not (has_terminal and _has_hung_up()):
+                    # Before it was ready for the first time, READY would be said too soon.
+                    if server.state is ServerState.ACTIVE:
+                        manager.tell_reloading()
+                    reloader.reload()
+                    if server.state is ServerState.ACTIVE:
+                        manager.tell(READY)
+                elif number == signal.SIGUSR1 and not is_draining:
+                    is_draining = True
+                    if web is not None:
+                        web.unready = "draining"
+                    nursery.start_soon(_drain, server, reloader, manager, nursery.cancel_scope, log)
+                elif number != signal.SIGUSR1:
+                    log.info("leaving", because=signal.Signals(number).name)
+                    break
+            manager.tell(STOPPING)
             nursery.cancel_scope.cancel()
         log.info("left", id=Id(server.id))
 
 
-def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
+def _has_hung_up() -> bool:
+    """Return True if the terminal is gone: then nobody has asked for a reload."""
+    try:
+        termios.tcgetattr(STDIN)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
+
+
+async def _drain(
+    server: Server,
+    reloader: Reloader,
+    manager: ServiceManager,
+    scope: trio.CancelScope,
+    log: Log,
+) -> None:
+    log.info("draining", clients=len(server.clients))
+    config = reloader.settings.config()
+    with trio.move_on_after(reloader.settings.drain_time) as drain:
+        await wait_drained(server, config)
+    if drain.cancelled_caught:
+        log.warning(
+            "not all clients are heard by another server; they wait until they find one",
+            clients=len(server.clients),
+        )
+    log.info("leaving", because="drain_time is over" if drain.cancelled_caught else "drained")
+    manager.tell(STOPPING)
+    scope.cancel()
+
+
+async def _tell_manager(server: Server, manager: ServiceManager) -> None:
+    """Report readiness when the server admits clients, and signs of life from then on."""
+    await server.wait_active()
+    manager.tell_status(_describe(server), READY)
+    pause = min(STATUS_EVERY, (manager.watchdog or STATUS_EVERY) / 2)
+    while True:
+        await trio.sleep(pause)
+        manager.tell_status(_describe(server), ALIVE)
+
+
+def _describe(server: Server) -> str:
+    servers, clients = len(server.view.members), len(server.clients)
+    return f"{server.state.value}, {servers} servers, {clients} clients"
+
+
+def _log_start(server: Server, settings: ServerSettings, log: Log, metrics: str | None) -> None:
     log.info(
         "started",
         id=Id(server.id),
@@ -78,6 +158,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log) -> None:
         advertised=str(server.advertised),
         state=server.state.value,
         pid=os.getpid(),
+        **({} if metrics is None else {"metrics": metrics}),
     )
     if settings.makes_servers_of_members:
         log.warning(
@@ -104,10 +185,10 @@ async def _log_events(server: Server, log: Log) -> None:
         event_log.record(event)
 
 
-async def _log_drops(server: Server, interval: float, log: Log) -> None:
+async def _log_drops(server: Server, reloader: Reloader, log: Log) -> None:
     before = server.statistics().counters
     while True:
-        await trio.sleep(interval)
+        await trio.sleep(reloader.settings.log_interval)
         counts = server.statistics().counters
         grown = {name: count - before.get(name, 0) for name, count in counts.items()}
         log_drops(log, {name: count for name, count in grown.items() if count})

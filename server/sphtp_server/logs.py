@@ -1,12 +1,15 @@
 """Logs: one line per event on standard output, for people or as JSON."""
 
+import os
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, Literal, TextIO
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TextIO
 
 import structlog
 
 from sphtp.core.printable import printable, printable_lines
+from sphtp.errors import SettingsError
 from sphtp_server.nonblocking_log import NonBlockingLog
 
 LogFormat = Literal["console", "json"]
@@ -30,19 +33,75 @@ _RENDERERS: Final[dict[LogFormat, Callable[[bool], structlog.typing.Processor]]]
 }
 
 
+class LogTarget:
+    """The lowest level that is logged, and the stream: standard output, or a file.
+
+    Raises ``SettingsError`` for a file that cannot be opened.
+    """
+
+    def __init__(
+        self, level: LogLevel, path: Path | None = None, output: TextIO | None = None
+    ) -> None:
+        self.level: LogLevel = level
+        self._path = path
+        self.output = output or sys.stdout
+        if path is not None:
+            self.output = os.fdopen(_open(path), "w", encoding="utf-8", errors="backslashreplace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self.output.close()
+
+    def reopen(self) -> None:
+        """Go on in a new file if the old one was renamed. Raises ``SettingsError``.
+
+        No line is lost, and none is cut: each is written by one call, to one of the two.
+        """
+        if self._path is not None:
+            opened = _open(self._path)
+            os.dup2(opened, self.output.fileno(), inheritable=False)
+            os.close(opened)
+
+    def drop_below(self, _log: Any, level: str, event: MutableMapping[str, Any]) -> Any:
+        """Drop an event below the level, as a processor of structlog."""
+        if LEVELS.index(level) < LEVELS.index(self.level):
+            raise structlog.DropEvent
+        return event
+
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def _open(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o640)
+    except OSError as error:
+        raise SettingsError(f"cannot write the log to {path}: {error.strerror}") from error
+
+
 def open_log(level: LogLevel, form: LogFormat, output: TextIO | None = None) -> Log:
     """Return a logger that writes to ``output``, by default standard output, and never waits."""
-    output = sys.stdout if output is None else output
+    return open_log_at(LogTarget(level, output=output), form)
+
+
+def open_log_at(target: LogTarget, form: LogFormat) -> Log:
+    """Return a logger that writes to a target, and never waits."""
+    output = target.output
     logger = structlog.wrap_logger(
         _Lines(output, lambda lost: log.warning("log lines lost", lines=lost)),
         processors=[
+            target.drop_below,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _make_printable,
             _RENDERERS[form](output.isatty()),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger("debug"),
     )
     log: Log = logger.bind()
     return log

@@ -2,9 +2,9 @@
 
 import ipaddress
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -31,10 +31,14 @@ from sphtp.security import (
     load_secret,
     load_server_key,
 )
-from sphtp.shell.addresses import is_loopback
+from sphtp.shell.addresses import is_loopback, parse_http_address
+from sphtp.shell.keys import load_token
 from sphtp.shell.server import everybody
 from sphtp_server.logs import LogFormat, LogLevel
 from sphtp_server.sources import Sources
+
+if TYPE_CHECKING:
+    from sphtp.web import Web
 
 _TIMERS: Final = ControlTimers()
 _LIMITS: Final = ServerLimits()
@@ -54,8 +58,21 @@ def _host(text: object) -> object:
     return text
 
 
+def _web_place(text: object) -> object:
+    # In a TOML file, a port alone may stand there as a number.
+    if isinstance(text, int):
+        text = str(text)
+    try:
+        if isinstance(text, str):
+            parse_http_address(text)
+    except SettingsError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 Host = Annotated[str, BeforeValidator(_host)]
 Address = Annotated[str, BeforeValidator(_address)]
+WebPlace = Annotated[str, BeforeValidator(_web_place)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -195,8 +212,29 @@ class ServerSettings(BaseModel):
     seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
     log_level: LogLevel = Field("info", description="The lowest level that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
+    log_file: Path | None = Field(
+        None,
+        description="File to append the log to, which SIGHUP opens anew. Without it: standard "
+        "output.",
+    )
     log_interval: float = Field(
         10.0, gt=0, description="Seconds between reports of malformed or refused messages."
+    )
+    metrics: WebPlace | None = Field(
+        None,
+        description="Serve metrics for Prometheus, and health, over HTTP at [HOST:]PORT; without a "
+        "host on loopback. Port 0 takes any free port.",
+    )
+    metrics_token_file: Path | None = Field(
+        None,
+        description="File with the token that requests for metrics must have (Authorization: "
+        "Bearer); necessary on more than loopback.",
+    )
+    drain_time: float = Field(
+        30.0,
+        gt=0,
+        description="Seconds that a server waits at most for other servers to hear its clients, "
+        "when SIGUSR1 makes it leave.",
     )
     exit_with_stdin: bool = Field(
         False,
@@ -269,7 +307,7 @@ class ServerSettings(BaseModel):
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 
-    def open(self) -> AbstractAsyncContextManager[Server]:
+    def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
         """Run the server for the length of the block. Raises as ``open_server``."""
         return open_server(
             self.bind(),
@@ -277,24 +315,42 @@ class ServerSettings(BaseModel):
             join=self.join,
             new_cluster=self.new,
             announce=self.announce,
-            admit=self.admit(),
+            admit=admit,
             config=self.config(),
         )
+
+    def open_web(self, server: Server) -> "AbstractAsyncContextManager[Web | None]":
+        """Serve metrics for the length of the block, if they are wanted. Raises as ``open_web``.
+
+        Raises ``ModuleNotFoundError``, with the remedy, without the extra.
+        """
+        if self.metrics is None:
+            return nullcontext()
+        from sphtp.web import open_web
+
+        host, port = parse_http_address(self.metrics)
+        return open_web(server, host=host, port=port, token=self.metrics_token())
+
+    def metrics_token(self) -> str | None:
+        """Return the token for metrics, or None without one. Raises ``SettingsError``."""
+        return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
+
+    @model_validator(mode="after")
+    def _metrics_are_protected(self) -> Self:
+        if self.metrics is not None and self.metrics_token_file is None:
+            host, _ = parse_http_address(self.metrics)
+            if not is_loopback(host):
+                raise ValueError(
+                    f"metrics at {host} are open to other machines: give --metrics-token-file, or "
+                    "choose a loopback address"
+                )
+        return self
 
     def config(self) -> Config:
         """Return the config of the library. Raises ``SettingsError`` for files."""
         return Config(
             timers=self.timers(),
-            server_limits=ServerLimits(
-                self.max_clients,
-                self.announces_per_second,
-                self.lookups_per_second,
-                self.data_per_second,
-                self.max_answers,
-                self.max_connections,
-                self.max_handshakes,
-                self.handshake_timeout,
-            ),
+            server_limits=self.limits(),
             cluster=ClusterSecurity(
                 secret=None if self.secret_file is None else load_secret(self.secret_file),
                 signing_key=self.signing_key(),
@@ -303,6 +359,19 @@ class ServerSettings(BaseModel):
                 insecure=self.insecure,
             ),
             seed=self.seed,
+        )
+
+    def limits(self) -> ServerLimits:
+        """Return the limits of the server."""
+        return ServerLimits(
+            self.max_clients,
+            self.announces_per_second,
+            self.lookups_per_second,
+            self.data_per_second,
+            self.max_answers,
+            self.max_connections,
+            self.max_handshakes,
+            self.handshake_timeout,
         )
 
     def signing_key(self) -> ServerKey | None:

@@ -60,13 +60,20 @@ class Sources(Generic[M]):
         Raises:
             SettingsError: names the source, the key, the value, and what is allowed.
         """
-        settings: dict[str, Setting] = {}
-        for source in (self._file(config), self._environment(environ), self._flags(flags)):
-            settings.update(source)
+        settings = self.settings(flags, environ, config)
         try:
             return self.model(**{name: setting.value for name, setting in settings.items()})
         except ValidationError as error:
             raise SettingsError("\n".join(_explain(error, settings))) from error
+
+    def settings(
+        self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None
+    ) -> dict[str, Setting]:
+        """Return the settings that are given, with their sources. Raises as ``load``."""
+        settings: dict[str, Setting] = {}
+        for source in (self._file(config), self._environment(environ), self._flags(flags)):
+            settings.update(source)
+        return settings
 
     def _file(self, config: Path | None) -> Iterator[tuple[str, Setting]]:
         if config is None:

@@ -19,11 +19,14 @@ from sphtp.core.printable import printable
 from sphtp.errors import BusError, SettingsError, UnreachableError
 from sphtp.observe import fetch_status
 from sphtp.security import ClusterSecurity, Tls, load_secret, parse_key
+from sphtp.shell.discovery import local_servers
+from sphtp_server.client_config import CONTEXT, config_option
+from sphtp_server.local import parse_address
 
 UNREACHABLE: Final = 4
 INTERRUPTED: Final = 130
 
-DEFAULT_ADDRESS: Final = "tcp://127.0.0.1:8764"
+DEFAULT_ADDRESS: Final = ServerAddress.parse("tcp://127.0.0.1:8764")
 """The default address of a server."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -35,16 +38,31 @@ FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
 """Details of the protocol, which only JSON shows."""
 
 
-def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress:
-    try:
-        return ServerAddress.parse(value)
-    except SettingsError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+def _choose_address(given: ServerAddress | None) -> ServerAddress:
+    """Return the address that is given, or that of the only server of this user here."""
+    if given is not None:
+        return given
+    servers = local_servers()
+    if not servers:
+        # It may be another user's, or not announced.
+        return DEFAULT_ADDRESS
+    if len({each.announcement.cluster for each in servers}) == 1:
+        # Each knows the others of its cluster.
+        return servers[0].announcement.address
+    here = ", ".join(str(each.announcement.address) for each in servers)
+    raise click.UsageError(f"there are servers of several clusters here; name one: {here}")
 
 
-@click.command(short_help="Print a server's view, clients and counters.")
-@click.argument("address", default=DEFAULT_ADDRESS, callback=_address)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+@click.command(short_help="Print a server's view, clients and counters.", context_settings=CONTEXT)
+@config_option
+@click.argument("address", default="", callback=parse_address)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="SPHTP_CLIENT_JSON",
+    help="One JSON document instead of tables.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -66,7 +84,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAd
 )
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
 def status(
-    address: ServerAddress,
+    address: ServerAddress | None,
     as_json: bool,
     timeout: float,
     secret_file: Path | None,
@@ -75,8 +93,9 @@ def status(
 ) -> None:
     """Ask the server at ADDRESS for its view, clients and counters.
 
-    The default of ADDRESS is tcp://127.0.0.1:8764. If no server answers, the error names the cause,
-    such as a refused connection, a wrong secret, or a certificate that is not accepted.
+    Without ADDRESS it is a server of yours that is announced on this machine, and else
+    tcp://127.0.0.1:8764. If no server answers, the error names the cause, such as a refused
+    connection, a wrong secret, or a certificate that is not accepted.
 
     Exit codes: 0 the server answered, 2 wrong arguments, 4 no answer, 130 after Ctrl-C.
     """
@@ -87,7 +106,7 @@ def status(
             cluster=ClusterSecurity(secret=secret, server_keys=keys, tls=_certificates(**tls)),
             timers=ControlTimers(answer_timeout=timeout),
         )
-        document = trio.run(partial(fetch_status, address, config=config))
+        document = trio.run(partial(fetch_status, _choose_address(address), config=config))
     except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:

@@ -69,6 +69,11 @@ def is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
+def is_view(value: Any) -> bool:
+    """Return True if the value is an array in memory that is not its own."""
+    return is_array(value) and not value.flags.owndata
+
+
 def array_parts(array: "Array") -> tuple[bytes, Any]:
     """Return the head of an array and its items, which are copied only if not in C order.
 

@@ -55,6 +55,9 @@ NANOSECONDS: Final = 1_000_000_000
 MAX_TIME: Final = 1 << 63
 """The most nanoseconds of a reading on the wire: 292 years."""
 
+_MAX_GENERATION: Final = (1 << 32) - 1
+"""The highest generation on the wire. At a succession each second, it takes 136 years."""
+
 _ROUNDING: Final = 1e-8
 """Seconds added to each error for rounding to nanoseconds, and for floating point."""
 
@@ -274,13 +277,18 @@ class ClusterClock:
         return Reading(time, max(now + upper - time, time - now - lower, 0.0) + _ROUNDING)
 
     def stamp(self, now: float) -> Stamp | None:
-        """Return the reading to send to others; None if its error has no bound."""
+        """Return the reading to send to others; None if its error has no bound.
+
+        None, too, if the wire does not carry it. Only a server that lied about the time leads
+        there, and others would drop the whole heartbeat that the stamp is in.
+        """
         if self._term is None:
             return None
-        time, error = self.read(now)
-        if not isfinite(error):
+        reading = self.read(now)
+        if not isfinite(reading.error):
             return None
-        return Stamp(self._term, floor(time * NANOSECONDS), ceil(error * NANOSECONDS))
+        time, error = floor(reading.time * NANOSECONDS), ceil(reading.error * NANOSECONDS)
+        return Stamp(self._term, time, error) if max(time, error) <= MAX_TIME else None
 
     # Following
 
@@ -371,6 +379,9 @@ class ClusterClock:
             self._bounds.raise_lower(now, -now)
             self._bounds.reduce_upper(now, -now)
         elif any(each < server and followed == term for each, followed in others):
+            return False
+        elif term.generation >= _MAX_GENERATION:
+            # Only a lie leads there. Nobody succeeds, and the error of all grows from here on.
             return False
         else:
             since = max(0, floor((now + self._bounds.lower(now)) * NANOSECONDS))

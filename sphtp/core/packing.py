@@ -153,15 +153,16 @@ class Packing:
             self._check_own(_take_out(payload)[0])
         return prefix + payload
 
-    def pack_parts(self, value: Any) -> "Parts":
-        """Return the parts of a value as msgpack, of which a large leaf is not a copy.
+    def pack_parts(self, value: Any, prefix: bytes = b"") -> "Parts":
+        """Return the parts of a value as msgpack behind ``prefix``; a large leaf is not a copy.
 
         Raises as ``pack``.
         """
         kind = type(value)
         if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
-            return Parts(_leaf(value))
-        return Parts((self.pack(value),))
+            head, body = _leaf(value)
+            return Parts((prefix + head, body))
+        return Parts((self.pack(value, prefix),))
 
     def _pack_around(self, value: Any, prefix: bytes) -> bytes:
         """Pack a value that contains buffers, arrays or NumPy's numbers; copy each leaf once.
@@ -231,6 +232,11 @@ class Packing:
                 )
         return self.unpack(bytes(payload))
 
+    def unpack_parts(self, parts: "Parts", start: int) -> Any:
+        """Return the value that ``pack_parts`` has packed behind ``start`` bytes."""
+        *_, body = parts.parts
+        return self.unpack(body, start) if len(parts.parts) == 1 else _copy(body)
+
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
         """Return the values of payloads; None if they have to be unpacked one by one.
 
@@ -299,6 +305,10 @@ class Parts:
         """Return the payload."""
         return b"".join(self.parts)
 
+    def detach(self) -> None:
+        """Copy what belongs to the caller, who may change it from now on."""
+        self.parts = [_copy(part) for part in self.parts]
+
     def write(self, view: memoryview, start: int) -> None:
         """Copy the payload into memory, from an offset on."""
         for part in self.parts:
@@ -308,6 +318,13 @@ class Parts:
                 data = _octets(part)
                 view[start : start + len(data)] = data
                 start += len(data)
+
+
+def _copy(part: Any) -> Any:
+    if is_array(part):
+        # Of a subclass, too, what arrives is a plain array.
+        return sys.modules["numpy"].array(part)
+    return bytes(part)
 
 
 def _octets(part: Any) -> Any:
@@ -638,7 +655,8 @@ def _end_of(chunk: re.Pattern[bytes], payload: bytes, start: int) -> int:
 
 DEFAULT: Final = Packing()
 pack, unpack, unpack_many = DEFAULT.pack, DEFAULT.unpack, DEFAULT.unpack_many
-pack_parts, unpack_shared_untrusted = DEFAULT.pack_parts, DEFAULT.unpack_shared_untrusted
+pack_parts, unpack_parts = DEFAULT.pack_parts, DEFAULT.unpack_parts
+unpack_shared_untrusted = DEFAULT.unpack_shared_untrusted
 
 NO_LIMIT: Final = 1 << 30
 

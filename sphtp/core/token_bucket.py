@@ -44,6 +44,12 @@ class TokenBucket:
         self._tokens = self._burst
         self._at: float | None = None
 
+    def set_rate(self, rate: float) -> None:
+        """Change the rate, and the burst to the tokens of one second; tokens beyond it are lost."""
+        self._rate = rate
+        self._burst = max(rate, 1.0)
+        self._tokens = min(self._tokens, self._burst)
+
     def take(self, now: float) -> bool:
         """Take a token; return False if there is none."""
         return self.take_up_to(now, 1) == 1

@@ -1,4 +1,4 @@
-"""The addresses of a client: the one that it binds, and those that its peers get."""
+"""The addresses of a client: those of servers, the one that it binds, and those for its peers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,8 +12,37 @@ from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.addresses import local_address_towards
 from sphtp.shell.lifetime import running
-from sphtp.shell.probe import FaultKind, ServerFault
-from sphtp.shell.server_wait import GRACE, ServerWait
+from sphtp.shell.probe import GRACE, FaultKind, ServerFault, ServerWait
+from sphtp.shell.tls import Tls, require_tls
+
+Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
+
+
+def parse_servers(servers: Servers, tls: Tls | None) -> list[ServerAddress]:
+    """Return the addresses of servers that a program gives. Raises ``SettingsError``."""
+    if not servers:
+        raise SettingsError("servers is empty; allowed is one address or more")
+    if isinstance(servers, str | ServerAddress):
+        servers = [servers]
+    parsed = [_parse_one(server) for server in servers]
+    require_tls(parsed, tls)
+    return parsed
+
+
+def _parse_one(server: object) -> ServerAddress:
+    match server:
+        case ServerAddress():
+            return server
+        case str():
+            return ServerAddress.parse(server)
+        case (str(host), int(port)):
+            bare = host.removeprefix("[").removesuffix("]")
+            return ServerAddress.parse(f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}")
+        case _:
+            raise SettingsError(
+                f"server address {server!r}: allowed is text such as 'tcp://host:8764', a "
+                "ServerAddress, or a pair of host and port"
+            )
 
 
 class AddressDiscovery:

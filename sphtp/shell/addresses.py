@@ -4,11 +4,14 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import Final
 
 import trio
 
 from sphtp.core.datagrams import Address
-from sphtp.errors import UnreachableError
+from sphtp.errors import SettingsError, UnreachableError
+
+MOST_PORT: Final = 65535
 
 
 def is_loopback(host: str) -> bool:
@@ -17,6 +20,21 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def parse_http_address(text: str) -> Address:
+    """Return host and port of ``[HOST:]PORT``; without a host it is 127.0.0.1.
+
+    Raises ``SettingsError``.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise SettingsError(f"{text!r}: an IPv6 address stands in brackets, [::1]:9464")
+    if not (port.isascii() and port.isdigit() and int(port) <= MOST_PORT) or (colon and not host):
+        raise SettingsError(f"{text!r} is not [HOST:]PORT, with a port of 0 to {MOST_PORT}")
+    return host or "127.0.0.1", int(port)
 
 
 async def local_address_towards(host: str, port: int) -> str:

@@ -1,19 +1,29 @@
-"""PUB and SUB sockets that dial: addresses, connections, lifetime, and messages out and in."""
+"""The message bus: PUB and SUB sockets on Trio. Here are those that dial.
+
+Only the modules ``bus_*`` know pynng. Sockets that dial are NNG's: they reconnect by themselves
+when a connection ends. Sockets that listen are our own, because strangers reach them (see
+``bus_connections`` and ``bus_listening``).
+
+Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
+queue is full its oldest message is discarded. Receiving waits for a descriptor and then drains a
+bounded batch, which is several times faster than one wait per message. A process that has dialled
+must never fork: spawn a fresh interpreter instead.
+"""
 
 import warnings
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import pynng
 import trio
-from pynng import ffi
+from pynng import TLSConfig, ffi
 from pynng import lib as nng
 
 from sphtp.errors import BusError, MessageTooLargeError, SettingsError
-from sphtp.shell import bus_tls as tls_configs
-from sphtp.shell.tls import Tls
+from sphtp.shell.tls import Tls, is_wanted, unusable
 
 DEFAULT_BUFFER: Final = 8192
 """The messages buffered, which is NNG's maximum. With its default of 16 a mass start loses 90 %."""
@@ -65,7 +75,8 @@ class BusSocket:
         self._socket = opened
         self._closed = False
         self._ends = _Ends()
-        self._tls = tls
+        self.tls = tls
+        """The files for connections to come."""
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
@@ -110,7 +121,7 @@ class BusSocket:
         self._check_open()
         if url in self._dialers:
             return
-        config = tls_configs.for_dialling(self._tls, url)
+        config = _tls_config(self.tls, url)
         try:
             self._dialers[url] = _dial(self._socket, url, config)
         except pynng.NNGException as error:
@@ -323,3 +334,26 @@ def _take(message: Any) -> BusArrival:
         return BusArrival(data, pipe)
     finally:
         nng.nng_msg_free(message)
+
+
+def _tls_config(tls: Tls | None, url: str) -> Any:
+    """Return the configuration to dial with, or None without TLS. Raises ``SettingsError``."""
+    if not is_wanted(tls, url, "dial"):
+        return None
+    assert tls is not None
+    if tls.ca is None:
+        raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
+    # NNG accepts wrong files silently, or with an error that explains nothing.
+    try:
+        config = TLSConfig(
+            TLSConfig.MODE_CLIENT,
+            ca_string=tls.read_ca(),
+            own_cert_string=tls.read_cert(),
+            own_key_string=tls.read_key(),
+        )
+    except pynng.NNGException as error:
+        raise unusable(tls, str(error.args[0])) from error
+    config.set_auth_mode(TLSConfig.AUTH_MODE_REQUIRED)
+    # Without it, NNG refuses every certificate.
+    config.set_server_name(urlsplit(url).hostname)
+    return config

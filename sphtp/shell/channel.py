@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from sphtp.core.arrays import is_array
+from sphtp.core.arrays import is_view
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import Closed, CloseReason, Opened
 from sphtp.core.channel.message_port import OFFERED
@@ -33,7 +33,14 @@ from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
 from sphtp.shell.loop import Loop
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
-from sphtp.shell.shared_memory import HAS_RING, PATIENCE, PAUSE, ChannelMemory, InboundSegment
+from sphtp.shell.shared_memory import (
+    HAS_RING,
+    PACKETED,
+    PATIENCE,
+    PAUSE,
+    ChannelMemory,
+    InboundSegment,
+)
 
 if TYPE_CHECKING:
     # A class without its parameter carries anything: PEP 696, which Python has from 3.13 on.
@@ -49,7 +56,7 @@ PARTING: Final = 0.5
 """The seconds that messages may still take to arrive after an error has ended the block."""
 
 RESERVED: Final = 128
-RESERVED_SIZE: Final = 4096
+RESERVED_SIZE: Final = 2047
 """The messages for which room is reserved at a time, and the bytes of each; larger ones go singly.
 """
 
@@ -211,11 +218,13 @@ class Channel(trio.abc.Channel[T]):
         await trio.lowlevel.checkpoint_if_cancelled()
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            if isinstance(payload, Parts) and self._send_beside(payload, lane):
+            placed = await self._place(payload, lane)
+            if placed is None:
+                # It went by shared memory.
                 if self._loop.is_turn_over:
                     await self._loop.give_way()
                 return
-            cork, payload = await self._place(payload, lane)
+            cork, payload = placed
         cork.payloads.append(payload)
         cork.room -= 1
         if not self._is_corked:
@@ -267,12 +276,11 @@ class Channel(trio.abc.Channel[T]):
             if size >= memory.threshold and memory.outbound is not None:
                 await self._queue_many(payloads[start:at], sizes[start:at], lane)
                 start = at + 1
-                parts = Parts((payloads[at],))
-                if not self._send_beside(parts, lane):
-                    shared = await self._share(parts, lane)
-                    if len(shared) != DESCRIPTOR_SIZE:
-                        await self._queue_many([shared], [len(shared)], lane)
-                        continue
+                shared = await self._share(Parts((payloads[at],)), lane)
+                if shared is not None and len(shared) != DESCRIPTOR_SIZE:
+                    await self._queue_many([shared], [len(shared)], lane)
+                    continue
+                if shared is not None:
                     # Room for it is reserved; it leaves with those behind it.
                     self._uncork()
                     self._connection.port.queue([shared], lane)
@@ -339,7 +347,9 @@ class Channel(trio.abc.Channel[T]):
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_sendable()
         if isinstance(payload, Parts):
-            payload = await self._share(payload, lane)
+            shared = await self._share(payload, lane, is_packeted=True)
+            assert shared is not None
+            payload = shared
         while delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
                 # Nothing comes between: a channel that ended meanwhile gives no receipts.
@@ -374,7 +384,9 @@ class Channel(trio.abc.Channel[T]):
         payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
         if isinstance(payload, Parts):
-            payload = self._share_nowait(payload, lane)
+            shared = self._share_nowait(payload, lane, is_packeted=True)
+            assert shared is not None
+            payload = shared
         if delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             raise trio.WouldBlock
         receipt, _ = self._queue(payload, ticket, delivery)
@@ -398,7 +410,7 @@ class Channel(trio.abc.Channel[T]):
         if not self._taken:
             self._choose_ahead()
             while not self._take(self._ahead):
-                await self._loop.wait_for_messages(self._readers)
+                await self._wait_for_messages()
             self._taken_at = perf_counter()
             if len(self._taken) > 1:
                 self._readers.unpark_all()
@@ -414,7 +426,7 @@ class Channel(trio.abc.Channel[T]):
         if self._taken or self._connection.port.readable:
             await self._loop.give_way()
         while not self._take(limit, is_all=True):
-            await self._loop.wait_for_messages(self._readers)
+            await self._wait_for_messages()
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> T:
@@ -472,10 +484,8 @@ class Channel(trio.abc.Channel[T]):
     def _encode_parts(self, value: Any, compress: bool | None) -> bytes | Parts:
         """Return the payload of a message; in parts if it is large enough for shared memory."""
         parts = self._encoding.encode_parts(value, compress)
-        if self._memory is None or parts.size < self._memory.threshold:
-            return parts.join()
-        # What is placed in the cork without a look at it is bytes.
-        return parts if parts.size > RESERVED_SIZE else parts.join()
+        is_large = self._memory is not None and parts.size >= self._memory.threshold
+        return parts if is_large else parts.join()
 
     def _encode_posted(
         self, value: Any, compress: bool | None, delivery: Delivery, ticket: Ticket
@@ -497,17 +507,21 @@ class Channel(trio.abc.Channel[T]):
         memory = self._memory
         if memory is None or size < memory.threshold:
             return
-        memory.ask(self._connection)
+        memory.ask(self._connection, size)
         if memory.outbound is not None:
             self._encode = self._encode_parts
 
-    async def _place(self, payload: bytes | Parts, lane: int) -> tuple["_Cork", bytes]:
+    async def _place(self, payload: bytes | Parts, lane: int) -> tuple["_Cork", bytes] | None:
         """Wait for room in a lane; return the cork with that room, and what to put into it.
 
-        A large message is copied into shared memory here, and a descriptor goes in its place.
+        A large message is copied into shared memory here. It goes from there, and None is returned;
+        or a descriptor goes in its place.
         """
         if isinstance(payload, Parts):
-            payload = await self._share(payload, lane)
+            shared = await self._share(payload, lane)
+            if shared is None:
+                return None
+            payload = shared
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
             cork = await self._wait_for_room(len(payload), lane)
@@ -519,28 +533,35 @@ class Channel(trio.abc.Channel[T]):
         Raises as ``send``.
         """
         segment = None if self._memory is None else self._memory.outbound
-        if segment is None or self._is_corked or not HAS_RING:
+        if segment is None or not HAS_RING:
             return False
-        self._check_sendable()
-        port = self._connection.port
-        port.has_room(parts.size, lane)
-        if not port.may_send_beside or (descriptor := segment.store(parts)) is None:
+        port, cork = self._connection.port, self._corks.get(lane)
+        if cork is not None:
+            if cork.payloads:
+                return False
+            # What goes beside may fill the lane.
+            cork.room = 0
+        if not port.may_send_beside(lane) or (descriptor := segment.store(parts)) is None:
             return False
-        port.count_beside(lane, DESCRIPTOR_SIZE)
-        segment.push(descriptor)
+        segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
         port.count_shared(sent=1)
         return True
 
-    async def _share(self, parts: Parts, lane: int) -> bytes:
-        """Copy a payload into shared memory. Return its descriptor, for which room is reserved.
+    async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
+        """Send a message by shared memory, and return None; or return what goes by a packet.
 
-        If there is no shared memory left, and the reader frees none, return the payload itself.
-        Nothing is awaited behind the copy, so that a call that is cancelled has taken no memory.
-        Raises as ``send``.
+        That is a descriptor, for which room is reserved, if the packet has to be: because of
+        ``is_packeted``, or of others that have not left. If there is no shared memory left, and the
+        reader frees none, it is the payload itself. Nothing is awaited behind the copy, so that a
+        call that is cancelled has taken no memory. Raises as ``send``.
         """
         self._check_sendable()
         self._connection.port.has_room(parts.size, lane)
         for _ in range(PATIENCE):
+            if not is_packeted and self._send_beside(parts, lane):
+                return None
+            if parts.size < PACKETED:
+                break
             cork = self._corks.get(lane)
             if cork is None or not cork.room:
                 await self._wait_for_room(DESCRIPTOR_SIZE, lane)
@@ -560,10 +581,14 @@ class Channel(trio.abc.Channel[T]):
             segment.is_stuck = True
         return parts.join()
 
-    def _share_nowait(self, parts: Parts, lane: int) -> bytes:
+    def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
         """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
         self._check_sendable()
         self._connection.port.has_room(parts.size, lane)
+        if not is_packeted and self._send_beside(parts, lane):
+            return None
+        if parts.size < PACKETED:
+            return parts.join()
         cork = self._corks.get(lane)
         if (cork is None or not cork.room) and self._reserve(DESCRIPTOR_SIZE, lane) is None:
             raise trio.WouldBlock
@@ -601,9 +626,10 @@ class Channel(trio.abc.Channel[T]):
         """
         payload = self._encode(value, None)
         if isinstance(payload, Parts):
-            if self._send_beside(payload, lane):
+            shared = self._share_nowait(payload, lane)
+            if shared is None:
                 return False
-            payload = self._share_nowait(payload, lane)
+            payload = shared
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
             cork = self._reserve(len(payload), lane)
@@ -668,6 +694,13 @@ class Channel(trio.abc.Channel[T]):
 
     # Receiving
 
+    async def _wait_for_messages(self) -> None:
+        memory = self._memory
+        if memory is None or memory.inbound is None or memory.inbound.await_entry():
+            await self._loop.wait_for_messages(self._readers)
+        if memory is not None and memory.inbound is not None and not self._readers:
+            memory.inbound.stop_waiting()
+
     def _choose_ahead(self) -> None:
         """Choose the number of messages to take ahead: the more, the faster the program reads.
 
@@ -687,6 +720,9 @@ class Channel(trio.abc.Channel[T]):
             raise trio.ClosedResourceError("this channel is closed")
         port, taken = self._connection.port, self._taken
         most = min(limit, self._encoding.most_at_once)
+        if self._memory is not None and self._memory.inbound is not None:
+            # Descriptors do not tell how large their messages are.
+            most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
             payloads = port.receive_many(most - len(taken) if taken else most)
             if not payloads:
@@ -711,7 +747,9 @@ class Channel(trio.abc.Channel[T]):
     def _take_entries(self) -> bool:
         """Take what has come by shared memory alone; return True if anything has."""
         segment = None if self._memory is None else self._memory.inbound
-        return segment is not None and segment.take_entries(self._connection.port.deliver_beside)
+        return segment is not None and segment.take_entries_untrusted(
+            self._connection.port.deliver_beside_untrusted
+        )
 
     def _decode_shared_untrusted(
         self, segment: InboundSegment, payloads: Sequence[bytes]
@@ -739,7 +777,7 @@ class Channel(trio.abc.Channel[T]):
         is_copied = self._memory.is_copied
         values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
         self._connection.port.count_shared(received=1)
-        if not is_copied and values and is_array(values[0]) and not values[0].flags.owndata:
+        if values and (values[0] is payload or (not is_copied and is_view(values[0]))):
             segment.lend(region, values[0])
         else:
             segment.free(region)
@@ -825,6 +863,8 @@ class ServiceChannel(Channel[Any]):
         It returns true if a task that waited for messages goes on.
         """
         self._deliver = deliver
+        if self._memory is not None and deliver is not None:
+            self._memory.wake_always()
 
     def take_ready(self) -> list[Any]:
         """Take the messages that are here, perhaps none. Raises as ``receive``."""
@@ -835,10 +875,11 @@ class ServiceChannel(Channel[Any]):
         self._taken.clear()
         return taken
 
-    def hold_nowait(self, payload: bytes) -> None:
+    def hold_nowait(self, payload: Any) -> None:
         """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``.
 
-        A message that goes by shared memory leaves at once.
+        ``payload`` is what the encoding of the service takes. A message that goes by shared memory
+        leaves at once.
         """
         if self._put_nowait(payload, 0):
             self._loop.hold(self._connection, self._push_corked)

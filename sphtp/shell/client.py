@@ -6,9 +6,9 @@ id that was acknowledged, it dials the addresses of the peers that servers intro
 the keys of those peers.
 """
 
-import logging
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, overload
 
 import trio
 
@@ -29,50 +29,43 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
     ClientEvent,
     Established,
     PeerChanged,
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Member, Peer, ServerAddress, check_groups
+from sphtp.core.control.records import Member, Peer, check_groups
 from sphtp.core.control.settings import ClientLimits, ControlTimers
-from sphtp.core.control.vocabulary import is_client_id
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
 from sphtp.core.printable import peer_label
 from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
-from sphtp.core.token_bucket import TokenBucket
 from sphtp.core.topics import TopicPattern
-from sphtp.errors import RequestError, SettingsError, StateError, UnreachableError
-from sphtp.shell.address_discovery import AddressDiscovery
+from sphtp.errors import RequestError, SettingsError, StateError
+from sphtp.shell.address_discovery import AddressDiscovery, Servers, parse_servers
 from sphtp.shell.channel import Channel
 from sphtp.shell.clock import Clock
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
-from sphtp.shell.randomness import SECRETS, decisions
+from sphtp.shell.peer_search import CallersIntroduced, PeerSearch, Reachable, Wanted, named
+from sphtp.shell.probe import ServerWait
 from sphtp.shell.registration import Registration, open_bus
 from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
-from sphtp.shell.server_wait import ServerWait
-from sphtp.shell.tls import Tls, require_tls
+from sphtp.shell.tls import Tls
 
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.group import GroupAdmission, LockstepGroup
-    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Subscription
+    from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.topics import TopicSubscription
-
-PATIENCE: Final = 5.0
-"""Seconds after which the log says what a program waits for."""
-
-log: Final = logging.getLogger("sphtp.client")
+    from sphtp.shell.udp import MulticastGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,104 +84,6 @@ class ClientStatistics:
     """The requests that it sent and received."""
 
 
-Wanted = int | str | Callable[[Peer], bool]
-Reachable = Peer | int | str
-
-LOOKUPS_PER_SECOND: Final = 16
-"""The callers that are looked up per second, and at once, for anybody may claim any id."""
-
-
-class CallersIntroduced(Mapping[int, Peer]):
-    """The peers that servers introduced. A caller that is not among them is looked up.
-
-    A client that watches some groups only is called by others, too. A caller is told to ask again,
-    and until then the servers have answered.
-    """
-
-    def __init__(self, peers: Mapping[int, Peer]) -> None:
-        self._peers = peers
-        self._lookups = TokenBucket(LOOKUPS_PER_SECOND)
-        self.look_up: Callable[[int], None] | None = None
-
-    def __getitem__(self, number: int) -> Peer:
-        peer = self._peers.get(number)
-        if peer is not None:
-            return peer
-        look_up = self.look_up
-        if look_up is not None and is_client_id(number) and self._lookups.take(trio.current_time()):
-            look_up(number)
-        raise KeyError(number)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._peers)
-
-    def __len__(self) -> int:
-        return len(self._peers)
-
-
-class PeerMatcher:
-    """The search for a wanted peer, by its id or by the program's function.
-
-    If the function fails on a peer's data, that peer is not the wanted one.
-    """
-
-    def __init__(self, wanted: Wanted) -> None:
-        if not isinstance(wanted, int | str) and not callable(wanted):
-            raise TypeError(f"{wanted!r} is neither id nor name of a peer nor a function of a peer")
-        self._wanted = wanted
-        self._failures: dict[int, Exception] = {}
-
-    def find(self, peers: Mapping[int, Peer]) -> Peer | None:
-        """Return the wanted peer if there is one. Raises errors of the function itself."""
-        if isinstance(self._wanted, int):
-            return peers.get(self._wanted)
-        if isinstance(self._wanted, str):
-            return named(peers, self._wanted)
-        self._failures.clear()
-        for peer in tuple(peers.values()):
-            try:
-                if self._wanted(peer):
-                    return peer
-            except Exception as error:
-                if _is_of_function(error):
-                    raise
-                self._failures[peer.id] = error
-        return None
-
-    def describe(self, others: int, time: str = "") -> str:
-        """Return in words that the peer is not there, and why the function may be the reason."""
-        name = "the wanted peer"
-        if isinstance(self._wanted, int):
-            name = f"peer {self._wanted:#010x}"
-        elif isinstance(self._wanted, str):
-            name = f"peer {self._wanted!r}"
-        text = f"{name} did not appear{time}; {others} others are here"
-        if not self._failures:
-            return text
-        *_, last = self._failures.values()
-        return f"{text}; the function raised for {len(self._failures)} of them, last {last!r}"
-
-
-def named(peers: Mapping[int, Peer], name: str) -> Peer | None:
-    """Return the peer of this name; of several the one that entered last."""
-    if not name:
-        return None
-    last = None
-    for peer in peers.values():
-        if peer.name == name:
-            last = peer
-    return last
-
-
-def _is_of_function(error: Exception) -> bool:
-    """Return True if the error is the function's own: a misspelt name, or a wrong signature."""
-    if isinstance(error, AttributeError):
-        return isinstance(error.obj, Peer)
-    # The first entry of the traceback is our call; a function that could be called has a second.
-    was_called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-    return isinstance(error, NameError) or (isinstance(error, TypeError) and not was_called)
-
-
 class Client(ScopedService):
     """A registered client. Made by ``open_client``."""
 
@@ -199,15 +94,16 @@ class Client(ScopedService):
         registration: Registration,
         identity: Identity,
         peers: Mapping[int, Peer],
-        config: Config,
+        search: PeerSearch,
         name: str,
     ) -> None:
         self._name = name
         self._groups: tuple[str, ...] = ()
-        self._admissions: dict[str, GroupAdmission] = {}
+        self.admissions: dict[str, GroupAdmission] = {}
+        """The groups in lock step that it is in, or was."""
         self._identity = identity
-        self._connect_timeout = config.channel.connect_timeout
-        self._node = node
+        self._search = search
+        self._node = self.node = node
         self._machine = machine
         self._clock = Clock(machine.clock)
         self._peers = peers
@@ -344,17 +240,13 @@ class Client(ScopedService):
         match, and the client calls the function again when the data has changed; the log has the
         last error. An error that no data can cause is raised: a name, or an attribute of ``Peer``,
         that does not exist.
+
+        Raises:
+            RefusedError: the servers refuse this client.
+            trio.ClosedResourceError: this client was closed, before or meanwhile.
+            TypeError: ``wanted`` is neither id nor name nor function.
         """
-        search = PeerMatcher(wanted)
-        self._look_up(wanted)
-        try:
-            with trio.move_on_after(PATIENCE):
-                return await self._find(search)
-            log.warning("%s", search.describe(len(self._peers)))
-            return await self._find(search)
-        except trio.Cancelled:
-            log.warning("a wait was cancelled: %s", search.describe(len(self._peers)))
-            raise
+        return await self._search.wait_for(wanted)
 
     @block
     async def open_channel(self, peer: Reachable) -> AsyncIterator[Channel[Any]]:
@@ -368,7 +260,7 @@ class Client(ScopedService):
             RefusedError: the peer is full, another one now has its address, or its messages are
                 of other types.
         """
-        number, addresses = await self._reach(peer)
+        number, addresses = await self._search.reach(peer)
         async with self._node.services.open(None, addresses, number) as channel:
             yield channel
 
@@ -381,6 +273,9 @@ class Client(ScopedService):
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
         Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
+
+        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
+        or too long ones.
         """
         async with self._node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
@@ -413,17 +308,44 @@ class Client(ScopedService):
         from sphtp.shell.subscription import Terms
         from sphtp.shell.topics import TopicSubscription
 
+        tasks = list[Callable[[], Awaitable[None]]]()
         subscription = TopicSubscription[Any](
+            tasks.append,
             TopicPattern(pattern),
             self._peers,
             self.events,
-            lambda: self._registration.feed.dropped,
             partial(self.subscribe_to, numbered=True, settings=settings),
             Terms(late_join=late_join).late_join,
             is_latest=latest,
         )
-        async with running(subscription.run), subscription:
+        async with running(tasks[0]), subscription:
             yield subscription
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: Literal[True],
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[StreamMessage[Any]]]": ...
+
+    @overload
+    def subscribe_to(
+        self,
+        peer: Reachable,
+        topic: str,
+        *,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[Any]]": ...
 
     @block
     async def subscribe_to(
@@ -455,7 +377,7 @@ class Client(ScopedService):
                 has another session than ``session``.
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
-        number, addresses = await self._reach(peer)
+        number, addresses = await self._search.reach(peer)
         streams = self._node.streams
         dial = partial(self._node.services.open, streams.service, addresses, number)
         async with streams.subscribe(
@@ -469,14 +391,15 @@ class Client(ScopedService):
         ) as subscription:
             yield subscription
 
-    def join(
+    @block
+    async def join(
         self,
         group: str,
         *,
         size: int = 1,
         on_death: str = "raise",
         state: Callable[[], Any] | None = None,
-    ) -> "AbstractAsyncContextManager[LockstepGroup]":
+    ) -> "AsyncIterator[LockstepGroup]":
         """Be a member of a group in lock step for the length of the block.
 
         The block begins when this client takes part: with the first step, or at a later one on
@@ -497,13 +420,16 @@ class Client(ScopedService):
             ExcludedError: those who let this client in are gone, or cannot be reached by all.
             SettingsError, StateError: an argument is invalid, or this client is in the group, or it
                 watches other groups only.
+            trio.ClosedResourceError: this client was closed; it ends the block as well.
         """
         from sphtp.shell.group import join_group
 
         if not self._machine.is_watching(group):
             text = f"this client does not watch the group {group!r} that it is to join"
             raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
-        return join_group(self, self._node, self._admissions, group, size, on_death, state)
+        admissions = self.admissions
+        async with join_group(self, self._node, admissions, group, size, on_death, state) as joined:
+            yield joined
 
     async def request(
         self,
@@ -536,12 +462,15 @@ class Client(ScopedService):
                 refuses this client.
             UnreachableError: the peer did not answer when a channel to it was to be opened.
             trio.BrokenResourceError: the peer vanished. It may have handled the request.
+            trio.ClosedResourceError: this client was closed.
+            RemoteError: the reply is no message of this program.
+            SettingsError: the name is not 1 to 255 bytes of printable text.
             MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
         """
         if isinstance(peer, Peer | int):
             peer_id = peer.id if isinstance(peer, Peer) else peer
         else:
-            peer_id, _ = await self._reach(peer)
+            peer_id, _ = await self._search.reach(peer)
         return await self._requests.request(peer_id, name, value, errors)
 
     async def serve(
@@ -594,54 +523,18 @@ class Client(ScopedService):
         )
 
     async def _find_addresses(self, peer_id: int) -> Sequence[Address]:
-        return (await self._reach(peer_id))[1]
+        return (await self._search.reach(peer_id))[1]
 
     @asynccontextmanager
     async def _lifetime(self) -> AsyncIterator[None]:
         async with running(self._requests.run):
             yield
 
-    def _look_up(self, wanted: Wanted) -> None:
-        if isinstance(wanted, int) and wanted not in self._peers:
-            self._machine.lookup(trio.current_time(), wanted)
-            self._registration.flush()
-
-    async def _find(self, search: PeerMatcher) -> Peer:
-        found: list[Peer] = []
-
-        def is_here() -> bool:
-            peer = search.find(self._peers)
-            found.extend([peer] if peer is not None else [])
-            return peer is not None
-
-        await self._registration.wait(is_here)
-        return found[0]
-
-    async def _reach(self, peer: Reachable) -> tuple[int, tuple[Address, ...]]:
-        """Return the id and the addresses of a peer that the servers know, or will soon."""
-        wanted = peer.id if isinstance(peer, Peer) else peer
-        if not isinstance(wanted, int | str):
-            raise TypeError(f"{peer!r} is neither a peer nor its id or name")
-        search, found = PeerMatcher(wanted), None
-        self._look_up(wanted)
-        with trio.move_on_after(self._connect_timeout):
-            found = await self._find(search)
-        if found is None:
-            time = f" within {self._connect_timeout:g} s"
-            raise UnreachableError(search.describe(len(self._peers), time))
-        if not found.addresses:
-            label = peer_label(found.name, found.id)
-            raise UnreachableError(f"peer {label} has announced no address")
-        return found.id, tuple(found.addresses)
-
     def _tell_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
-        self._topics = topics
         self._machine.set_topics(trio.current_time(), topics)
+        self._topics = topics
         self._registration.flush()
-
-
-Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
 
 @block
@@ -692,7 +585,7 @@ async def open_client(
 
         servers = await find_servers(config)
     server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
-    discovery = AddressDiscovery(addresses := _parse(servers, cluster.tls), server_wait)
+    discovery = AddressDiscovery(addresses := parse_servers(servers, cluster.tls), server_wait)
     async with open_node(
         host or await discovery.where_to_bind(),
         port,
@@ -711,19 +604,15 @@ async def open_client(
             presence=presence,
             limits=config.client_limits or ClientLimits(),
         )
-        node.peers = peers
+        node.roster.peers = peers
         with open_bus(cluster.secret, cluster.tls, cluster.server_keys) as bus:
             registration = Registration(machine, bus, partial(_note, node, peers))
-            client = Client(node, machine, registration, security.identity, peers, config, name)
-            async with _registered(registration, server_wait, cluster.tls), client:
-                callers.look_up = partial(_look_up_caller, machine, registration)
+            search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
+            client = Client(node, machine, registration, security.identity, peers, search, name)
+            # Peers may send requests as soon as servers introduce this client.
+            async with client, _registered(registration, server_wait, cluster.tls):
+                callers.look_up = search.look_up_caller
                 yield client
-
-
-def _look_up_caller(machine: ClientMachine, registration: Registration, peer_id: int) -> None:
-    if machine.is_restricted:
-        machine.lookup(trio.current_time(), peer_id)
-        registration.flush()
 
 
 class _ClientSecurity(NamedTuple):
@@ -758,36 +647,10 @@ def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:
     """Update the id and the peers from an event."""
     match event:
         case Established(client_id, _):
-            node.peer_id = client_id
+            node.roster.set_own_id(client_id)
         case PeerEntered(peer) | PeerChanged(peer):
             peers[peer.id] = peer
         case PeerLeft(peer, _):
             peers.pop(peer.id, None)
         case _:
             pass
-
-
-def _parse(servers: Servers, tls: Tls | None) -> list[ServerAddress]:
-    if not servers:
-        raise SettingsError("servers is empty; allowed is one address or more")
-    if isinstance(servers, str | ServerAddress):
-        servers = [servers]
-    parsed = [_parse_one(server) for server in servers]
-    require_tls(parsed, tls)
-    return parsed
-
-
-def _parse_one(server: object) -> ServerAddress:
-    match server:
-        case ServerAddress():
-            return server
-        case str():
-            return ServerAddress.parse(server)
-        case (str(host), int(port)):
-            bare = host.removeprefix("[").removesuffix("]")
-            return ServerAddress.parse(f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}")
-        case _:
-            raise SettingsError(
-                f"server address {server!r}: allowed is text such as 'tcp://host:8764', a "
-                "ServerAddress, or a pair of host and port"
-            )

@@ -6,16 +6,20 @@ it opens. Each part checks itself when it is made.
 
 A part that is loaded only by programs that need it is None by default, which means its defaults: a
 program that opens a channel loads neither the control plane nor the streams.
+
+The two sources of randomness that the shell hands to the core come first.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from importlib import import_module
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings, Lane
+from sphtp.core.entropy import Entropy, Secrets
 from sphtp.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,6 +30,15 @@ if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.impairment import Impairment
     from sphtp.shell.tls import Tls
+
+
+SECRETS: Final[Secrets] = SystemRandom()
+"""The source of keys, tokens, cookies and nonces: the operating system, seeded run or not."""
+
+
+def decisions(seed: int | None) -> Entropy:
+    """Return the generator of ids, jitter and back-off; a seed makes it repeatable."""
+    return SystemRandom() if seed is None else Random(seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,10 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import trio
@@ -57,6 +58,12 @@ MOST_TEXT: Final = 4096
 NO_LIBRARY: Final = (
     "the network was not searched, for which pip install 'sphtp[discovery]' brings zeroconf"
 )
+
+MOST_FILE: Final = 4 * MOST_TEXT
+"""The most characters of an announcement's file, which has all keys: four of a TXT record."""
+
+MOST_LABEL: Final = 63
+"""The most bytes of an instance's name (RFC 6763, 4.1.1)."""
 
 log: Final = logging.getLogger("sphtp.discovery")
 
@@ -180,22 +187,35 @@ def folder() -> Path:
     return Path(tempfile.gettempdir()) / f"sphtp-{os.getuid()}"
 
 
+class LocalServer(NamedTuple):
+    """A server of this user on this host: its process, and its announcement."""
+
+    pid: int
+    announcement: Announcement
+
+
 def read_files() -> list[Announcement]:
     """Return the announcements on this host, and delete the files of servers that are gone."""
+    return [each.announcement for each in local_servers()]
+
+
+def local_servers() -> list[LocalServer]:
+    """Return the announced servers of this user on this host; delete the files of others."""
     place = folder()
     try:
         _require_own(place)
         files = sorted(place.glob("*.server"))
     except OSError:
         return []
-    found = list[Announcement]()
+    found = list[LocalServer]()
     for file in files:
-        with suppress(OSError, ValueError, RemoteError):
+        with suppress(OSError, ValueError, RecursionError, RemoteError):
             text = _read_locked(file)
             values = json.loads(text) if text is not None else None
             if isinstance(values, dict):
                 texts = {str(key): str(value) for key, value in values.items()}
-                found.append(decode_untrusted(texts))
+                pid = int(file.name.partition("-")[0])
+                found.append(LocalServer(pid, decode_untrusted(texts)))
     return found
 
 
@@ -205,7 +225,7 @@ def _read_locked(file: Path) -> str | None:
         try:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return opened.read(MOST_TEXT)
+            return opened.read(MOST_FILE)
         file.unlink(missing_ok=True)
         return None
 
@@ -235,10 +255,14 @@ def _own_file() -> Iterator[Callable[[Announcement], None]]:
 
     def write(announcement: Announcement) -> None:
         text = json.dumps(announcement.encode()).encode()
-        os.pwrite(number, text, 0)
-        os.ftruncate(number, len(text))
-        if hidden.exists():
-            hidden.rename(shown)
+        try:
+            os.pwrite(number, text, 0)
+            os.ftruncate(number, len(text))
+            if hidden.exists():
+                hidden.rename(shown)
+        except OSError as error:
+            # A disk that is full ends no server; the next event tries again.
+            log.warning("not announced on this host: %s", error)
 
     try:
         fcntl.flock(number, fcntl.LOCK_EX)
@@ -280,15 +304,15 @@ async def _own_service(interfaces: Interfaces, *, is_on: bool) -> AsyncIterator[
         offered = list[Any]()
 
         async def register(announcement: Announcement) -> None:
-            info = _service_info(ServiceInfo, announcement)
-            if offered and offered[0] == (info.name, info.text):
-                return
-            change = zeroconf.update_service if offered else zeroconf.register_service
-            offered[:] = [(info.name, info.text)]
             try:
+                info = _service_info(ServiceInfo, announcement)
+                if offered and offered[0] == (info.name, info.text):
+                    return
+                change = zeroconf.update_service if offered else zeroconf.register_service
+                offered[:] = [(info.name, info.text)]
                 # It takes a second; who leaves meanwhile does not wait for it.
                 await trio.to_thread.run_sync(change, info, abandon_on_cancel=True)
-            except (OSError, TimeoutError, Error) as error:
+            except (OSError, TimeoutError, ValueError, Error) as error:
                 log.warning("not announced to the network: %r", error)
 
         yield register
@@ -299,6 +323,8 @@ def _service_info(make: Any, announcement: Announcement) -> Any:
     host, port = parts.hostname or "", parts.port or 0
     # One name for one address; the addresses of the host are in the TXT record, as clients dial it.
     name = f"{host.replace('.', '-').replace(':', '-')}-{port}"
+    if len(name) > MOST_LABEL:
+        name = f"{name[: MOST_LABEL - 17]}-{sha256(name.encode()).hexdigest()[:16]}"
     with suppress(ValueError):
         return make(
             SERVICE,

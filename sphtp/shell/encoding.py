@@ -92,7 +92,29 @@ class RawEncoding:
         return [bytes(payload)]
 
 
+class HeldEncoding(RawEncoding):
+    """Bytes, or parts, of a service that keeps what it gets for a while, and changes nothing.
+
+    What comes by shared memory is a view of it, which keeps its sender from using it again.
+    """
+
+    def encode(self, value: Any, compress: bool | None) -> bytes:
+        """Return the bytes as they are, and parts as bytes."""
+        payload: bytes = value.join() if type(value) is Parts else value
+        return payload
+
+    def encode_parts(self, value: Any, compress: bool | None) -> Parts:
+        """Return the parts as they are, and bytes as one."""
+        return value if type(value) is Parts else Parts((value,))
+
+    def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
+        """Return the memory itself, which the peer may still change."""
+        del is_copied
+        return [payload]
+
+
 RAW = RawEncoding()
+HELD = HeldEncoding()
 
 
 def check_limit(limit: int) -> None:

@@ -12,14 +12,30 @@ FEED_BUFFER = 1024
 """The events that are kept for a listener that is busy."""
 
 
+class _SendingEnd(Generic[T]):
+    """The sending end of a listener's events, and the count of those that it had no room for."""
+
+    __slots__ = ("channel", "missed")
+
+    def __init__(self, channel: trio.MemorySendChannel[T]) -> None:
+        self.channel = channel
+        self.missed = 0
+
+
 class Listener(Generic[T]):
     """An async iterator over the events since it was made; it ends when their source does.
 
     In a ``with`` block it is closed at the block's end; otherwise when there is no reference to it.
     """
 
-    def __init__(self, receiver: trio.MemoryReceiveChannel[T]) -> None:
+    def __init__(self, receiver: trio.MemoryReceiveChannel[T], sending: "_SendingEnd[T]") -> None:
         self._receiver = receiver
+        self._sending = sending
+
+    @property
+    def missed(self) -> int:
+        """The events that it missed, because it was 1024 behind."""
+        return self._sending.missed
 
     def __enter__(self) -> Self:
         return self
@@ -56,9 +72,7 @@ class Feed(Generic[T]):
         self._buffer = buffer
         # The sending ends, by listener. These are held weakly: whoever drops one without closing
         # it wants no more events either.
-        self._senders: WeakKeyDictionary[Listener[T], trio.MemorySendChannel[T]] = (
-            WeakKeyDictionary()
-        )
+        self._senders: WeakKeyDictionary[Listener[T], _SendingEnd[T]] = WeakKeyDictionary()
         self._closed = False
         self._dropped = 0
 
@@ -70,21 +84,23 @@ class Feed(Generic[T]):
     def listen(self) -> Listener[T]:
         """Return a listener for the events from now on."""
         sender, receiver = trio.open_memory_channel[T](self._buffer)
-        listener = Listener(receiver)
+        sending = _SendingEnd(sender)
+        listener = Listener(receiver, sending)
         if self._closed:
             sender.close()
         else:
-            self._senders[listener] = sender
+            self._senders[listener] = sending
         return listener
 
     def publish(self, event: T) -> None:
         """Pass an event to all listeners; never blocks."""
         if not self._senders:
             return
-        for sender in tuple(self._senders.values()):
+        for sending in tuple(self._senders.values()):
             try:
-                sender.send_nowait(event)
+                sending.channel.send_nowait(event)
             except trio.WouldBlock:
+                sending.missed += 1
                 self._dropped += 1
             except trio.BrokenResourceError:
                 pass  # closed: it wants none
@@ -92,6 +108,6 @@ class Feed(Generic[T]):
     def close(self) -> None:
         """End each listener after the events that wait for it."""
         self._closed = True
-        for sender in tuple(self._senders.values()):
-            sender.close()
+        for sending in tuple(self._senders.values()):
+            sending.channel.close()
         self._senders.clear()

@@ -26,7 +26,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from functools import partial, update_wrapper
 from importlib import import_module
@@ -121,8 +120,8 @@ class Flavour:
         """Return a block. Where it has no portal, it acquires one as long as it lasts."""
 
     @abstractmethod
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        """Return an async function for Trio that runs a program's handler."""
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return an async function for Trio that runs a program's handler, and has its result."""
 
     @abstractmethod
     def special(self, cls: type[Any]) -> dict[str, Any]:
@@ -397,14 +396,14 @@ class Blocking(Flavour):
         with block as value:
             return value
 
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         # Each handler has a thread as long as it runs; Trio's own limit is for short calls.
         limiter = trio.CapacityLimiter(math.inf)
 
-        async def run(*args: Any) -> None:
+        async def run(*args: Any) -> Any:
             call = partial(handler, *[self.wrap(portal, each) for each in args])
             # Cancelled, the thread meets the end of its channel in its next call.
-            await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
         return run
 
@@ -427,27 +426,45 @@ class Blocking(Flavour):
         return methods
 
 
-class _BlockingBlock(AbstractContextManager[Any]):
-    def __init__(self, flavour: Blocking, portal: Portal | None, manage: Manage) -> None:
+class _PortalBlock:
+    """A block of the library that runs in a portal: the one given, or one acquired for it."""
+
+    def __init__(self, flavour: Flavour, portal: Portal | None, manage: Manage) -> None:
         self._flavour = flavour
-        self._acquired: Portal | None = None
         self._portal = portal
         self._manage = manage
+        self._acquired: Portal | None = None
 
+    def _begin(self) -> None:
+        portal = self._portal
+        if portal is None:
+            portal = self._acquired = acquire()
+        self._used = portal
+        self._held = HeldBlock(portal, partial(self._manage, portal))
+
+    def _value(self) -> Any:
+        """Return what the block yields; it has been entered."""
+        return self._flavour.wrap(self._used, self._held.entered.result())
+
+    def _release(self) -> None:
+        if self._acquired is not None:
+            release(self._acquired)
+            self._acquired = None
+
+
+class _BlockingBlock(_PortalBlock, AbstractContextManager[Any]):
     def __enter__(self) -> Any:
         if self._portal is not None:
             _require_elsewhere(self._portal)
-        portal = self._portal or acquire()
-        self._acquired = None if self._portal else portal
         try:
-            self._held = HeldBlock(portal, partial(self._manage, portal))
+            self._begin()
             try:
                 self._held.entered.exception(_limits.left)
             except BaseException:
                 self._held.call.cancel()
                 self._held.call.outcome.exception()
                 raise
-            return self._flavour.wrap(portal, self._held.entered.result())
+            return self._value()
         except BaseException:
             self._release()
             raise
@@ -472,11 +489,6 @@ class _BlockingBlock(AbstractContextManager[Any]):
             return _result_of_block(outcome, error)
         finally:
             self._release()
-
-    def _release(self) -> None:
-        if self._acquired is not None:
-            release(self._acquired)
-            self._acquired = None
 
 
 def _result_of_block(outcome: "Future[bool]", error: BaseException | None) -> bool:
@@ -531,23 +543,27 @@ class Asyncio(Flavour):
         async with block as value:
             return value
 
-    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         loop = asyncio.get_running_loop()
 
-        async def run(*args: Any) -> None:
+        async def run(*args: Any) -> Any:
             ended = trio.Event()
-            task = asyncio.run_coroutine_threadsafe(
-                handler(*[self.wrap(portal, each) for each in args]), loop
-            )
+            given = [self.wrap(portal, each) for each in args]
+            task = asyncio.run_coroutine_threadsafe(handler(*given), loop)
             task.add_done_callback(lambda _: portal.run_soon(ended.set))
             try:
                 await ended.wait()
             except trio.Cancelled:
                 task.cancel()
                 raise
-            # A task that somebody cancelled has ended, and that is all.
-            with suppress(CancelledError):
-                task.result()
+            try:
+                return task.result()
+            except CancelledError:
+                # Somebody cancelled the task. A channel then has ended, and that is all; but None
+                # is no reply to a request, whose caller gets an error.
+                if not any(isinstance(each, Proxy) for each in given):
+                    raise
+                return None
 
         return run
 
@@ -585,20 +601,12 @@ def _ignore(waiter: "asyncio.Future[Any]") -> None:
         waiter.exception()
 
 
-class _AsyncioBlock(AbstractAsyncContextManager[Any]):
-    def __init__(self, flavour: Asyncio, portal: Portal | None, manage: Manage) -> None:
-        self._flavour = flavour
-        self._acquired: Portal | None = None
-        self._portal = portal
-        self._manage = manage
-
+class _AsyncioBlock(_PortalBlock, AbstractAsyncContextManager[Any]):
     async def __aenter__(self) -> Any:
-        portal = self._portal or acquire()
-        self._acquired = None if self._portal else portal
         try:
-            self._held = HeldBlock(portal, partial(self._manage, portal))
+            self._begin()
             await _ended(self._held.entered, self._held.call)
-            return self._flavour.wrap(portal, self._held.entered.result())
+            return self._value()
         except BaseException:
             self._release()
             raise
@@ -615,11 +623,6 @@ class _AsyncioBlock(AbstractAsyncContextManager[Any]):
             return _result_of_block(self._held.call.outcome, error)
         finally:
             self._release()
-
-    def _release(self) -> None:
-        if self._acquired is not None:
-            release(self._acquired)
-            self._acquired = None
 
 
 async def _itself_soon(proxy: Proxy) -> Proxy:

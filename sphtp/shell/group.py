@@ -4,6 +4,11 @@
 peer that has announced the group and has a lower id, and admits the others. What arrives is handed
 to the machine in the turn in which it was read; the program wakes once for a step, not once for a
 member. A contribution is packed once, and queued for all members before anything is waited for.
+
+**Copies.** An array is copied from the caller's memory into the segment of each peer on this host,
+and nowhere else, unless a peer may still need it when the step is over. What came in a segment
+stays there as long as others may lack it, and is copied once, for the program. Each further copy of
+400 kB would cost a fifth of a step of two workers: so many fresh bytes are a hundred page faults.
 """
 
 import math
@@ -18,14 +23,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, overloa
 import trio
 
 from sphtp.core.arrays import is_array
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
-from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED
+from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
 from sphtp.core.group.seats import Key, OnDeath, Seat
-from sphtp.core.group.steps import CompleteStep
-from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.core.group.steps import CompleteStep, StepStatistics
+from sphtp.core.packing import (
+    MALFORMED,
+    Parts,
+    pack,
+    pack_parts,
+    unpack,
+    unpack_parts,
+    unpack_shared_untrusted,
+)
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
 from sphtp.errors import (
@@ -37,10 +50,11 @@ from sphtp.errors import (
     UnreachableError,
 )
 from sphtp.shell.channel import ServiceChannel
-from sphtp.shell.encoding import RAW
+from sphtp.shell.config import SECRETS
+from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.lifetime import block, running
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.group_watch import GroupWatchers, WatchedMember, watch_service
+from sphtp.shell.lifetime import ScopedService, running
 from sphtp.shell.services import Service
 
 if TYPE_CHECKING:
@@ -104,16 +118,24 @@ MembershipEvent = MemberJoined | MemberLeft | MemberDied
 class Contributions(Sequence[Any]):
     """The contributions of the members to one step, in the order of members.
 
-    ``contributions[0]`` is that of the first member, and ``contributions[member]`` that of a
-    member. All are new objects: writing to an array changes nobody else's.
+    ``contributions[0]`` is that of the first member, and ``contributions["fluid"]`` that of the
+    member of this name, of several that of the last; a ``GroupMember`` is an index, too. All are
+    new objects, but an array that this member has sent itself is that array.
+
+    The members are agreed: each of them gets the same ones for this step. So a program divides the
+    work of the next step by ``rank`` and ``len(contributions)``.
     """
 
-    __slots__ = ("_values", "members", "step")
+    __slots__ = ("_values", "members", "rank", "step")
 
-    def __init__(self, step: int, members: tuple[GroupMember, ...], values: list[Any]) -> None:
+    def __init__(
+        self, step: int, members: tuple[GroupMember, ...], values: list[Any], rank: int
+    ) -> None:
         self.step = step
         self.members = members
         """The members that sent them."""
+        self.rank = rank
+        """The place of this client among them, from 0 on."""
         self._values = values
 
     def __repr__(self) -> str:
@@ -127,18 +149,18 @@ class Contributions(Sequence[Any]):
         return iter(self._values)
 
     @overload
-    def __getitem__(self, which: int | GroupMember) -> Any: ...
+    def __getitem__(self, which: int | str | GroupMember) -> Any: ...
 
     @overload
     def __getitem__(self, which: slice) -> list[Any]: ...
 
-    def __getitem__(self, which: int | GroupMember | slice) -> Any:
-        if isinstance(which, GroupMember):
-            try:
-                return self._values[self.members.index(which)]
-            except ValueError:
-                raise KeyError(f"{which} sent nothing for step {self.step}") from None
-        return self._values[which]
+    def __getitem__(self, which: int | str | GroupMember | slice) -> Any:
+        if isinstance(which, int | slice):
+            return self._values[which]
+        for member, value in zip(reversed(self.members), reversed(self._values), strict=True):
+            if which in (member, member.name):
+                return value
+        raise KeyError(f"{which} sent nothing for step {self.step}")
 
     def items(self) -> Iterator[tuple[GroupMember, Any]]:
         """Iterate over the members and what they sent."""
@@ -149,17 +171,29 @@ class GroupAdmission:
     """Hands the channels that peers open to the group of a client that they are for."""
 
     def __init__(self, name: str) -> None:
-        self.service = Service(Schema([f"(group): {name}"]), self._admit, RAW)
+        self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")
+        self.watch = watch_service(name, self._admit_watcher)
         self.group: LockstepGroup | None = None
+        """The group, while this client is in it."""
+        self.admit: Callable[[ServiceChannel], None] | None = None
+        """Takes a channel into the group, while this client is in it."""
+        self.admit_watcher: Callable[[ServiceChannel], None] | None = None
+        """Takes a channel of one who watches the group, while this client is in it."""
+
+    def _admit_watcher(self, channel: ServiceChannel) -> None:
+        if self.admit_watcher is None:
+            channel.abort("this client is not in the group")
+        else:
+            self.admit_watcher(channel)
 
     def _admit(self, channel: ServiceChannel) -> None:
-        if self.group is None:
+        if self.admit is None:
             channel.abort("it is not in this group")
         else:
-            self.group.admit(channel)
+            self.admit(channel)
 
 
-class LockstepGroup:
+class LockstepGroup(ScopedService):
     """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
 
     def __init__(
@@ -177,12 +211,14 @@ class LockstepGroup:
         key = client.id, SECRETS.getrandbits(63)
         self._machine = GroupMachine(trio.current_time(), key, terms)
         self._loop = node.services.loop
+        self._watchers = GroupWatchers(terms.group, WatchedMember(*key, client.name), self._loop)
         self._feed: Feed[MembershipEvent] = Feed()
         self._nursery: trio.Nursery | None = None
+        self._started = trio.Event()
         self._channels: dict[int, ServiceChannel] = {}
         self._ends: dict[int, trio.Event] = {}
         # What has no room in its channel, by channel.
-        self._blocked: dict[int, deque[bytes]] = {}
+        self._blocked: dict[int, deque[Contribution]] = {}
         self._closing: set[int] = set()
         self._links = 0
         # The channels that are open, or being closed.
@@ -196,6 +232,9 @@ class LockstepGroup:
         self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
+        self._contributed_at = -math.inf
+        self.statistics = StepStatistics[GroupMember]()
+        """The times of this member's steps, and by member the times that it was waited for."""
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self.members))
@@ -209,14 +248,24 @@ class LockstepGroup:
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
-        """The members of the present step, in order: who joined first stands first."""
+        """The members of the present step, in order: who joined first stands first.
+
+        As far as this client knows: until the step is complete, others may still enter or leave.
+        ``members`` and ``rank`` of what ``exchange`` returns are the same everywhere.
+        """
         return tuple(map(self._member, self._machine.members))
 
     @property
     def rank(self) -> int:
-        """The place of this client among ``members``, from 0 on."""
-        keys = [seat.key for seat in self._machine.members]
-        return keys.index(self._machine.key)
+        """The place of this client among ``members``, from 0 on.
+
+        It changes when a member before this one leaves or dies, and never otherwise. Raises
+        ``StateError`` if this client is not among them, or no more.
+        """
+        for rank, seat in enumerate(self._machine.members):
+            if seat.key == self._machine.key:
+                return rank
+        raise StateError(f"this client is no member at step {self.step}")
 
     @property
     def step(self) -> int:
@@ -224,13 +273,22 @@ class LockstepGroup:
         return self._machine.step
 
     @property
+    def malformed(self) -> int:
+        """The messages of members that could not be read."""
+        return self._machine.counters["malformed"]
+
+    @property
     def snapshot(self) -> Any:
         """The state at the step at which this client came in, as an older member gave it.
 
-        None for those who founded the group, and where no member gave ``state`` to ``join``.
+        None for those who founded the group, and where no member gave ``state`` to ``join``. Each
+        look unpacks it anew. Raises ``RemoteError`` if what that member gave is no value.
         """
         packed = self._machine.snapshot
-        return None if packed is None else unpack(packed)
+        try:
+            return None if packed is None else unpack(packed)
+        except MALFORMED as error:
+            raise RemoteError(f"the state that a member gave is no value: {error}") from None
 
     def events(self) -> Listener[MembershipEvent]:
         """Return an async iterator over who joins, leaves and dies from now on."""
@@ -242,7 +300,8 @@ class LockstepGroup:
         """Send a value to all members, and wait for what they send for the same step.
 
         Args:
-            value: an array, or anything else that channels carry.
+            value: an array, or anything else that channels carry. An array must not change before
+                this returns; it is not copied, and is itself this member's among those returned.
             with_: exchange with these members only, who name this one as well; the others make the
                 step without waiting. A member gets at most 256 steps ahead of another one.
 
@@ -253,18 +312,30 @@ class LockstepGroup:
                 at the same step.
             ExcludedError: the others could not reach this client and go on without it, or may.
             MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
-            StateError: a step is under way, in another task or after a cancellation.
-            LocalError: one of ``with_`` is no member at this step.
+            StateError: a step is under way, in another task or after a cancellation, or one of
+                ``with_`` is no member at this step.
+            RemoteError: a member sent what is no value; the step is made.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         machine = self._machine
         machine.check()
         self._check_idle()
-        data = pack(value, machine.head())
+        step = machine.step
+        data = pack_parts(value, machine.head())
         self._check_size(data)
         machine.contribute(data, None if with_ is None else self._keys_of(with_))
-        self._perform()
-        return await self._complete()
+        self._contributed_at = trio.current_time()
+        if self._watchers:
+            self._watchers.contributed(step, value, is_for_all=with_ is None)
+        done = None
+        try:
+            self._perform()
+            done = await self._complete()
+        finally:
+            if done is None or done.is_own_kept or self._blocked:
+                # It may still have to be sent, and from now on the caller may change its array.
+                data.detach()
+        return self._decode(done, value)
 
     async def resume(self) -> Contributions:
         """Wait for the step whose exchange was cancelled. Raises as ``exchange``."""
@@ -274,7 +345,7 @@ class LockstepGroup:
             raise StateError("no step is under way")
         if self._waiting:
             raise StateError(f"another task waits for step {self.step}")
-        return await self._complete()
+        return self._decode(await self._complete())
 
     async def barrier(self) -> None:
         """Wait until all members wait here. It is a step like any other, and raises as one."""
@@ -292,11 +363,15 @@ class LockstepGroup:
         """
         if not callable(how) and how not in ("sum", "min", "max"):
             raise SettingsError(f"how is {how!r}; allowed are 'sum', 'min', 'max' or a function")
-        return reduce(_combiner(how), await self.exchange(value))
+        if callable(how) and is_array(value):
+            # It may write to what it gets.
+            value = value.copy()
+        result = reduce(_combiner(how), await self.exchange(value))
+        return value.copy() if result is value and is_array(value) else result
 
     # The step
 
-    def _check_size(self, data: bytes) -> None:
+    def _check_size(self, data: bytes | Parts) -> None:
         """Raise ``MessageTooLargeError`` for a contribution or a state that cannot be sent.
 
         A member may have to pass on the contribution of another one, with a few bytes around it.
@@ -312,7 +387,7 @@ class LockstepGroup:
                 f"step {self.step} is under way; after a cancellation, resume() waits for it"
             )
 
-    async def _complete(self) -> Contributions:
+    async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
         machine = self._machine
         while (done := machine.poll_step()) is None:
@@ -325,20 +400,34 @@ class LockstepGroup:
             if not machine.is_open:
                 machine.check()
             await self._loop.wait_for_messages(self._waiting)
+        last = [self._member(seat) for seat, _ in done.contributions if seat.key == done.last]
+        now = trio.current_time()
+        self.statistics.add(self._contributed_at, now, last[0] if last else None)
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
-        return self._decode(done)
+        return done
 
-    def _decode(self, done: CompleteStep) -> Contributions:
-        members, values = [], []
+    def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
+        """Return the values of a step; ``own`` is what this member has contributed, if known."""
+        if self._watchers:
+            self._watchers.completed(done.step, [seat for seat, _ in done.contributions])
+        members, values, rank = list[GroupMember](), list[Any](), 0
         for seat, data in done.contributions:
+            if seat.key == self._machine.key:
+                rank = len(members)
             members.append(self._member(seat))
             try:
-                values.append(unpack(data, CONTRIBUTION.size))
+                if isinstance(data, bytes):
+                    value = unpack(data, CONTRIBUTION.size)
+                elif isinstance(data, Parts):
+                    value = own if is_array(own) else unpack_parts(data, CONTRIBUTION.size)
+                else:
+                    value = unpack_shared_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
                 raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
-        return Contributions(done.step, tuple(members), values)
+            values.append(value)
+        return Contributions(done.step, tuple(members), values, rank)
 
     def _member(self, seat: Seat) -> GroupMember:
         member = self._known.get(seat.key)
@@ -371,8 +460,9 @@ class LockstepGroup:
             self._close_if_sent(number)
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
-            # The names of members that are gone are not kept.
+            # Nothing is kept of members that are gone.
             self._known.clear()
+            self.statistics.keep_only(self.members)
         due = machine.poll_timeout()
         if due != self._due:
             self._due = due
@@ -388,7 +478,7 @@ class LockstepGroup:
             return True
         return False
 
-    def _send(self, number: int, outgoing: deque[bytes]) -> None:
+    def _send(self, number: int, outgoing: deque[Contribution]) -> None:
         channel = self._channels.get(number)
         if channel is None:
             outgoing.clear()
@@ -420,12 +510,23 @@ class LockstepGroup:
 
     # Channels
 
-    def admit(self, channel: ServiceChannel) -> None:
+    def _admit(self, channel: ServiceChannel) -> None:
         """Take a channel that another one who wants to be in the group opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
             return
         self._nursery.start_soon(self._keep_admitted, channel)
+
+    def _admit_watcher(self, channel: ServiceChannel) -> None:
+        """Take a channel that one who watches the group opened."""
+        if self._nursery is None:
+            channel.abort("this client is leaving the group")
+        else:
+            self._nursery.start_soon(self._keep_watcher, channel)
+
+    async def _keep_watcher(self, channel: ServiceChannel) -> None:
+        with self._counted():
+            await self._watchers.keep(channel)
 
     async def _keep_admitted(self, channel: ServiceChannel) -> None:
         with suppress(*GONE), self._counted():
@@ -454,6 +555,9 @@ class LockstepGroup:
             self._deliver(number)
             self._perform()
             await ended.wait()
+            # Also one that the machine had closed: until then it keeps its side of the link.
+            machine.handle_link_lost(trio.current_time(), number)
+            self._perform()
         finally:
             channel.deliver_to(None)
             self._channels.pop(number, None)
@@ -493,16 +597,37 @@ class LockstepGroup:
 
     async def _watch_peers(self, events: Listener[Any]) -> None:
         """Open channels to those who announce the group; report those of whom servers say that
-        they are gone."""
-        for peer in tuple(self._client.peers.values()):
-            self._consider(peer)
+        they are gone.
+
+        Raises ``trio.ClosedResourceError`` when the client is closed.
+        """
+        await self._started.wait()
+        here, missed = self._consider_all(), events.missed
         async for event in events:
             match event:
                 case PeerEntered(peer) | PeerChanged(peer):
+                    here.add(peer.id)
                     self._consider(peer)
                 case PeerLeft(peer, _):
-                    self._machine.handle_departed(trio.current_time(), peer.id)
-                    self._perform()
+                    here.discard(peer.id)
+                    self._note_departed(peer.id)
+            if events.missed != missed:
+                # Thousands came at once, and not all of their events are here.
+                missed, before, here = events.missed, here, self._consider_all()
+                for peer_id in before - here:
+                    self._note_departed(peer_id)
+        raise trio.ClosedResourceError("this client was closed")
+
+    def _consider_all(self) -> set[int]:
+        """Consider all peers. Return their ids."""
+        peers = tuple(self._client.peers.values())
+        for peer in peers:
+            self._consider(peer)
+        return {peer.id for peer in peers}
+
+    def _note_departed(self, peer_id: int) -> None:
+        self._machine.handle_departed(trio.current_time(), peer_id)
+        self._perform()
 
     def _consider(self, peer: Peer) -> None:
         if self.name not in peer.groups or peer.id >= self._client.id or self._nursery is None:
@@ -537,14 +662,26 @@ class LockstepGroup:
     # Joining and leaving
 
     @asynccontextmanager
-    async def lifetime(self) -> AsyncIterator[None]:
+    async def _lifetime(self) -> AsyncIterator[None]:
+        admission = self._admission
+        admission.group = self
+        admission.admit, admission.admit_watcher = self._admit, self._admit_watcher
+        try:
+            async with self._taking_part():
+                yield
+        finally:
+            admission.group = admission.admit = admission.admit_watcher = None
+
+    @asynccontextmanager
+    async def _taking_part(self) -> AsyncIterator[None]:
         """Be in the group for the length of the block."""
         client = self._client
         with client.events() as events:
-            async with running(partial(self._run, events)):
+            async with running(self._run), running(partial(self._watch_peers, events)):
                 client.set_groups([*client.groups, self.name])
                 try:
                     await self._enter()
+                    await self._watchers.wait_for_announced(client)
                     yield
                 except (GroupError, GeneratorExit):
                     await self._leave(LEAVING_TIME)
@@ -560,12 +697,17 @@ class LockstepGroup:
                     self._nursery = None
                     client.set_groups([one for one in client.groups if one != self.name])
 
-    async def _run(self, events: Listener[Any]) -> None:
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._started.set()
             nursery.start_soon(self._run_timers)
-            nursery.start_soon(self._watch_peers, events)
-            await trio.sleep_forever()
+            nursery.start_soon(self._watchers.run)
+            try:
+                await trio.sleep_forever()
+            finally:
+                # Before the nursery refuses tasks: the loop hands over channels at any time.
+                self._nursery = None
 
     async def _enter(self) -> None:
         machine = self._machine
@@ -583,6 +725,7 @@ class LockstepGroup:
             self._perform()
             while not machine.has_ended:
                 await self._changed.park()
+            self._watchers.close()
             while self._open:
                 await self._changed.park()
 
@@ -605,7 +748,7 @@ def _larger(one: Any, other: Any) -> Any:
     return max(one, other)
 
 
-@block
+@asynccontextmanager
 async def join_group(
     client: "Client",
     node: "Node",
@@ -627,15 +770,16 @@ async def join_group(
         size=size,
         has_state=state is not None,
     )
-    admission = admissions.get(name)
-    if admission is None:
-        admission = admissions[name] = GroupAdmission(name)
-        node.services.add(admission.service)
-    if admission.group is not None:
+    if name in admissions:
         raise StateError(f"this client is in the group {name!r} already")
-    group = admission.group = LockstepGroup(client, node, admission, terms, state)
+    admission = admissions[name] = GroupAdmission(name)
+    node.services.add(admission.service)
+    node.services.add(admission.watch)
     try:
-        async with group.lifetime():
+        async with LockstepGroup(client, node, admission, terms, state) as group:
             yield group
     finally:
-        admission.group = None
+        # A program may join any number of groups, one after the other.
+        node.services.remove(admission.service)
+        node.services.remove(admission.watch)
+        del admissions[name]

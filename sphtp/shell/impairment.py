@@ -2,7 +2,7 @@
 
 Incoming datagrams are dropped, duplicated and delayed on purpose. A delayed datagram is delivered
 after a few later ones from the same address, or after a few receive calls if no later ones come.
-The faults depend on the seed and on the datagrams, not on the time. ``sphtp.testing.link`` has
+The faults depend on the seed and on the datagrams, not on the time. ``sphtp.testing.network`` has
 links with a rate, and with delays in seconds.
 """
 

@@ -20,7 +20,7 @@ from sphtp.core.secure.identity import Identity, format_key, parse_key
 from sphtp.core.secure.signing import Certificate, ClusterKey, ServerKey
 from sphtp.core.secure.vouch import SECRET_SIZE
 from sphtp.errors import SettingsError
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.config import SECRETS
 
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -126,6 +126,14 @@ def load_server_key(path: str | Path) -> ServerKey:
         return ServerKey(parse_key(key), told)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
+
+
+def load_token(path: Path) -> str:
+    """Read a token for HTTP from a file that only its owner may read: its one line.
+
+    Raises ``SettingsError``.
+    """
+    return _read_private(path).strip()
 
 
 def load_public(path: Path) -> bytes:

@@ -1,11 +1,15 @@
-"""Blocks: services that run as long as they last, and tasks beside them."""
+"""Lifetimes: services that run as long as a block, tasks beside it, and signals that end a program.
 
+This library catches no signal; its commands do, with those that are named here.
+"""
+
+import signal
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -128,3 +132,19 @@ def _is_cancelled(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)
+
+
+ASKED: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask a program to end."""
+
+OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that end a program without clean-up unless it handles them."""
+
+
+def ending() -> tuple[signal.Signals, ...]:
+    """Return the signals at which a command ends.
+
+    Signals that it was started to ignore stay ignored, such as SIGHUP under ``nohup``.
+    """
+    caught = (each for each in OTHERS if signal.getsignal(each) is not signal.SIG_IGN)
+    return (*ASKED, *caught)

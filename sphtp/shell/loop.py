@@ -40,8 +40,8 @@ import trio
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.lifetime import running
-from sphtp.shell.limits import LimitLog
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ ack got lost.
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from socket import socket
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 import trio
 
@@ -29,27 +29,25 @@ from sphtp.core.schema import Schema
 from sphtp.core.stream.membership import STREAMS
 from sphtp.shell.addresses import local_address_towards, resolve
 from sphtp.shell.channel import Channel, ChannelHooks
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions
 from sphtp.shell.encoding import Encoding, encoding_for
 from sphtp.shell.impairment import Impairment, open_socket
-from sphtp.shell.instruments import watching
+from sphtp.shell.instruments import LimitLog, watching
 from sphtp.shell.keys import open_key_log
 from sphtp.shell.lifetime import ScopedService, block, running
-from sphtp.shell.limits import LimitLog
 from sphtp.shell.loop import Loop
 from sphtp.shell.node_streams import NodeStreams
-from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.receipt import CallbackQueue
-from sphtp.shell.services import Services
+from sphtp.shell.services import Service, Services
 from sphtp.shell.shared_memory import SharedMemory, open_rendezvous
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.channel import ServiceChannel
-    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
-    from sphtp.shell.subscription import Subscription
+    from sphtp.shell.subscription import StreamMessage, Subscription
+    from sphtp.shell.udp import MulticastGroup
 
 Handler = Callable[[Channel[Any]], Awaitable[object]]
 """A task for one channel, which is closed when that ends."""
@@ -114,6 +112,19 @@ class NodeStatistics:
     held_by_receive_buffer_bytes: int
 
 
+class NodeRoster:
+    """The peers that servers introduced to a node, and its own id: its client keeps both."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.peers: Mapping[int, Peer] = {}
+        """The peers, by id: channels to them have their names."""
+        self._endpoint = endpoint
+
+    def set_own_id(self, peer_id: int) -> None:
+        """Give the node the id that the servers have acknowledged."""
+        self._endpoint.peer_id = peer_id
+
+
 class Node(ScopedService):
     """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
 
@@ -132,6 +143,8 @@ class Node(ScopedService):
         self._endpoint = endpoint
         self._linger_time = settings.linger
         self._channels: dict[Connection, ChannelHooks] = {}
+        self.connections = self._channels.keys()
+        """The connections of its channels, those of the library's own protocols included."""
         self._callbacks = CallbackQueue()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
         self.streams = NodeStreams(
@@ -150,11 +163,18 @@ class Node(ScopedService):
         )
         if self._shared_memory is not None:
             self._loop.take_entries = self._shared_memory.take_entries
-        self.services = Services(endpoint.serve, self._open, endpoint.schema, encoding, self._loop)
+        self.services = Services(
+            endpoint.serve,
+            endpoint.stop_serving,
+            self._open,
+            endpoint.schema,
+            encoding,
+            self._loop,
+        )
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
-        self.peers: Mapping[int, Peer] = {}
-        """The peers that servers introduced, by id: channels to them have their names."""
+        self.roster = NodeRoster(endpoint)
+        """The node's place in a cluster, for its client."""
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -172,10 +192,6 @@ class Node(ScopedService):
     def peer_id(self) -> int:
         """Its id in the cluster, 0 when it has none."""
         return self._endpoint.peer_id
-
-    @peer_id.setter
-    def peer_id(self, value: int) -> None:
-        self._endpoint.peer_id = value
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -214,7 +230,7 @@ class Node(ScopedService):
         Raises:
             UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
                 as long after an answer, or this node's socket can send to none of the addresses.
-            RefusedError: the peer is full or closing, has another id than ``wanted``, does not
+            RefusedError: the peer is full or closing, has another id than ``peer_id``, does not
                 admit this node, or has other types of messages; ``reason`` is a word for the cause.
             SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
@@ -246,6 +262,36 @@ class Node(ScopedService):
         async with self.streams.open_source(topics, settings, group) as source:
             yield source
 
+    @overload
+    def subscribe(
+        self,
+        host: str,
+        port: int,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: Literal[True],
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[StreamMessage[Any]]]": ...
+
+    @overload
+    def subscribe(
+        self,
+        host: str,
+        port: int,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        late_join: bool | int = False,
+        after: int | None = None,
+        session: int | None = None,
+        numbered: bool = False,
+        settings: "StreamSettings | None" = None,
+    ) -> "AbstractAsyncContextManager[Subscription[Any]]": ...
+
     @block
     async def subscribe(
         self,
@@ -265,7 +311,7 @@ class Node(ScopedService):
         Args:
             host, port, key: those of ``open_channel``.
             topic: one of the source's topics.
-            late_join, after, session, numbered, settings: those of ``Client.subscribe``.
+            late_join, after, session, numbered, settings: those of ``Client.subscribe_to``.
 
         Raises as ``open_channel`` does. Also raises ``RefusedError``: with the reason ``"topic"``
         if that node has no such topic or accepts no more receivers, and with ``"session"`` if its
@@ -350,14 +396,15 @@ class Node(ScopedService):
         now = trio.current_time()
         return self._endpoint.dial(now, candidates, wanted, pin, schema=schema)
 
-    def _welcome(self) -> None:
-        """Pass on the channels that other nodes opened: to ``accept``, or to their service."""
+    def _welcome(self, service: Service | None) -> None:
+        """Pass on the channels that other nodes opened: to ``accept``, or to this service."""
         # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
-        for service in self.services:
-            while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
-                service.admit(cast("ServiceChannel", self._adopt(connection)))
+        if service is None:
+            return
+        while (connection := self._endpoint.poll_incoming(service.schema)) is not None:
+            service.admit(cast("ServiceChannel", self._adopt(connection)))
 
     def _report(self, connection: Connection) -> bool:
         """Handle a connection that changed. Return True if a task waited for messages of it."""
@@ -365,7 +412,7 @@ class Node(ScopedService):
             self._shared_memory.end(connection)
         channel = self._channels.get(connection)
         if channel is None:
-            self._welcome()
+            self._welcome(self.services.of(connection))
             return False
         is_awaited = channel.wake()
         if connection.closed is not None:
@@ -373,7 +420,7 @@ class Node(ScopedService):
         return is_awaited
 
     def _adopt(self, connection: Connection) -> Channel[Any]:
-        if (peer := self.peers.get(connection.peer_id)) is not None:
+        if (peer := self.roster.peers.get(connection.peer_id)) is not None:
             connection.known_as = peer.name
         channel = self.services.kind_of(connection)(
             connection,

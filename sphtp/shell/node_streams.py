@@ -16,7 +16,7 @@ from sphtp.core.topics import check_topic
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding
-from sphtp.shell.limits import LimitLog
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.services import Service
 from sphtp.shell.stream_admission import ReceiverAdmission
 from sphtp.shell.stream_dispatcher import StreamDispatcher
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from sphtp.core.stream.membership import Welcome
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.core.stream.subscription import SubscriptionMachine
-    from sphtp.shell.multicast import MulticastGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import Dial, Subscription, Terms
+    from sphtp.shell.udp import MulticastGroup
 
 _NOWHERE: Final = ("", 0)
 
@@ -47,7 +47,7 @@ class NodeStreams:
         *,
         is_sealed: bool,
     ) -> None:
-        self.service = Service(STREAMS, self.admit)
+        self.service = Service(STREAMS, self.admit, name="streams")
         self.dispatcher = StreamDispatcher(udp, limits)
         self.touched: Callable[[], None] = lambda: None
         self._reception = ReceiverAdmission(self.dispatcher)
@@ -78,7 +78,7 @@ class NodeStreams:
     ) -> "AsyncIterator[Source]":
         """Open a source of these topics for the length of the block; leaving it lingers."""
         from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.hosted_source import HostedSource, open_fan_out
+        from sphtp.shell.hosted_streams import HostedSource, open_fan_out
         from sphtp.shell.source import Source
         from sphtp.shell.stream_history import serving_history
 
@@ -120,7 +120,7 @@ class NodeStreams:
         """Join a source over a channel that ``dial`` opens, for the length of the block."""
         from sphtp.core.stream.membership import Join
         from sphtp.core.stream.settings import StreamSettings
-        from sphtp.shell.hosted_subscription import HostedSubscription
+        from sphtp.shell.hosted_streams import HostedSubscription
         from sphtp.shell.subscription import Subscription, Terms, join, taking_part
 
         check_topic(topic)

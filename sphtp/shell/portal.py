@@ -9,9 +9,13 @@ A thread, and not the event loop of asyncio in guest mode: packets are acknowled
 the program computes, or while a notebook waits for its next cell. The thread is a daemon, so that a
 program that forgot a block can end; at the end of the interpreter all blocks are left, and the
 thread is waited for, as if the program had left them.
+
+A process that is forked inherits the objects without the thread. There, calls on the parent's
+objects raise ``trio.ClosedResourceError``, and what the child opens gets a thread of its own.
 """
 
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -38,6 +42,8 @@ class Portal:
 
     def __init__(self) -> None:
         self.users = 0
+        self.is_lost = False
+        """True in a process that was forked: it has no such thread."""
         self._nursery: trio.Nursery | None = None
         self._started = Future[trio.lowlevel.TrioToken]()
         self._thread = threading.Thread(
@@ -60,13 +66,18 @@ class Portal:
             else:
                 self._nursery.start_soon(function)
 
+        if self.is_lost:
+            refuse()
+            return
         try:
             self._token.run_sync_soon(spawn)
         except trio.RunFinishedError:
             refuse()
 
     def run_soon(self, function: Callable[[], object]) -> None:
-        """PortalCall a function in the thread, unless Trio has ended."""
+        """Call a function in the thread, unless Trio has ended."""
+        if self.is_lost:
+            return
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function)
 
@@ -122,6 +133,17 @@ def _leave_all() -> None:
         _portals.clear()
     for portal in portals:
         portal.stop()
+
+
+def _lose_all() -> None:
+    """Forget the portals of the parent: a forked process has the calling thread, and no other."""
+    for portal in _portals:
+        portal.is_lost = True
+    _portals.clear()
+    _lock.release()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lose_all)
 
 
 class PortalCall(Generic[T]):
@@ -181,6 +203,9 @@ class HeldBlock(Generic[T]):
         The outcome of ``call`` is then true if the block has handled the error.
         """
         self._raised = raised
+        if self._portal.is_lost and not self.call.outcome.done():
+            # The block is the parent's, which leaves it by itself.
+            self.call.outcome.set_result(False)
         self._portal.run_soon(self._leaving.set)
 
     async def _hold(self) -> bool:

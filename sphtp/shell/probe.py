@@ -1,11 +1,14 @@
-"""Finds out why a server is silent: dials its two addresses as the bus does, and names the fault.
+"""Servers that do not answer: the diagnosis of the fault, and the wait for an answer.
 
 NNG dials in the background and does not report why a connection fails. So each address of a silent
 server is dialled once more here. Both sides of a bus connection first send eight bytes: a NUL,
 "SP", a version, and the number of the sender's protocol. An address that answers with these bytes
 is without fault; any other result is a fault, which is described in plain words.
+
+Meanwhile ``ServerWait`` logs each fault once, and raises it at the end.
 """
 
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -17,7 +20,7 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import SettingsError
+from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.tls import Tls, is_tls
 
 ANSWER_WITHIN: Final = 0.35
@@ -83,28 +86,28 @@ def _fault_of(faults: list[ServerFault]) -> ServerFault:
 
 async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | None:
     parts = urlsplit(url)
-    door = _Address(parts.hostname or "", parts.port or 0, protocol)
+    probe = _Probe(parts.hostname or "", parts.port or 0, protocol)
     with trio.move_on_after(ANSWER_WITHIN):
         try:
-            return await door.try_it(tls if is_tls(url) else None)
+            return await probe.run(tls if is_tls(url) else None)
         except socket.gaierror as error:
             return ServerFault(
-                FaultKind.ABSENT, f"the name {door.host!r} is unknown ({error.strerror})"
+                FaultKind.ABSENT, f"the name {probe.host!r} is unknown ({error.strerror})"
             )
         except UnicodeError:
-            return ServerFault(FaultKind.PERMANENT, f"{door.host!r} is not a valid host name")
+            return ServerFault(FaultKind.PERMANENT, f"{probe.host!r} is not a valid host name")
         except ConnectionRefusedError:
-            return ServerFault(FaultKind.ABSENT, f"connection refused by {door.name}")
+            return ServerFault(FaultKind.ABSENT, f"connection refused by {probe.name}")
         except OSError as error:
-            return ServerFault(FaultKind.ABSENT, f"no way to {door.name} ({error.strerror})")
-    if door.is_connected:
-        text = f"{door.name} accepts connections and sends nothing: no SphTP server, or stopped"
+            return ServerFault(FaultKind.ABSENT, f"no way to {probe.name} ({error.strerror})")
+    if probe.is_connected:
+        text = f"{probe.name} accepts connections and sends nothing: no SphTP server, or stopped"
         return ServerFault(FaultKind.SILENT, text)
-    return ServerFault(FaultKind.SILENT, f"no answer from {door.name}")
+    return ServerFault(FaultKind.SILENT, f"no answer from {probe.name}")
 
 
-class _Address:
-    """One address of a server, with the progress of its probe."""
+class _Probe:
+    """The probe of one address of a server, with its progress."""
 
     def __init__(self, host: str, port: int, protocol: int) -> None:
         self.host = host
@@ -114,7 +117,7 @@ class _Address:
         self._port = port
         self._protocol = protocol
 
-    async def try_it(self, tls: Tls | None) -> ServerFault | None:
+    async def run(self, tls: Tls | None) -> ServerFault | None:
         """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
         async with self._connected() as stream:
             try:
@@ -210,3 +213,88 @@ def _context(tls: Tls) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise SettingsError(f"TLS: the files cannot be used: {error}") from error
     return context
+
+
+FIRST_LOOK: Final = 0.1
+"""Seconds until the first diagnosis; on one machine a server answers after 0.01."""
+
+GRACE: Final = 0.5
+"""Seconds for which a fault may pass by itself before it is reported."""
+
+PAUSE: Final = 0.1
+"""Seconds between two diagnoses at first, so that two slow ones end within a second."""
+
+LONG_PAUSE: Final = 1.0
+"""Seconds between two diagnoses later on, at least."""
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two diagnoses, at most, while the program waits for a server to start."""
+
+log: Final = logging.getLogger("sphtp.client")
+
+
+class ServerWait:
+    """The time that servers have to answer a request, from now on.
+
+    ``timeout`` is for running servers, ``wait`` for servers that may start later, both in seconds.
+    ``missing`` is the state that errors and warnings report, such as "not registered".
+    """
+
+    def __init__(
+        self, timeout: float, wait: float = 0.0, *, missing: str = "not registered"
+    ) -> None:
+        self._missing = missing
+        self._began = trio.current_time()
+        self._wait = wait
+        self.seconds = max(timeout, wait)
+        self.deadline = self._began + self.seconds
+        self.first_look = min(FIRST_LOOK, self.seconds / 2)
+        self._warned: set[str] = set()
+        self._silent: str | None = None
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next diagnosis: as many as have passed, within bounds.
+
+        A diagnosis dials as the bus itself does. If a thousand clients start at once, or the server
+        has no place left, its connection may displace the client's own.
+        """
+        passed = self._passed
+        if passed <= 2 * GRACE:
+            return PAUSE
+        pause = min(max(LONG_PAUSE, passed), LONGEST_PAUSE)
+        return min(pause, self._wait - passed) if passed < self._wait else pause
+
+    def note(self, fault: ServerFault | None) -> None:
+        """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
+
+        Silence is logged after two diagnoses found it: of a thousand clients that start at once,
+        some find the server too busy to answer.
+        """
+        before, self._silent = self._silent, None
+        if fault is not None and fault.kind is FaultKind.SILENT:
+            self._silent = fault.text
+            if before != fault.text:
+                return
+        if fault is None or self._passed < GRACE:
+            return
+        given = self._wait if fault.kind is FaultKind.ABSENT else 0.0
+        if fault.kind is not FaultKind.SILENT and self._passed >= given:
+            waited = f" within {given:g} s" if given else ""
+            raise UnreachableError(f"{self._missing}{waited}: {fault.text}")
+        self.warn(fault)
+
+    def warn(self, fault: ServerFault) -> None:
+        """Log a fault, unless it was logged before."""
+        if fault.text not in self._warned:
+            self._warned.add(fault.text)
+            left = self.deadline - trio.current_time()
+            log.warning("%s yet: %s; waiting for up to %.3g s", self._missing, fault.text, left)
+
+    def give_up(self, why: str) -> UnreachableError:
+        """Return the error of a timeout."""
+        return UnreachableError(f"{self._missing} within {self.seconds:g} s: {why}")
+
+    @property
+    def _passed(self) -> float:
+        return trio.current_time() - self._began

@@ -10,21 +10,26 @@ import trio
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import ClientEvent, Refused
-from sphtp.core.control.outputs import BusCommand, Dial, HangUp, Subscribe, Unsubscribe
+from sphtp.core.control.outputs import (
+    BusCommand,
+    ClientEvent,
+    Dial,
+    HangUp,
+    Refused,
+    Subscribe,
+    Unsubscribe,
+)
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError
-from sphtp.shell.bus import PubSocket, SubSocket
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.bus_dialing import PubSocket, SubSocket
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.lifetime import running
-from sphtp.shell.limits import LimitLog
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.tls import Tls
 from sphtp.shell.vouching import Vouching, vouching
-from sphtp.shell.wakeup import Wakeup
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class Registration:
         self._on_event = on_event
         self._changed = trio.lowlevel.ParkingLot()
         self._refusal: Refused | None = None
+        self._has_left = False
         self._dialled: list[ServerAddress] = []
         self._limits = LimitLog(machine.counters)
         self._fault: ServerFault | None = None
@@ -74,7 +80,8 @@ class Registration:
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Send LEAVE, and wait until it has left the machine."""
+        """Send LEAVE, and wait until it has left the machine. Ends what waits for events."""
+        self._has_left = True
         if self._refusal is None:
             self.machine.leave(trio.current_time())
         self.flush()
@@ -82,11 +89,15 @@ class Registration:
         await trio.sleep(LINGER)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that events change. Raises ``RefusedError`` if the client is
-        refused.
+        """Wait for a condition that events change.
+
+        Raises ``RefusedError`` if the client is refused, and ``trio.ClosedResourceError`` if it was
+        closed, before or meanwhile.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
+            if self._has_left:
+                raise trio.ClosedResourceError("this client was closed")
             if self._refusal is not None:
                 reason = self._refusal.reason.name.lower()
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
@@ -165,8 +176,11 @@ class Registration:
                 self._bus.subscriber.unsubscribe(topic)
             case HangUp(address):
                 self._dialled.remove(address)
-                self._bus.publisher.hang_up(address.sub)
-                self._bus.subscriber.hang_up(address.pub)
+                # A server that was restarted may have kept one of its two ports.
+                if all(other.sub != address.sub for other in self._dialled):
+                    self._bus.publisher.hang_up(address.sub)
+                if all(other.pub != address.pub for other in self._dialled):
+                    self._bus.subscriber.hang_up(address.pub)
             case Dial(address):
                 self._dial(address)
 

@@ -226,7 +226,7 @@ class Requests:
         services: Services,
         own_id: Callable[[], int],
         locate: Locate,
-        label: Callable[[int], str] = "{:#010x}".format,
+        label: Callable[[int], str],
     ) -> None:
         self._services = services
         self._own_id = own_id
@@ -237,7 +237,7 @@ class Requests:
         self._counters = RequestStatistics()
         # Peers whose messages have other types are refused, as they are by the program's channels.
         schema = Schema([SERVICE_LINE, *services.schema.lines])
-        self._service = Service(schema, self._admit, RAW, LANES)
+        self._service = Service(schema, self._admit, RAW, LANES, "requests")
         self._channels: defaultdict[int, list[RequestChannel]] = defaultdict(list)
         self._dials: dict[int, _Opening] = {}
         self._served: dict[str, _ServedName] = {}
@@ -263,12 +263,16 @@ class Requests:
     async def run(self) -> None:
         """Keep the channels until cancelled, which aborts them."""
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 self._services.add(self._service)
                 self._started.set()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    # Before the nursery refuses tasks, so that nobody asks it for one.
+                    self._nursery = None
         finally:
-            self._nursery = None
             self._closed.set()
 
     async def wait_started(self) -> None:
@@ -419,8 +423,9 @@ class Requests:
         """Keep a channel that a peer opened until it ends."""
         peer_id = channel.peer_id
         accepted = [it for it in self._channels.get(peer_id, ()) if it.opened_by == peer_id]
-        if len(accepted) >= MOST_FROM_PEER:
-            accepted[0].channel.abort("the peer opened others")
+        # Those that were aborted a moment ago are still among them.
+        for former in accepted[: 1 - MOST_FROM_PEER]:
+            former.channel.abort("the peer opened others")
         with suppress(*GONE):
             async with channel:
                 await self._keep(RequestChannel(channel, peer_id, self._counters, self._take))
@@ -483,7 +488,7 @@ class Requests:
             if scope.cancelled_caught:
                 error = ErrorMessage(number, ErrorReason.CANCELLED)
         except Exception as raised:
-            error = _error_for(raised, arrived, channel)
+            error = _error_for(raised, arrived, self._label(channel.channel.peer_id))
         finally:
             served.running -= 1
             self._bytes -= len(payload)
@@ -512,7 +517,7 @@ _WHY: Final = {
 }
 
 
-def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChannel) -> ErrorMessage:
+def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
     """Return what the caller is told of an error in a handler; log what it is not told."""
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
@@ -526,11 +531,10 @@ def _error_for(raised: Exception, arrived: RequestArrived, channel: RequestChann
         else:
             reason = ErrorReason.APPLICATION
             return ErrorMessage(arrived.number, reason, cause.kind, cause.text, data)
-    peer_id = channel.channel.peer_id
     log.error(
-        "the handler of %r raised an error on a request of peer %#010x",
+        "the handler of %r raised an error on a request of peer %s",
         arrived.name,
-        peer_id,
+        peer,
         exc_info=raised,
     )
     return ErrorMessage(arrived.number, ErrorReason.CRASHED)

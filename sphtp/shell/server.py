@@ -6,6 +6,7 @@ performs its outputs: messages, connections and events.
 """
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,31 +17,31 @@ import trio
 
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import JoinFailing, ServerEvent, StateChanged
-from sphtp.core.control.outputs import BusAudience, Dial, HangUp, ServerBusCommand
+from sphtp.core.control.outputs import (
+    BusAudience,
+    HangUp,
+    JoinFailing,
+    ServerBusCommand,
+    ServerEvent,
+    StateChanged,
+)
 from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.bus import (
-    AcceptLimits,
-    Handshakes,
-    ListeningPubSocket,
-    ListeningSubSocket,
-    PubSocket,
-)
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes
+from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.clock import Clock
-from sphtp.shell.config import DEFAULTS, ClusterSecurity, Config
-from sphtp.shell.driver import LINGER, drive
+from sphtp.shell.config import DEFAULTS, SECRETS, ClusterSecurity, Config, decisions
+from sphtp.shell.driver import LINGER, Wakeup, drive
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.probe import find_fault
-from sphtp.shell.randomness import SECRETS, decisions
 from sphtp.shell.tls import SCHEME, Tls, is_tls, require_tls
 from sphtp.shell.vouching import Vouching, server_vouching
-from sphtp.shell.wakeup import Wakeup
 
 Admit = Callable[[Peer], bool]
 
@@ -182,7 +183,7 @@ async def open_server(
             limits=limits,
             asks_admission=admit is not everybody,
         )
-        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers)
+        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers, handshakes)
         async with Server(machine, bound, advertised, bus, tls, guarded_admission(admit)) as server:
             if not announce:
                 yield server
@@ -230,6 +231,7 @@ class Server(ScopedService):
         self._clients = KnownPeers(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
         self._changed = trio.Event()
+        self._dialled: list[ServerAddress] = []
         machine.handle_start(trio.current_time())
         self._flush()
 
@@ -298,6 +300,23 @@ class Server(ScopedService):
         ``statistics().events_dropped`` counts them.
         """
         return self._feed.listen()
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Change the limits. Clients and connections beyond them stay."""
+        self._machine.set_limits(limits)
+        self._bus.handshakes.limits = _accept_limits(limits)
+
+    def set_tls(self, tls: Tls) -> None:
+        """Read certificates, and use them for connections to come; those that are open stay.
+
+        Raises ``SettingsError`` for a wrong file, and if the server has no TLS. Nothing has changed
+        then.
+        """
+        tls.check()
+        uses = [each.prepare_tls(tls) for each in (self._bus.clients, self._bus.subscriber)]
+        for use in uses:
+            use()
+        self._tls = self._bus.servers.tls = tls
 
     async def wait_active(self) -> None:
         """Wait until this server acknowledges new ids.
@@ -388,6 +407,8 @@ class Server(ScopedService):
                 counters.add(name, new)
 
     def _flush(self) -> None:
+        # Anew each time, for it may be stepped.
+        self._machine.wall_ahead = time.time() - trio.current_time()
         self._note_refused()
         while (record := self._machine.poll_applicant()) is not None:
             is_admitted = self._admit(record)
@@ -417,9 +438,16 @@ class Server(ScopedService):
             self._changed = trio.Event()
 
     def _perform(self, command: ServerBusCommand) -> None:
-        servers = self._bus.servers
+        servers, address = self._bus.servers, command.address
+        if isinstance(command, HangUp):
+            self._dialled.remove(address)
+            # A server that was restarted may have kept one of its two ports.
+            if all(other.sub != address.sub for other in self._dialled):
+                servers.hang_up(address.sub)
+            return
+        self._dialled.append(address)
         try:
-            {Dial: servers.dial, HangUp: servers.hang_up}[type(command)](command.address.sub)
+            servers.dial(address.sub)
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this server down.
             self._machine.counters.add(Count.UNDIALABLE)
@@ -436,6 +464,8 @@ class _ServerBus:
     vouching: Vouching
     among_servers: Vouching
     """Marks messages to servers, which are numbered and signed apart."""
+    handshakes: Handshakes
+    """The limits of connections."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:

@@ -5,7 +5,7 @@ before the first message which service a channel is for, as with ALPN in TLS (RF
 keeps the channels of a service from the program: ``Node.accept`` never returns one.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -31,6 +31,8 @@ class Service(NamedTuple):
     encoding: Encoding = PLAIN
     lanes: tuple[Lane, ...] = ()
     """The lanes of its channels; by default those of the node's settings."""
+    name: str = ""
+    """Its name in the metrics."""
 
 
 class Open(Protocol):
@@ -56,6 +58,7 @@ class Services:
     def __init__(
         self,
         serve: Callable[[Schema, tuple[Lane, ...]], None],
+        stop_serving: Callable[[Schema], bool],
         open_channel: Open,
         schema: Schema,
         encoding: Encoding,
@@ -66,26 +69,40 @@ class Services:
         self.loop = loop
         """The mover of the datagrams of the node."""
         self._serve = serve
+        self._stop_serving = stop_serving
         self._open_channel = open_channel
         self._by_schema: dict[Schema, Service] = {}
 
-    def __iter__(self) -> Iterator[Service]:
-        return iter(tuple(self._by_schema.values()))
-
     def add(self, service: Service) -> None:
-        """Admit channels of this service from now on, for as long as the node lives."""
+        """Admit channels of this service from now on, until it is removed or the node closes."""
         self._by_schema[service.schema] = service
         self._serve(service.schema, service.lanes)
 
+    def remove(self, service: Service) -> None:
+        """Refuse channels of this service from now on; those that are open stay.
+
+        While a peer opens one at this moment, the service stays, and has to refuse it by itself.
+        """
+        if self._stop_serving(service.schema):
+            del self._by_schema[service.schema]
+
+    def of(self, connection: Connection) -> Service | None:
+        """Return the service of a channel; None for one of the program's."""
+        return self._by_schema.get(connection.handshake.schema)
+
     def encoding_of(self, connection: Connection) -> Encoding:
         """Return the encoding of a channel: that of its service, or the program's own."""
-        service = self._by_schema.get(connection.handshake.schema)
+        service = self.of(connection)
         return self.encoding if service is None else service.encoding
+
+    def name_of(self, connection: Connection) -> str:
+        """Return the name of a channel's service; "messages" for a channel of the program."""
+        service = self._by_schema.get(connection.handshake.schema)
+        return "messages" if service is None else service.name
 
     def kind_of(self, connection: Connection) -> type[Channel[Any]]:
         """Return the class of a channel: another one for a service than for the program."""
-        is_own = connection.handshake.schema in self._by_schema
-        return ServiceChannel if is_own else Channel
+        return Channel if self.of(connection) is None else ServiceChannel
 
     @asynccontextmanager
     async def open(

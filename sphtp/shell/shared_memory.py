@@ -15,11 +15,12 @@ the peer put into the handshake of this channel, and hears its own in return. In
 only the peer can know it, so that the keys of the channel decide who may.
 
 **When.** A segment costs each side two descriptors and addresses, so that none is made before a
-channel has a large message to send. That message, and those that follow until the peer has mapped
-the segment, go by UDP. An attempt that fails is not repeated in this channel.
+channel has sent ``WORTHWHILE`` bytes in messages for it. These, and those that follow until the
+peer has mapped the segment, go by UDP. An attempt that fails is not repeated in this channel.
 
 **The ring** needs a second descriptor, an eventfd, and that stores become visible to another
-processor in their order, which those of x86 do. Elsewhere descriptors travel in packets.
+processor in their order, which those of x86 do. Elsewhere descriptors travel in packets. The full
+barrier of ``core.channel.shared_memory`` is a lock that is free, whose atomic instruction is one.
 
 **A segment that shrinks** under a mapping kills the process that reads it (SIGBUS). The sender
 seals the size of the file, and the receiver maps no file without that seal. What else a peer of the
@@ -35,6 +36,7 @@ import os
 import platform
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
@@ -49,7 +51,7 @@ from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
     DATA_START,
     DESCRIPTOR_SIZE,
-    FIELDS_SIZE,
+    ENTRY_SIZE,
     HEAD,
     HELLO_SIZE,
     MARKER_SIZE,
@@ -57,6 +59,7 @@ from sphtp.core.channel.shared_memory import (
     SEGMENT_SIZE,
     SLOTS,
     TAIL,
+    WAITS,
     Region,
     RegionLedger,
     Rendezvous,
@@ -64,13 +67,15 @@ from sphtp.core.channel.shared_memory import (
     decode_hello_untrusted,
     decode_segment_untrusted,
     encode_descriptor,
+    encode_entry,
     encode_hello,
     encode_segment,
     entry_at,
+    split_entry,
 )
 from sphtp.core.packing import Parts
 from sphtp.errors import RemoteError
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.config import SECRETS
 
 IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
 
@@ -83,6 +88,12 @@ _COUNT: Final = 1 << 32
 
 HANDOVER: Final = 5.0
 """Seconds that handing over a segment may take. Messages go by UDP meanwhile."""
+
+WORTHWHILE: Final = 64 * 1024
+"""The bytes in messages of at least the threshold that make a segment worthwhile."""
+
+PACKETED: Final = 16 * 1024
+"""Bytes of a message from which on a packet for its descriptor costs less than one for itself."""
 
 PATIENCE: Final = 8
 PAUSE: Final = 0.0005
@@ -125,19 +136,24 @@ class OutboundSegment:
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
         self._head = 0
+        self._barrier = threading.Lock()
 
     @property
     def in_ring(self) -> int:
         """The number of entries that the peer has not taken out of the ring."""
         return min((self._head - self._words[TAIL]) % _COUNT, SLOTS)
 
-    def push(self, descriptor: bytes) -> None:
-        """Put a descriptor into the ring, and wake the peer."""
+    def push(self, descriptor: bytes, lane: int, message_id: int) -> None:
+        """Put a descriptor into the ring, and wake the peer if it waits."""
         start = entry_at(self._head)
-        self._view[start : start + FIELDS_SIZE] = descriptor[MARKER_SIZE:]
+        self._view[start : start + ENTRY_SIZE] = encode_entry(descriptor, lane, message_id)
         self._head = self._words[HEAD] = (self._head + 1) % _COUNT
-        # Only 2^64 unread wake-ups would block.
-        os.eventfd_write(self.event, 1)
+        with self._barrier:
+            pass
+        if self._words[WAITS]:
+            # Once is enough: the peer sets it again, when the event has come.
+            self._words[WAITS] = 0
+            os.eventfd_write(self.event, 1)
 
     @property
     def unread(self) -> int:
@@ -183,7 +199,15 @@ class InboundSegment:
     Raises ``RemoteError`` or ``OSError`` if it is nothing to map.
     """
 
-    def __init__(self, file: int, marker: bytes, size: int, max_message: int) -> None:
+    def __init__(
+        self,
+        file: int,
+        marker: bytes,
+        size: int,
+        max_message: int,
+        *,
+        is_always_woken: bool = False,
+    ) -> None:
         try:
             try:
                 seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
@@ -203,12 +227,32 @@ class InboundSegment:
         # Arrays that are views, by slot: their regions are freed when nobody has them.
         self._lent: dict[int, ref[Any]] = {}
         self._tail = 0
+        self._barrier = threading.Lock()
+        self.is_always_woken = is_always_woken
+        """True if this side is to be woken for each entry, whether or not a reader waits."""
         self.is_closed = False
+        # Somebody may wait already.
+        self._words[WAITS] = 1
 
-    def take_entries(self, deliver: Callable[[bytes], bool]) -> bool:
+    def await_entry(self) -> bool:
+        """Have the peer wake this side for the next entry; return False if there is one already."""
+        if self.is_closed:
+            return True
+        words = self._words
+        words[WAITS] = 1
+        with self._barrier:
+            pass
+        return words[HEAD] == self._tail
+
+    def stop_waiting(self) -> None:
+        """Have the peer wake nobody: no reader waits any more."""
+        if not (self.is_always_woken or self.is_closed):
+            self._words[WAITS] = 0
+
+    def take_entries_untrusted(self, deliver: Callable[[int, int, bytes], bool]) -> bool:
         """Take entries out of the ring, for as long as there is room; return True if any.
 
-        What they say is looked at when they are read.
+        Their descriptors are looked at when they are read.
         """
         if self.is_closed:
             return False
@@ -219,8 +263,13 @@ class InboundSegment:
             tail = head
         while tail != head:
             start = entry_at(tail)
-            if not deliver(self._marker + bytes(self._view[start : start + FIELDS_SIZE])):
-                break
+            entry = bytes(self._view[start : start + ENTRY_SIZE])
+            try:
+                if not deliver(*split_entry(self._marker, entry)):
+                    break
+            except RemoteError:
+                # A lane that cannot be: the next number counts, and nobody misses the message.
+                pass
             tail = (tail + 1) % _COUNT
         if tail == self._tail:
             return False
@@ -272,20 +321,37 @@ class ChannelMemory:
         self.outbound: OutboundSegment | None = None
         self.inbound: InboundSegment | None = None
         self.is_copied = not settings.array_views
+        self._is_always_woken = False
         self.is_closed = False
         # What the peer had not taken out of the ring when the channel ended.
         self._left_over = 0
-        # Where a segment was not asked for yet.
+        # Where a segment was not asked for yet; and the bytes that it would have carried.
         self._offer: Offer | None = offer
+        self._wanted = 0
+
+    @property
+    def is_always_woken(self) -> bool:
+        """True if this side is to be woken for each message, whether or not a reader waits."""
+        return self._is_always_woken
+
+    def wake_always(self) -> None:
+        """Have the peer wake this side for each message: they go to a function."""
+        self._is_always_woken = True
+        if self.inbound is not None:
+            self.inbound.is_always_woken = True
+            self.inbound.await_entry()
 
     @property
     def waiting(self) -> int:
         """The messages in the ring that the peer has not taken out of it."""
         return self._left_over if self.outbound is None else self.outbound.in_ring
 
-    def ask(self, connection: Connection) -> None:
-        """Have a segment made and handed to the peer, once: there is a large message to send."""
-        if self._offer is not None and (both := connection.rendezvous) is not None:
+    def ask(self, connection: Connection, size: int) -> None:
+        """Have a segment made and handed to the peer, once, if ``size`` bytes more are worth it."""
+        self._wanted += size
+        if self._offer is None or self._wanted < WORTHWHILE:
+            return
+        if (both := connection.rendezvous) is not None:
             offer, self._offer = self._offer, None
             offer(self, *both)
 
@@ -333,14 +399,14 @@ class SharedMemory:
         return [
             connection
             for connection, (segment, _) in self._rings.items()
-            if segment.take_entries(connection.port.deliver_beside)
+            if segment.take_entries_untrusted(connection.port.deliver_beside_untrusted)
         ]
 
     def end(self, connection: Connection) -> None:
         """Take what is left in the ring of a channel that has ended."""
         if connection in self._rings:
             segment, waits = self._rings.pop(connection)
-            segment.take_entries(connection.port.deliver_beside)
+            segment.take_entries_untrusted(connection.port.deliver_beside_untrusted)
             waits.cancel()
 
     async def _wait_for_entries(
@@ -356,7 +422,10 @@ class SharedMemory:
                     await trio.lowlevel.wait_readable(event)
                     with suppress(BlockingIOError):
                         os.eventfd_read(event)
-                    if segment.take_entries(connection.port.deliver_beside):
+                    # First: an entry that is not taken now brings another event. A reader that gets
+                    # nothing still waits; one that gets something says whether it waits again.
+                    segment.await_entry()
+                    if segment.take_entries_untrusted(connection.port.deliver_beside_untrusted):
                         self._report(connection)
         finally:
             self._rings.pop(connection, None)
@@ -439,8 +508,9 @@ class SharedMemory:
                 return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))
-            files, said = await _receive_files(there)
-            if len(files) != _FILES or memory.inbound is not None or memory.is_closed:
+            files, said = await receive_files(there)
+            is_over = memory.is_closed or connection.closed is not None
+            if len(files) != _FILES or memory.inbound is not None or is_over:
                 _close_all(files)
                 return
             segment_file, event = files
@@ -451,7 +521,13 @@ class SharedMemory:
                 _close_all(files)
                 raise
             try:
-                segment = InboundSegment(segment_file, marker, size, self._settings.max_message)
+                segment = InboundSegment(
+                    segment_file,
+                    marker,
+                    size,
+                    self._settings.max_message,
+                    is_always_woken=memory.is_always_woken,
+                )
             except (RemoteError, OSError):
                 os.close(event)
                 raise
@@ -511,7 +587,7 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
         return False
 
 
-async def _receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
+async def receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
     """Return the file descriptors of a packet, and the packet."""
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
     said, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)

@@ -10,7 +10,7 @@ import trio
 from sphtp.core.stream.statistics import SourceStatistics
 from sphtp.errors import StateError
 from sphtp.shell.encoding import Encoding
-from sphtp.shell.hosted_source import HostedSource, StreamReceiver
+from sphtp.shell.hosted_streams import HostedSource, StreamReceiver
 
 
 class Source(trio.abc.AsyncResource):

@@ -15,15 +15,13 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
-from sphtp.shell.bus import BusArrival, PubSocket, SubSocket
-from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
+from sphtp.shell.config import DEFAULTS, Config, decisions
+from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
-from sphtp.shell.randomness import decisions
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
-from sphtp.shell.wakeup import Wakeup
 
 REPEAT: Final = 0.25
 """Seconds between two requests: the first answer may come before the subscription holds."""
@@ -31,7 +29,7 @@ REPEAT: Final = 0.25
 MOST_NESTED: Final = 16
 """The most levels of nested lists and mappings; a server uses four."""
 
-MAX_PARTS: Final = 256
+MAX_STATUS_PARTS: Final = 256
 """The most messages of one answer."""
 
 
@@ -114,7 +112,7 @@ class _StatusAnswer:
         for arrival in batch:
             heard = self._trust.check(arrival, self._counters)
             message = None if heard is None else self._intake.take(heard.data)
-            if isinstance(message, StatusReply) and message.part.count <= MAX_PARTS:
+            if isinstance(message, StatusReply) and message.part.count <= MAX_STATUS_PARTS:
                 texts = self._parts.add(message.part, [message.text])
                 self.document = self.document or read_untrusted(texts)
 

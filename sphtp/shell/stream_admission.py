@@ -20,7 +20,7 @@ from sphtp.shell.lifetime import running
 from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 if TYPE_CHECKING:
-    from sphtp.shell.hosted_source import HostedSource
+    from sphtp.shell.hosted_streams import HostedSource
 
 
 class PendingReceivers:

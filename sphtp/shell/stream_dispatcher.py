@@ -20,13 +20,12 @@ from sphtp.core.stream.wire import (
 )
 from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError, StateError
-from sphtp.shell.limits import LimitLog
+from sphtp.shell.instruments import LimitLog
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
     # Every node has a dispatcher; few have a source or a subscription.
-    from sphtp.shell.hosted_source import HostedSource
-    from sphtp.shell.hosted_subscription import HostedSubscription
+    from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 MOST: Final = 4 << 20
 """The most bytes that are kept, for all sources that are being joined; the rest is repaired."""
@@ -147,6 +146,16 @@ class StreamDispatcher:
     def topics(self) -> tuple[str, ...]:
         """The topics of all sources here."""
         return tuple(topic for hosted in self._hosted.values() for topic in hosted.topics)
+
+    @property
+    def sources(self) -> "tuple[HostedSource, ...]":
+        """The sources here."""
+        return tuple(self._hosted.values())
+
+    @property
+    def subscriptions(self) -> "tuple[HostedSubscription, ...]":
+        """The subscriptions here."""
+        return tuple(self._subscriptions())
 
     def find_topic(self, topic: str) -> "HostedSource | None":
         """The source here that has a topic."""

@@ -18,8 +18,7 @@ from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import TcpSeal, fetch_keys
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RemoteError
-from sphtp.shell.hosted_source import HostedSource
-from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 from sphtp.shell.lifetime import running
 from sphtp.shell.stream_admission import PendingReceivers
 

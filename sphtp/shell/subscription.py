@@ -25,13 +25,12 @@ from sphtp.errors import (
 )
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import Encoding, check_limit
-from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_streams import HostedSubscription
 from sphtp.shell.lifetime import running
-from sphtp.shell.multicast import MulticastGroup, open_receiver
 from sphtp.shell.stream_admission import GONE, receive_message_untrusted, send_message
 from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.stream_history import fetch
-from sphtp.shell.udp import UdpSocket
+from sphtp.shell.udp import MulticastGroup, UdpSocket, open_receiver
 
 if TYPE_CHECKING:
     # A class without its parameter carries anything: PEP 696, which Python has from 3.13 on.

@@ -81,3 +81,19 @@ def _read(path: Path | None, what: str, read: Callable[[Path], bytes]) -> str | 
     if "-----BEGIN " not in text:
         raise SettingsError(f"the TLS {what} {path} is not PEM")
     return text
+
+
+def is_wanted(tls: Tls | None, url: str, doing: str) -> bool:
+    """Return True if an address is for TLS. Raises ``SettingsError`` if the files do not fit it."""
+    if is_tls(url) and tls is None:
+        raise SettingsError(f"to {doing} {url} needs TLS files, and none are given")
+    if tls is not None and not is_tls(url):
+        # An address without TLS, learnt from somebody, must not lead around it.
+        raise SettingsError(f"TLS files are given, and {url} is no tls+tcp address")
+    return tls is not None
+
+
+def unusable(tls: Tls, why: str) -> SettingsError:
+    """Return the error of files that OpenSSL or NNG does not take."""
+    files = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
+    return SettingsError(f"TLS: {files} cannot be used: {why}")

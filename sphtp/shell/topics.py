@@ -13,14 +13,14 @@ item replaces one that was not read.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import trio
 
-from sphtp.core.control.events import ClientEvent, PeerChanged, PeerEntered
+from sphtp.core.control.outputs import ClientEvent, PeerChanged, PeerEntered
 from sphtp.core.control.records import Peer
 from sphtp.core.stream.events import EndReason, Loss
 from sphtp.core.topics import TopicPattern
@@ -110,19 +110,20 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
 
     def __init__(
         self,
+        attach: Callable[[Callable[[], Awaitable[None]]], None],
         pattern: TopicPattern,
         peers: Mapping[int, Peer],
         events: Callable[[], Listener[ClientEvent]],
-        dropped: Callable[[], int],
         join: Join,
         late_join: bool | int,
         *,
         is_latest: bool = False,
     ) -> None:
+        # The task that follows the sources is its opener's to run.
+        attach(self._run)
         self._pattern = pattern
         self._peers = peers
         self._events = events
-        self._dropped = dropped
         self._join = join
         self._late_join = late_join
         self._is_latest = is_latest
@@ -190,25 +191,27 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             self._nursery.cancel_scope.cancel()
         await trio.lowlevel.checkpoint()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Follow the sources until closed or cancelled."""
         try:
             with self._events() as events:
                 async with trio.open_nursery() as self._nursery:
                     self._look_at_all()
                     await self._watch(events)
+                    # The client was closed: what is followed will not come back.
+                    self._nursery.cancel_scope.cancel()
         finally:
             self._is_closed = True
             self._arrived.unpark_all()
 
     async def _watch(self, events: Listener[ClientEvent]) -> None:
-        dropped = self._dropped()
+        missed = events.missed
         async for event in events:
             if isinstance(event, PeerEntered | PeerChanged):
                 self._look_at(event.peer)
-            if self._dropped() != dropped:
+            if events.missed != missed:
                 # Thousands came at once, and not all of their events are here.
-                dropped = self._dropped()
+                missed = events.missed
                 self._look_at_all()
 
     def _look_at_all(self) -> None:

@@ -23,8 +23,8 @@ from sphtp.core.secure.signing import (
 )
 from sphtp.core.secure.vouch import Authenticity, Voucher, is_marked, strip
 from sphtp.errors import SettingsError
-from sphtp.shell.bus import BusArrival
-from sphtp.shell.randomness import SECRETS
+from sphtp.shell.bus_dialing import BusArrival
+from sphtp.shell.config import SECRETS
 
 NONE_GIVEN: Final = "no secret: the servers have one, and none was given here"
 ANOTHER_ONE: Final = "wrong secret: the servers have another one"

@@ -12,12 +12,8 @@ from sphtp.core.stream.events import Item, OutgoingBodies
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.timers import TimerQueue, earliest
 from sphtp.errors import SettingsError
-from sphtp.testing.faults import Faults
-from sphtp.testing.history_line import LineFaults
-from sphtp.testing.network import Address, DeliveredDatagram, Flight
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.simulation import Simulation
-from sphtp.testing.subscriber import Subscriber, SubscriberTerms
+from sphtp.testing.network import Address, DeliveredDatagram, Faults, Flight, Simulation
+from sphtp.testing.stream import LineFaults, Publisher, Subscriber, SubscriberTerms
 
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """The default address of sources."""
@@ -31,16 +27,16 @@ Party = Publisher | Subscriber
 class Observer:
     """Observes the traffic of a broadcast; its methods do nothing unless overridden."""
 
-    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
+    def bodies_sent(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """A source sends bodies, to all receivers or to one."""
 
-    def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
+    def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         """A subscriber receives bodies of its session."""
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         """A subscriber sends a NAK or STATUS."""
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         """A subscriber reads items."""
 
 
@@ -220,7 +216,7 @@ class Broadcast(Simulation):
             if isinstance(party, Subscriber):
                 bodies = party.admit(datagrams)
                 for observer in self._observers:
-                    observer.heard(self.now, party, bodies)
+                    observer.bodies_received(self.now, party, bodies)
                 party.handle_bodies(self.now, bodies)
             else:
                 for datagram in datagrams:
@@ -231,7 +227,7 @@ class Broadcast(Simulation):
         now, address = self.now, publisher.address
         for outgoing in publisher.poll_transmit(now):
             for observer in self._observers:
-                observer.said(now, publisher, outgoing)
+                observer.bodies_sent(now, publisher, outgoing)
             datagrams = publisher.datagrams(outgoing.bodies)
             for place in [GROUP] if self._shared else publisher.places(outgoing.receiver):
                 for datagram in datagrams:
@@ -253,10 +249,10 @@ class Broadcast(Simulation):
         now, address = self.now, subscriber.address
         if subscriber.is_reading and (items := subscriber.read()):
             for observer in self._observers:
-                observer.told(now, subscriber, items)
+                observer.items_delivered(now, subscriber, items)
         for body in subscriber.poll_transmit(now):
             for observer in self._observers:
-                observer.asked(now, subscriber, body)
+                observer.feedback_sent(now, subscriber, body)
             self.network.send(now, address, subscriber.publisher.address, subscriber.datagram(body))
 
     def _tell_closing(self, subscriber: Subscriber) -> None:

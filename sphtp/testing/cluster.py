@@ -39,9 +39,9 @@ from sphtp.core.secure.signing import (
     Verifier,
 )
 from sphtp.core.secure.vouch import Voucher
-from sphtp.shell.bus import BusArrival
+from sphtp.shell.bus_dialing import BusArrival
 from sphtp.shell.vouching import Vouching
-from sphtp.testing.simulation import NeverIdleError
+from sphtp.testing.network import NeverIdleError
 
 REDIAL: Final = 0.2
 """Seconds after which a failed connection is tried again."""

@@ -1,13 +1,291 @@
-"""A simulated network with loss, delay, reordering, duplicates and corruption, from a seed."""
+"""A simulated network with loss, delay, reordering, duplicates and corruption, from a seed.
 
-from dataclasses import dataclass
+A network has a link for each direction of a path. All parts of a simulation share a virtual time,
+which jumps from event to event.
+
+Datagrams that arrive together are joined to rows, as a receiver's kernel does (UDP_GRO).
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, groupby
+from math import inf
+from operator import attrgetter
 from random import Random
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from sphtp.testing.faults import Faults
-from sphtp.testing.link import Link, LinkStatistics
+from sphtp.core.datagrams import Datagrams
+from sphtp.errors import SettingsError
+
+# A link: one direction of a path. It decides the loss, delay and damage of each datagram.
+
+
+LARGEST_DATAGRAM = 65_507
+"""The largest UDP payload over IPv4, in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """The faults of one direction of a path, in the order in which they happen to a datagram.
+
+    Raises ``SettingsError``, naming the field, when a value is out of range.
+
+    Attributes:
+        blocked: nothing is carried: a partition.
+        mtu: bytes of the largest datagram carried; larger ones vanish silently.
+        duplicate: the share of datagrams that travel twice; later faults hit each copy separately.
+        loss: the share lost, each independently of all others.
+        burst: the share of datagrams that begin a burst, in which all datagrams are lost.
+        burst_length: datagrams lost in a burst, on average; lengths are geometric
+            (Gilbert's model).
+        corrupt: the share in which one bit is flipped.
+        rate: bits of payload per second that the link lets through, one datagram after the other.
+        queue: bytes that may wait for the link or be on it; what finds no room is dropped (tail
+            drop). An idle link takes any datagram.
+        delay: seconds that every datagram travels after it has left the link.
+        jitter: seconds; the largest of the extra delays, which are uniform and independent for
+            each datagram, so that jitter reorders.
+        reorder: the share held back, so that later ones overtake them.
+        reorder_delay: seconds for which they are held back.
+    """
+
+    blocked: bool = False
+    mtu: int = LARGEST_DATAGRAM
+    duplicate: float = 0.0
+    loss: float = 0.0
+    burst: float = 0.0
+    burst_length: float = 5.0
+    corrupt: float = 0.0
+    rate: float = inf
+    queue: int = 65_536
+    delay: float = 0.01
+    jitter: float = 0.0
+    reorder: float = 0.0
+    reorder_delay: float = 0.01
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low, high = RANGES[field.name]
+            value = getattr(self, field.name)
+            if not low <= value <= high:
+                raise SettingsError(f"{field.name} is {value}; allowed is {low} to {high}")
+
+
+_SHARE = (0.0, 1.0)
+_SECONDS = (0.0, 3600.0)
+
+RANGES: dict[str, tuple[float, float]] = {
+    "blocked": (False, True),
+    "mtu": (0, 65_535),
+    "duplicate": _SHARE,
+    "loss": _SHARE,
+    "burst": _SHARE,
+    "burst_length": (1.0, 1e9),
+    "corrupt": _SHARE,
+    "rate": (1.0, inf),
+    "queue": (0, 2**40),
+    "delay": _SECONDS,
+    "jitter": _SECONDS,
+    "reorder": _SHARE,
+    "reorder_delay": _SECONDS,
+}
+"""The smallest and the largest value allowed of each field of ``Faults``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkStatistics:
+    """The counts of a link so far; datagrams, bytes of payload, seconds.
+
+    ``offered + duplicated`` is ``blocked + too_large + lost + queue_dropped + carried``.
+    """
+
+    offered: int
+    duplicated: int
+    blocked: int
+    too_large: int
+    lost: int
+    bursts: int
+    corrupted: int
+    held_back: int
+    queue_dropped: int
+    carried: int
+    carried_bytes: int
+    queue_bytes: int
+    queue_bytes_max: int
+    queue_delay: float
+    queue_delay_mean: float
+    queue_delay_max: float
+
+
+class Link:
+    """One direction of a path with ``Faults``, in virtual or real time: the caller passes ``now``.
+
+    ``faults`` may be replaced at any time; that changes nothing for datagrams that are already
+    under way or in the queue.
+    """
+
+    def __init__(self, faults: Faults, random: Random) -> None:
+        self.faults = faults
+        self._random = random
+        self._in_burst = False
+        self._queue = _Queue()
+        self._offered = 0
+        self._duplicated = 0
+        self._blocked = 0
+        self._too_large = 0
+        self._lost = 0
+        self._bursts = 0
+        self._corrupted = 0
+        self._held_back = 0
+        self._carried = 0
+        self._carried_bytes = 0
+
+    @property
+    def carried(self) -> int:
+        """The number of datagrams that arrived or will arrive; copies count."""
+        return self._carried
+
+    @property
+    def dropped(self) -> int:
+        """The number of datagrams that never arrive, for any reason; copies count."""
+        return self._blocked + self._too_large + self._lost + self._queue.dropped
+
+    def offer(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
+        """Send a datagram; return the time and content of each arrival: none, one or two."""
+        self._offered += 1
+        if not self._happens(self.faults.duplicate):
+            return self._carry(now, datagram)
+        self._duplicated += 1
+        return self._carry(now, datagram) + self._carry(now, datagram)
+
+    def statistics(self, now: float) -> LinkStatistics:
+        """Return the counts so far, and the present state of the queue."""
+        queue = self._queue
+        queue.settle(now)
+        return LinkStatistics(
+            offered=self._offered,
+            duplicated=self._duplicated,
+            blocked=self._blocked,
+            too_large=self._too_large,
+            lost=self._lost,
+            bursts=self._bursts,
+            corrupted=self._corrupted,
+            held_back=self._held_back,
+            queue_dropped=queue.dropped,
+            carried=self._carried,
+            carried_bytes=self._carried_bytes,
+            queue_bytes=queue.bytes,
+            queue_bytes_max=queue.bytes_max,
+            queue_delay=queue.delay(now),
+            queue_delay_mean=queue.delay_sum / max(1, self._carried),
+            queue_delay_max=queue.delay_max,
+        )
+
+    def _carry(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
+        if self._is_lost(datagram):
+            return []
+        faults = self.faults
+        if self._happens(faults.corrupt):
+            datagram = self._corrupt(datagram)
+        leaves = self._queue.put(now, len(datagram), faults.rate, faults.queue)
+        if leaves is None:
+            return []
+        self._carried += 1
+        self._carried_bytes += len(datagram)
+        return [(leaves + self._travel(), datagram)]
+
+    def _is_lost(self, datagram: bytes) -> bool:
+        faults = self.faults
+        if faults.blocked:
+            self._blocked += 1
+            return True
+        if len(datagram) > faults.mtu:
+            self._too_large += 1
+            return True
+        # A burst goes on whether or not one of its datagrams would have been lost anyway.
+        in_burst = faults.burst > 0 and self._is_in_burst()
+        if in_burst or self._happens(faults.loss):
+            self._lost += 1
+            return True
+        return False
+
+    def _is_in_burst(self) -> bool:
+        if not self._in_burst:
+            if not self._happens(self.faults.burst):
+                return False
+            self._bursts += 1
+        self._in_burst = not self._happens(1 / self.faults.burst_length)
+        return True
+
+    def _travel(self) -> float:
+        faults = self.faults
+        seconds = faults.delay
+        if faults.jitter:
+            seconds += self._random.uniform(0, faults.jitter)
+        if self._happens(faults.reorder):
+            self._held_back += 1
+            seconds += faults.reorder_delay
+        return seconds
+
+    def _happens(self, share: float) -> bool:
+        return share > 0 and self._random.random() < share
+
+    def _corrupt(self, datagram: bytes) -> bytes:
+        """Flip one bit, unless the datagram is empty."""
+        if not datagram:
+            return datagram
+        self._corrupted += 1
+        position = self._random.randrange(len(datagram) * 8)
+        flipped = bytearray(datagram)
+        flipped[position // 8] ^= 1 << position % 8
+        return bytes(flipped)
+
+
+class _Queue:
+    """A queue with a rate, first in, first out. A datagram's departure is fixed on its arrival."""
+
+    __slots__ = ("_leaving", "bytes", "bytes_max", "delay_max", "delay_sum", "dropped", "free_at")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.bytes_max = 0
+        self.delay_sum = 0.0
+        self.delay_max = 0.0
+        self.dropped = 0
+        self.free_at = float("-inf")
+        self._leaving: deque[tuple[float, int]] = deque()
+
+    def put(self, now: float, size: int, rate: float, limit: int) -> float | None:
+        """Add a datagram; return when it will have left, or None if there is no room."""
+        self.settle(now)
+        if self.bytes and self.bytes + size > limit:
+            self.dropped += 1
+            return None
+        delay = self.delay(now)
+        self.delay_sum += delay
+        self.delay_max = max(self.delay_max, delay)
+        self.free_at = now + delay + size * 8 / rate
+        if self.free_at > now:
+            self.bytes += size
+            self.bytes_max = max(self.bytes_max, self.bytes)
+            self._leaving.append((self.free_at, size))
+        return self.free_at
+
+    def delay(self, now: float) -> float:
+        """Return the seconds that a datagram arriving now would wait for the link."""
+        return max(0.0, self.free_at - now)
+
+    def settle(self, now: float) -> None:
+        """Remove the datagrams that have left by now."""
+        while self._leaving and self._leaving[0][0] <= now:
+            self.bytes -= self._leaving.popleft()[1]
+
+
+# The network: links between addresses.
+
 
 T = TypeVar("T")
 
@@ -122,3 +400,140 @@ class Flight(Generic[T]):
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[2])
         return due
+
+
+MOST_DATAGRAMS: Final = 64
+MOST_BYTES: Final = 65_535
+
+
+def rows(deliveries: Sequence[DeliveredDatagram]) -> Iterator[tuple[Address, Datagrams]]:
+    """Yield rows of datagrams with their destinations, in order of arrival.
+
+    A row has consecutive datagrams of one path and one size; the last one may be shorter.
+    """
+    for (source, destination), group in groupby(deliveries, attrgetter("source", "destination")):
+        joined: list[bytes] = []
+        for delivery in group:
+            if joined and not _fits(joined, delivery.datagram):
+                yield destination, _row(source, joined)
+                joined = []
+            joined.append(delivery.datagram)
+        yield destination, _row(source, joined)
+
+
+def _fits(joined: Sequence[bytes], datagram: bytes) -> bool:
+    size = len(joined[0])
+    is_open = len(joined) < MOST_DATAGRAMS and len(joined[-1]) == size
+    has_room = len(joined) * size + len(datagram) <= MOST_BYTES
+    return is_open and has_room and 0 < len(datagram) <= size
+
+
+def _row(source: Address, joined: Sequence[bytes]) -> Datagrams:
+    return Datagrams(source, b"".join(joined), len(joined[0]) or 1)
+
+
+# Virtual time that jumps from event to event, for all parts of a simulation.
+
+
+class VirtualClock:
+    """A clock that starts at zero seconds; usable in place of ``time.monotonic``.
+
+    For programs that wait, Trio has ``trio.testing.MockClock``.
+    """
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def __call__(self) -> float:
+        """Return the present time, in seconds."""
+        return self._now
+
+    @property
+    def now(self) -> float:
+        """The present time, in seconds."""
+        return self._now
+
+    def advance_to(self, when: float) -> None:
+        """Move to a time; raise ``ValueError`` if it is past."""
+        if not when >= self._now:
+            raise ValueError(f"time cannot go back from {self._now} s to {when} s")
+        self._now = when
+
+    def advance(self, seconds: float) -> None:
+        """Move forward; raise ``ValueError`` if ``seconds`` is negative."""
+        self.advance_to(self._now + seconds)
+
+
+STANDSTILL: Final = 10_000
+"""Steps at one time that no honest exchange needs."""
+
+
+class NeverIdleError(AssertionError):
+    """A simulation did not reach its condition, or time stood still.
+
+    The message holds the seed that replays it.
+    """
+
+
+class Simulation(ABC):
+    """A network, a clock, and the parties on it. Time is in seconds and starts at zero."""
+
+    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+        self.seed = seed
+        self.clock = VirtualClock()
+        self.network = SimulatedNetwork(seed, faults)
+        self._steps = 0
+
+    @property
+    def now(self) -> float:
+        """The present time, in seconds."""
+        return self.clock.now
+
+    def step(self) -> bool:
+        """Jump to the next event and handle it; return False if there is none."""
+        self._flush()
+        due = self._next_time()
+        if due is None:
+            return False
+        self._tick(max(self.now, due))
+        self._happen()
+        self._flush()
+        return True
+
+    def drive(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Step until a condition holds.
+
+        Raises ``NeverIdleError`` after ``seconds`` of virtual time.
+        """
+        deadline = self.now + seconds
+        while not until():
+            if not self.step() or self.now > deadline:
+                raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
+
+    def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
+        """Let ``seconds`` pass; call ``watch`` after each event."""
+        end = self.now + seconds
+        self._flush()
+        while (due := self._next_time()) is not None and due <= end:
+            self.step()
+            if watch is not None:
+                watch()
+        self.clock.advance_to(end)
+
+    @abstractmethod
+    def _next_time(self) -> float | None:
+        """Return the time of the next event; None if there is none."""
+
+    @abstractmethod
+    def _happen(self) -> None:
+        """Handle the events that are due now."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Send what the parties have to send."""
+
+    def _tick(self, when: float) -> None:
+        self._steps = self._steps + 1 if when == self.now else 0
+        self.clock.advance_to(when)
+        if self._steps > STANDSTILL:
+            raise NeverIdleError(f"time stands still at {self.now:.3f} s; seed {self.seed}")

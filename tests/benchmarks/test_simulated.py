@@ -130,9 +130,14 @@ def test_whole_channels_use_and_share_a_bottleneck(trial: SimulatedTrial) -> Non
         assert (found.used >= 0.7) == is_tolerant
         return
     assert found.used >= 0.85
-    assert found.smallest >= 0.4 or found.path.flows == 1
+    # Neither has twice as much. Flows of CUBIC share evenly in the mean, but not in each trial: see
+    # docs/explanation/congestion.md, where the first one got 35 to 62 % in nineteen.
+    assert found.smallest >= 1 / 3 or found.path.flows == 1
     assert found.queue_mean < 0.85
-    assert found.queue_growth < 0.1, "it does not grow without end"
+    # From one half to the other; the mean of both, with which the test of the controllers alone
+    # compares the second one, lies half as far away. That of `tolerant`, which runs empty every few
+    # seconds, grew by -0.10 to 0.10 with five starts of the second flow.
+    assert found.queue_growth < 0.2, "it does not grow without end"
     assert found.dropped < 0.01
 
 

@@ -48,6 +48,10 @@ class Namespaces(Rooms):
     async def heal(self) -> None:
         await self._switch(FORWARDING)
 
+    async def change(self, script: str, side: Side | None = None) -> None:
+        """Run a script on a side, or where the bridge is, whose ports are named as the sides."""
+        await _run(self._hub if side is None else self._keepers[side], script)
+
     async def _switch(self, state: str) -> None:
         switch = ("bridge", "link", "set", "dev", "right", "state", state)
         await trio.run_process([*into(self._hub), *switch])

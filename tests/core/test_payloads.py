@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.payloads import MOST_LAID_OUT, cut_payloads, take_equal
+from sphtp.core.wire import MOST_LAID_OUT, cut_payloads, take_equal
 from sphtp.errors import RemoteError
 
 

@@ -12,7 +12,7 @@ from sphtp.core.stream.ranges import RangeSet
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError
 from sphtp.testing import Broadcast, Faults
-from sphtp.testing.subscriber import Subscriber, SubscriberTerms
+from sphtp.testing.stream import Subscriber, SubscriberTerms
 from tests.fuzz.choices import Choices
 from tests.fuzz.speaker import FIRST
 

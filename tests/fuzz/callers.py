@@ -24,7 +24,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.sealing import SealCounters, TcpSeal, fetch_keys
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
-from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_streams import HostedSubscription
 from sphtp.shell.stream_admission import PendingReceivers, receive_message_untrusted
 from sphtp.shell.stream_history import (
     HELLO,

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Leave, Lookup
-from sphtp.core.control.codec import Digest, Holder, Message, Parameter, Watch
+from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.interest import group_topic
-from sphtp.core.control.records import MAX_MEMBERS, Candidate, PeerRecord
+from sphtp.core.control.records import MAX_MEMBERS, Candidate, Digest, Holder, PeerRecord, Watch
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import IdAck, IdNack, Peers
 from sphtp.core.control.settings import ControlTimers, ServerLimits

@@ -211,7 +211,9 @@ def shared_segment(data: bytes) -> None:
     segment = InboundSegment(os.dup(file), bytes(16), SEGMENT, 2**20)
     taken: list[bytes] = []
 
-    def deliver(descriptor: bytes) -> bool:
+    def deliver(lane: int, message_id: int, descriptor: bytes) -> bool:
+        assert 0 <= lane < 256
+        assert 0 <= message_id < 2**16
         taken.append(descriptor)
         return len(taken) < 2 * SLOTS
 
@@ -220,7 +222,7 @@ def shared_segment(data: bytes) -> None:
         start = entry_at(script.below(2048))
         memory[start : start + len(entry)] = entry
         memory[4 * HEAD : 4 * HEAD + 4] = head.to_bytes(4, "little")
-        segment.take_entries(deliver)
+        segment.take_entries_untrusted(deliver)
         while taken:
             descriptor = taken.pop()
             assert segment.is_descriptor(descriptor)

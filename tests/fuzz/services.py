@@ -11,7 +11,7 @@ from typing import Final
 from sphtp.core.group import messages as m
 from sphtp.core.group.machine import GroupMachine, GroupTerms
 from sphtp.core.group.seats import Key, OnDeath, Seat
-from sphtp.core.packing import pack
+from sphtp.core.packing import Parts, pack
 from sphtp.core.requests import wire
 from sphtp.core.requests.table import RequestStatistics, RequestTable
 from sphtp.errors import RemoteError, SphtpError
@@ -156,8 +156,9 @@ class MemberUnderFuzz:
         while (row := machine.poll_link()) is not None:
             for data in row[1]:
                 # What it sends, others can read; unless it was let in at a step beyond all others.
-                if machine.step < MOST_STEPS and m.step_of_untrusted(data) is None:
-                    m.decode_group_message_untrusted(data)
+                sent = data.join() if isinstance(data, Parts) else data
+                if machine.step < MOST_STEPS and m.step_of_untrusted(sent) is None:
+                    m.decode_group_message_untrusted(sent)
             row[1].clear()
         if machine.wants_state:
             machine.give_state(pack("state"))

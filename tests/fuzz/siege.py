@@ -11,8 +11,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import MOST_LANES, Delivery
 from sphtp.core.datagrams import Address, Datagrams
-from sphtp.testing.network import DeliveredDatagram
-from sphtp.testing.rows import rows
+from sphtp.testing.network import DeliveredDatagram, rows
 from tests.fuzz.choices import Choices
 from tests.fuzz.forgery import Forger
 from tests.fuzz.nodes import SETTINGS, SUBJECTS, Application, Subject, Wish, make_node

@@ -18,12 +18,10 @@ from sphtp.core.stream.receiver import Receiver
 from sphtp.core.stream.sealing import SealCounters, SubscriptionCounters
 from sphtp.core.stream.subscription import SubscriptionMachine
 from sphtp.shell.channel import Channel
-from sphtp.shell.hosted_source import FanOutSocket, HostedSource
-from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_streams import FanOutSocket, HostedSource, HostedSubscription
 from sphtp.shell.stream_dispatcher import StreamDispatcher
 from sphtp.shell.udp import UdpSocket
-from sphtp.testing.network import DeliveredDatagram
-from sphtp.testing.rows import rows
+from sphtp.testing.network import DeliveredDatagram, rows
 from tests.fuzz.choices import Choices
 from tests.fuzz.mutations import mutate
 from tests.fuzz.speaker import SETTINGS, WAITS

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from sphtp.errors import SettingsError
+from sphtp_client.simulation.command import client
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_server.settings import SOURCES
 from tests.house.pages import ROOT, blocks, documents, name_of, sections
@@ -41,13 +42,15 @@ def test_files_of_the_page_are_as_it_says_and_command_lines_parse_where_they_are
 
 
 def refusal_of(name: str) -> str | None:
-    """Load a file of a server, or of a scenario, by its name; return why it was refused."""
+    """Load a file of a server, a client or a scenario, by its name; return why it was refused."""
     try:
         if name.startswith("server"):
             SOURCES.load({}, {}, Path(name))
+        elif name.startswith("client"):
+            client.make_context("client", ["--config", name])
         else:
             load_scenario(name)
-    except SettingsError as error:
+    except (SettingsError, click.UsageError) as error:
         return str(error)
     return None
 

@@ -1,4 +1,4 @@
-"""Channels and streams are found by the words that an engineer knows, and read bottom up."""
+"""The tree is read bottom up, and things are found by the words that an engineer knows."""
 
 import importlib.util
 import re
@@ -14,12 +14,16 @@ legibility = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(legibility)
 
 MOST_LAYERS = 8
+MOST_IMPORTS_OF_CONTROL = 110
+MOST_FILES = 200
 # "What a server does" is a question; "The task of a server" is a definition.
 ASKING = re.compile(r'\s*"""(What|Who|How|Where|Which|When|Whether)\b')
 
 
 PARTS = pytest.mark.parametrize(
-    "folder", [legibility.CHANNEL, legibility.STREAM], ids=lambda it: it.name
+    "folder",
+    [legibility.CHANNEL, legibility.STREAM, legibility.CONTROL],
+    ids=lambda it: it.name,
 )
 
 
@@ -28,6 +32,16 @@ def test_imports_run_downwards_in_few_layers(folder: Path) -> None:
     graph = legibility.import_graph(folder)
     assert legibility.layers(graph) <= MOST_LAYERS
     assert legibility.folder_cycles(graph) == []
+
+
+def test_the_library_has_few_files() -> None:
+    files = [path for path in legibility.PACKAGE.rglob("*.py") if path.is_file()]
+    assert len(files) <= MOST_FILES
+
+
+def test_the_control_plane_has_few_imports() -> None:
+    graph = legibility.import_graph(legibility.CONTROL)
+    assert sum(map(len, graph.values())) <= MOST_IMPORTS_OF_CONTROL
 
 
 def test_the_core_calls_nobody_back() -> None:

@@ -23,14 +23,24 @@ EXTRAS = {
     "sphtp/__main__.py": ("cli",),
     "sphtp/core/arrays.py": ("arrays",),
     "sphtp/shell/discovery.py": ("discovery",),
+    "sphtp/shell/metrics.py": ("metrics",),
+    "sphtp/shell/web.py": ("metrics",),
     "server/sphtp_server": ("cli",),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),
+    "client/sphtp_client/simulation/step_metrics.py": ("cli", "sim", "metrics"),
+    "client/sphtp_client/recording": ("cli", "sim", "record"),
+    "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),
     "benchmarks/sphtp_benchmarks": ("cli", "sim"),
     "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
 }
 IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import |import (\w+(?:, \w+)*)(?=[.\s]))", re.M)
-IMPORTED_AS = {"pyenet": "enet", "pyzmq": "zmq", "eclipse-zenoh": "zenoh"}
+IMPORTED_AS = {
+    "eclipse-zenoh": "zenoh",
+    "prometheus-client": "prometheus_client",
+    "pyenet": "enet",
+    "pyzmq": "zmq",
+}
 
 
 def test_the_wheel_ships_three_packages_and_the_scenarios_in_one_of_them() -> None:
@@ -87,7 +97,8 @@ def test_every_import_is_declared() -> None:
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    brought = {name: extra for extra in ("cli", "sim") for name in declared(extras[extra])}
+    told = ("cli", "sim", "metrics", "record", "plot")
+    brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 
 

@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("sphtp", "server", "client", "tests", "docs", "scenarios", "benchmarks", "share", ".ci")
+FOLDERS = (
+    "sphtp",
+    "server",
+    "client",
+    "tests",
+    "docs",
+    "scenarios",
+    "benchmarks",
+    "examples",
+    "share",
+    ".ci",
+)
 
 # Split, so that this file does not hold what it looks for.
 FOREIGN = [

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import fields
 from inspect import getdoc
 from pathlib import Path
-from types import FunctionType, ModuleType, UnionType
-from typing import Any, NamedTuple
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, get_args
 
 import pytest
 from pydantic import BaseModel
 
 import sphtp
-import sphtp.core.control.events as control_events
 import sphtp.observe
 import sphtp.testing
+import sphtp.web
 from sphtp.config import (
     ChannelSettings,
     ClientLimits,
@@ -26,6 +26,7 @@ from sphtp.config import (
     ServerLimits,
     StreamSettings,
 )
+from sphtp.core.control.outputs import ClientEvent, ServerEvent
 from sphtp.errors import SettingsError
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
@@ -37,6 +38,11 @@ CLI = load_tool("cli_reference")
 
 def test_the_page_of_the_commands_is_fresh() -> None:
     assert not CLI.stale(CLI.PAGE), "docs/reference/cli.md is stale; run `make docs`"
+
+
+def test_the_page_of_the_metrics_is_fresh() -> None:
+    tool = load_tool("metrics_reference")
+    assert not tool.stale(tool.PAGE), "docs/reference/metrics.md is stale; run `make docs`"
 
 
 def test_a_changed_page_of_the_commands_is_named(
@@ -66,6 +72,7 @@ BY_SUBJECT = (
     sphtp.messages,
     sphtp.events,
     sphtp.observe,
+    sphtp.web,
 )
 
 
@@ -83,7 +90,7 @@ def test_every_name_of_a_subject_has_its_line(module: ModuleType) -> None:
     assert listed <= public
     # Events are explained by their docstrings, and the records of instruments on a page of their
     # own.
-    elsewhere = {f"sphtp.events.{name}" for name in CHANNEL_EVENTS | defined_in(control_events)} | {
+    elsewhere = {f"sphtp.events.{name}" for name in CHANNEL_EVENTS | CONTROL_EVENTS} | {
         f"sphtp.observe.{name}" for name in RECORDS
     }
     assert public - listed <= elsewhere
@@ -134,6 +141,9 @@ def is_public(module: Any, name: str) -> bool:
     return not name.startswith("_") and not isinstance(value, type(module))
 
 
+CONTROL_EVENTS = {"ClientEvent", "ServerEvent"} | {
+    event.__name__ for event in (*get_args(ClientEvent), *get_args(ServerEvent))
+}
 CHANNEL_EVENTS = {"Opened", "Closed", "CloseReason", "ConnectionEvent"}
 RECORDS = {
     *("Closed", "CloseReason", "Refusal", "Drop", "LostBy", "Obstacle", "WatchedChannel"),
@@ -143,16 +153,7 @@ RECORDS = {
 
 def test_every_event_is_public() -> None:
     public = {name for name in vars(sphtp.events) if not name.startswith("_")}
-    assert public >= CHANNEL_EVENTS | defined_in(control_events)
-
-
-def defined_in(module: ModuleType) -> set[str]:
-    """Return its classes, and its unions of those."""
-    return {
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, UnionType) or getattr(value, "__module__", "") == module.__name__
-    }
+    assert public >= CHANNEL_EVENTS | CONTROL_EVENTS
 
 
 def test_names_that_live_elsewhere_live_there() -> None:

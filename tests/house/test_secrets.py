@@ -81,7 +81,7 @@ def test_the_records_that_hold_secrets_are_found():
 # Where a generator may be made that a seed decides: the decisions of the shell, faults on
 # purpose, and physics. What is drawn there is nobody's key.
 SEEDED = {
-    "sphtp/shell/randomness.py",
+    "sphtp/shell/config.py",
     "sphtp/shell/impairment.py",
     "benchmarks/sphtp_benchmarks/flood/junk.py",
     "client/sphtp_client/relay/impairment.py",

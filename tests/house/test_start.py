@@ -12,7 +12,7 @@ import pytest
 import sphtp
 
 # The bus, its C library and the event loop that this imports; streams; what reads configurations.
-BUS = {"pynng", "asyncio", "sphtp.shell.bus"}
+BUS = {"pynng", "asyncio", "sphtp.shell.bus_dialing"}
 CONTROL = {"sphtp.core.control.client", "sphtp.core.control.server", "sphtp.core.control.codec"}
 STREAMS = {"sphtp.core.stream.source", "sphtp.core.stream.receiver", "sphtp.core.stream.settings"}
 TYPES = {"sphtp.core.messages", "numpy", "pydantic", "click"}

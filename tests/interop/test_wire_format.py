@@ -38,7 +38,7 @@ from sphtp.core.secure.signing import (
 from sphtp.core.secure.vouch import VOUCHER, Authenticity, Voucher, strip
 from sphtp.core.serial import unwrap, wrap
 from sphtp.errors import RemoteError
-from sphtp.shell.bus import ListeningPubSocket, ListeningSubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.lifetime import running
 from tests.cases import Decorator, each
 from tests.interop import translation

@@ -21,8 +21,7 @@ from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream.wire import STREAM_HEADER
 from sphtp.errors import RemoteError
 from sphtp.testing.network import Address, SimulatedNetwork
-from sphtp.testing.pair import LEFT, RIGHT
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import LEFT, RIGHT, Stage
 from tests.interop import datagrams
 from tests.interop.captures import Capture, Seen
 from tests.interop.page import Vector, read_vectors

@@ -8,19 +8,17 @@ from sphtp.core.channel import frames as frame_types
 from sphtp.core.channel.frames import Frame, FrameKind
 from sphtp.core.clock import Stamp, Term, TimeRequest
 from sphtp.core.control import codec as wire
-from sphtp.core.control.codec import (
+from sphtp.core.control.codec import Field, Message, OfHolder, PackedField, Parameter, Part
+from sphtp.core.control.records import (
+    Candidate,
     Digest,
-    Field,
     GoneHolder,
     Holder,
-    Message,
-    OfHolder,
-    PackedField,
-    Parameter,
-    Part,
+    Member,
+    PeerRecord,
+    ServerAddress,
     Watch,
 )
-from sphtp.core.control.records import Candidate, Member, PeerRecord, ServerAddress
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 
 Named = dict[str, Any]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sphtp.shell.limits import log
+from sphtp.shell.instruments import limit_log
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def lines() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             written.append(record.getMessage())
 
-    listener, before = Listener(logging.INFO), log.level
-    log.addHandler(listener)
-    log.setLevel(logging.INFO)
+    listener, before = Listener(logging.INFO), limit_log.level
+    limit_log.addHandler(listener)
+    limit_log.setLevel(logging.INFO)
     yield written
-    log.setLevel(before)
-    log.removeHandler(listener)
+    limit_log.setLevel(before)
+    limit_log.removeHandler(listener)

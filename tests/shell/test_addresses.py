@@ -12,7 +12,7 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell import address_discovery
 from sphtp.shell.address_discovery import AddressDiscovery
 from sphtp.shell.addresses import local_address_towards
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.probe import ServerWait
 
 
 class Names(trio.abc.HostnameResolver):

@@ -24,8 +24,8 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.wire import Nak, encode_nak
 from sphtp.errors import RefusedError, RemoteError
 from sphtp.security import Security
-from sphtp.shell.bus import PubSocket
-from sphtp.shell.limits import LimitLog
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.instruments import LimitLog
 from tests.core.stream.sources import Listening
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node

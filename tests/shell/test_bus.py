@@ -9,17 +9,9 @@ import trio
 import trio.testing
 
 from sphtp.errors import BusAddressInUseError, BusError, MessageTooLargeError, SettingsError
-from sphtp.shell.bus import (
-    MAX_MESSAGE_SIZE,
-    RECEIVE_SIZE,
-    AcceptLimits,
-    Handshakes,
-    ListeningPubSocket,
-    ListeningSubSocket,
-    PubSocket,
-    SubSocket,
-)
-from sphtp.shell.bus_listening import SHARE
+from sphtp.shell.bus_dialing import MAX_MESSAGE_SIZE, RECEIVE_SIZE, PubSocket, SubSocket
+from sphtp.shell.bus_handshakes import AcceptLimits, Handshakes
+from sphtp.shell.bus_listening import SHARE, ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 from tests.shell.strangers import PUB, SUB, connect, frame, greeting, is_ended

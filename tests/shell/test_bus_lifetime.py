@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from sphtp.shell.bus import ListeningPubSocket, ListeningSubSocket, PubSocket, SubSocket
+from sphtp.shell.bus_dialing import PubSocket, SubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket, ListeningSubSocket
 from sphtp.shell.lifetime import running
 from tests.shell.strangers import SUB, greeting
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import sphtp
 from sphtp import open_client, open_server
@@ -20,7 +21,8 @@ from sphtp.core.control.vocabulary import Reason
 from sphtp.errors import BusAddressInUseError, BusError
 from sphtp.events import Established, PeerChanged, PeerLeft, ServerEntered, ServerLeft, Suspended
 from sphtp.messages import MessageFactory
-from sphtp.shell.bus import ListeningPubSocket, PubSocket
+from sphtp.shell.bus_dialing import PubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.lifetime import running
 from tests.deadline import until, within_20_seconds
 from tests.recorder import Recorder
@@ -562,3 +564,19 @@ async def test_leaving_tells_the_servers():
         if left in servers[0].clients:
             await wait_for(events, sphtp.events.PeerLeft)
         assert left not in servers[0].clients
+
+
+async def test_a_wait_for_a_peer_ends_with_its_client() -> None:
+    async with cluster(1) as (only,), trio.open_nursery() as nursery:
+        closing = trio.CancelScope()
+        ann = await nursery.start(kept, client(only.address), closing)
+
+        async def wait() -> None:
+            with pytest.raises(trio.ClosedResourceError, match="this client was closed"):
+                await ann.wait_for_peer("nobody")
+
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            closing.cancel()
+        nursery.cancel_scope.cancel()

@@ -9,7 +9,7 @@ import sphtp
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.records import ServerAddress
 from sphtp.events import Suspended
-from sphtp.shell.bus import ListeningPubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from tests.deadline import within_20_seconds
 from tests.shell.test_client import ANY, TIMERS, client, cluster, kept, server, wait_for
 

@@ -12,7 +12,7 @@ from sphtp.core.control.outputs import topic
 from sphtp.core.control.server_messages import IdAck, IdNack
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import Established, IdLost
-from sphtp.shell.bus import SubSocket
+from sphtp.shell.bus_dialing import SubSocket
 from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import agreed, client, cluster, kept, server, wait_for
 

@@ -1,12 +1,14 @@
 """Clients without an address find servers on this host, and over multicast DNS on loopback."""
 
+import errno
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from sphtp import Config, UnreachableError, open_client, open_server
+from sphtp import Config, ServerAddress, UnreachableError, open_client, open_server
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
 from sphtp.shell.discovery import announced, find_servers, folder, read_files
@@ -91,6 +93,30 @@ async def main():
         os.kill(os.getpid(), signal.SIGKILL)
 trio.run(main)
 """
+
+
+async def test_a_server_with_long_names_is_found() -> None:
+    """The file has room for it, and the name of its service is cut to what DNS allows."""
+    name = ServerAddress.parse(f"tcp://{'.'.join(['a' * 50] * 4)}:8764")
+    async with (
+        open_server(ANYWHERE, new_cluster=True, advertise=name) as server,
+        announced(server, Config(), LOOPBACK),
+    ):
+        await until(lambda: [each.address for each in read_files()] == [name])
+
+
+async def test_a_disk_that_is_full_ends_no_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    async with open_server(ANYWHERE, new_cluster=True, announce=True) as server:
+        await until(lambda: "No space left" in caplog.text)
+        async with open_client(server.address) as client:
+            assert set(client.servers) == {server.id}
+    assert read_files() == []
 
 
 async def test_the_file_of_a_killed_server_is_deleted(tmp_path: Path) -> None:

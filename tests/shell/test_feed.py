@@ -36,6 +36,7 @@ async def test_a_slow_listener_misses_events_and_the_misses_are_counted() -> Non
         feed.publish(event)
         assert await take(quick, 1) == [event]
     assert feed.dropped == 3
+    assert (slow.missed, quick.missed) == (3, 0)
     feed.close()
     assert await rest(slow) == [0, 1]
 

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import trio
+import trio.testing
 
 import sphtp
 from sphtp.errors import (
@@ -15,10 +16,12 @@ from sphtp.errors import (
     SettingsError,
     StateError,
 )
+from sphtp.events import PeerChanged, PeerEntered
+from sphtp.shell.feed import Feed
 from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
 from tests.deadline import until, within_20_seconds
-from tests.shell.test_client import client, cluster
+from tests.shell.test_client import client, cluster, kept
 
 pytestmark = within_20_seconds
 
@@ -110,11 +113,14 @@ async def test_four_members_and_a_late_one_make_the_same_steps() -> None:
                     for group, array in zip(groups, arrays, strict=True)
                 )
             )
+            assert [got.rank for got in all_got] == [0, 1, 2, 3]
             for got in all_got:
                 assert got.step == step
                 assert got.members == groups[0].members
                 assert np.array_equal(np.stack(list(got)), np.stack(arrays))
-                assert got[got.members[2]][0] == arrays[2][0]
+                assert got[got.members[2]][0] == got[got.members[2].name][0] == arrays[2][0]
+                with pytest.raises(KeyError, match="nobody sent nothing"):
+                    got["nobody"]
                 assert dict(got.items()).keys() == set(got.members)
         state["field"] = 7.5
         late: list[LockstepGroup] = []
@@ -245,6 +251,39 @@ async def test_a_cancelled_exchange_is_resumed() -> None:
         await together(one.barrier, other.barrier)
 
 
+async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_its_own() -> None:
+    async with party() as those:
+        first, second = await those.join_all("a", "b")
+        kept = []
+
+        async def run(group: LockstepGroup) -> None:
+            array = np.zeros(30_000)
+            for step in range(40):
+                array[:] = 100 * group.rank + step
+                got = await group.exchange(array)
+                assert got[group.rank] is array
+                kept.append((step, 1 - group.rank, got[1 - group.rank]))
+            total = await group.reduce(array, lambda one, other: np.add(one, other, out=one))
+            assert (array == 100 * group.rank + 39).all()
+            assert (total == 100 + 2 * 39).all()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, first)
+            nursery.start_soon(run, second)
+        for step, rank, array in kept:
+            assert array.flags.writeable
+            assert (array == 100 * rank + step).all()
+        array = np.ones(30_000)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await first.exchange(array)
+        with trio.move_on_after(0.01):
+            await first.exchange(array)
+        array[:] = 2.0
+        assert (await second.exchange(None))[0][-1] == 1.0
+        assert (await first.resume())[0][-1] == 1.0
+
+
 async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> None:
     async with party() as those:
         one, other = await those.join_all("a", "b")
@@ -278,3 +317,79 @@ async def test_a_block_that_fails_is_a_death_and_leaves_its_own_error() -> None:
             ):
                 await second.exchange(1)
                 raise ZeroDivisionError
+
+
+async def test_a_client_that_closes_ends_the_block_of_its_group() -> None:
+    async with cluster(1) as (only,), trio.open_nursery() as nursery:
+        closing = trio.CancelScope()
+        ann = await nursery.start(kept, client(only.address), closing)
+        bob = await nursery.start(kept, client(only.address))
+
+        async def step() -> None:
+            async with ann.join("fluid", size=2) as group:
+                await group.exchange(1)
+
+        async def fail() -> None:
+            with pytest.raises(trio.ClosedResourceError, match="this client was closed"):
+                await step()
+
+        async def keep_silent() -> None:
+            async with bob.join("fluid", size=2):
+                await trio.sleep_forever()
+
+        async with trio.open_nursery() as others:
+            others.start_soon(keep_silent)
+            async with trio.open_nursery() as steps:
+                steps.start_soon(fail)
+                await until(lambda: bob.groups == ("fluid",) == ann.groups)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                closing.cancel()
+            others.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
+async def test_peers_of_which_no_event_came_are_found_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class LossyFeed(Feed[object]):
+        """Its listeners miss peers, as those do that are a thousand events behind."""
+
+        loses = True
+
+        def publish(self, event: object) -> None:
+            if self.loses and isinstance(event, PeerEntered | PeerChanged):
+                for sending in self._senders.values():
+                    sending.missed += 1
+            else:
+                super().publish(event)
+
+    monkeypatch.setattr("sphtp.shell.registration.Feed", LossyFeed)
+    async with cluster(1) as (only,), trio.open_nursery() as nursery:
+        # The one of the higher id opens the channel.
+        high = await nursery.start(kept, client(only.address, ids=iter([1001])))
+        low = await nursery.start(kept, client(only.address, ids=iter([501])))
+
+        async def join(member: sphtp.Client) -> None:
+            async with member.join("fluid", size=2) as group:
+                await group.barrier()
+
+        async with trio.open_nursery() as joining:
+            joining.start_soon(join, high)
+            await until(lambda: 1001 in low.peers and low.peers[1001].groups == ("fluid",))
+            joining.start_soon(join, low)
+            await until(lambda: 501 in high.peers and high.peers[501].groups == ("fluid",))
+            LossyFeed.loses = False
+            await nursery.start(kept, client(only.address))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_member_that_has_left_has_no_rank() -> None:
+    async with cluster(1) as (only,), client(only.address) as alone:
+        async with alone.join("fluid") as group:
+            assert group.rank == 0
+            with pytest.raises(StateError, match="in the group 'fluid' already"):
+                await alone.join("fluid").__aenter__()
+        with pytest.raises(StateError, match="no member at step 0"):
+            _ = group.rank
+        async with alone.join("fluid") as again:
+            assert again.rank == 0

@@ -11,7 +11,7 @@ from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.settings import ClientLimits, ServerLimits
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.statistics import SourceCounters
-from sphtp.shell.limits import QUIET, SETTINGS, LimitLog
+from sphtp.shell.instruments import QUIET, SETTINGS, LimitLog
 from sphtp_server.daemon import LIMITS as OF_SERVERS
 
 HOLDERS = (HandshakeLimits(), ChannelSettings(), StreamSettings(), ClientLimits())

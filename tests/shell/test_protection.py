@@ -11,7 +11,7 @@ from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import RefusedError, SettingsError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.bus import PubSocket
+from sphtp.shell.bus_dialing import PubSocket
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds

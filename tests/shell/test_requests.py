@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -13,6 +13,8 @@ import trio.testing
 
 from sphtp import Config, Node, RefusedError, Request, RequestError, UnreachableError
 from sphtp.core.requests.table import MOST_REQUESTS
+from sphtp.core.requests.wire import SERVICE_LINE
+from sphtp.core.schema import Schema
 from sphtp.errors import (
     HandlerCrashedError,
     MessageTooLargeError,
@@ -20,8 +22,11 @@ from sphtp.errors import (
     StateError,
 )
 from sphtp.messages import MessageFactory
+from sphtp.shell.encoding import RAW
 from sphtp.shell.lifetime import running
+from sphtp.shell.registration import Registration
 from sphtp.shell.requests import Requests
+from sphtp.shell.services import Service
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.test_client import client, cluster
@@ -526,11 +531,67 @@ async def test_a_client_that_is_closed_says_so() -> None:
         await left.requests.serve("load", load, 1, trio.TASK_STATUS_IGNORED)
 
 
+async def test_who_waits_for_a_channel_of_a_client_that_closes_is_told_so() -> None:
+    async def never(_: int) -> Sequence[tuple[str, int]]:
+        await trio.sleep_forever()
+        return []
+
+    async def ask(requests: Requests) -> None:
+        with pytest.raises(trio.ClosedResourceError, match="this client is closed"):
+            await requests.request(RIGHT, "load", None, ())
+
+    # The order of the tasks that wake at the end is drawn anew each time.
+    async with open_node(peer_id=LEFT) as node:
+        for _ in range(20):
+            requests = Requests(node.services, lambda: LEFT, never, str)
+            async with trio.open_nursery() as nursery, running(requests.run):
+                nursery.start_soon(ask, requests)
+                await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_peer_keeps_two_channels_however_many_it_opens() -> None:
+    async with parties() as (left, right), trio.open_nursery() as nursery:
+        await right.requests.wait_started()
+        schema = Schema([SERVICE_LINE, *left.node.services.schema.lines])
+        service = Service(schema, lambda channel: channel.abort(), RAW)
+
+        async def open_channel() -> None:
+            with suppress(trio.BrokenResourceError):
+                async with left.node.services.open(service, [right.node.address]) as channel:
+                    await channel.receive()
+
+        for _ in range(30):
+            nursery.start_soon(open_channel)
+        await until(lambda: right.requests.channels > 0)
+        for _ in range(10):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert right.requests.channels <= 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_has_just_entered_refuses_no_channel_for_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster(1) as (server,), client(server.address, name="Ann") as ann:
+        wait_established, reasons = Registration.wait_established, list[str]()
+
+        async def ask_first(registration: Registration, *args: Any) -> None:
+            """Let Ann ask before the block of the client that enters begins."""
+            await wait_established(registration, *args)
+            with pytest.raises(RefusedError) as refused:
+                await ann.request("Bob", "load")
+            reasons.append(refused.value.reason)
+
+        monkeypatch.setattr(Registration, "wait_established", ask_first)
+        async with client(server.address, name="Bob"):
+            assert reasons == ["unknown"]
+
+
 async def test_clients_ask_each_other() -> None:
     async with (
         cluster(1) as (only,),
         client(only.address) as left,
-        client(only.address) as right,
+        client(only.address, name="store") as right,
         trio.open_nursery() as nursery,
     ):
         await nursery.start(right.serve, "load", load)
@@ -538,7 +599,9 @@ async def test_clients_ask_each_other() -> None:
         assert await left.request(peer, "load", 1) == {"for": left.id, "value": 1}
         with pytest.raises(NotFoundError):
             await left.request(right.id, "load", "missing", errors=[NotFoundError])
+        with pytest.raises(RefusedError, match=r"'save' of peer store \(0x"):
+            await left.request("store", "save")
         with pytest.raises(TypeError, match="neither a peer nor its id"):
             await left.request(cast("Any", 2.5), "load")
-        assert left.statistics().requests.sent == 2
+        assert left.statistics().requests.sent == 3
         nursery.cancel_scope.cancel()

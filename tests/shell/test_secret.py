@@ -15,7 +15,7 @@ from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.records import ServerAddress
 from sphtp.errors import MessageTooLargeError, SettingsError, UnreachableError
-from sphtp.shell.bus import PubSocket, SubSocket
+from sphtp.shell.bus_dialing import PubSocket, SubSocket
 from tests.deadline import until, within_20_seconds
 
 pytestmark = within_20_seconds

@@ -39,7 +39,8 @@ from sphtp.events import (
     UserMessage,
 )
 from sphtp.security import ClusterSecurity
-from sphtp.shell.bus import MAX_MESSAGE_SIZE, ListeningPubSocket, PubSocket, SubSocket
+from sphtp.shell.bus_dialing import MAX_MESSAGE_SIZE, PubSocket, SubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.feed import Listener
 from sphtp.shell.keys import draw_cluster_key, draw_server_key
 from sphtp.shell.server import Server, open_server

@@ -11,7 +11,7 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
 from sphtp.events import ServerEvent, ServerLeft
-from sphtp.shell.bus import ListeningPubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.feed import Listener
 from sphtp.shell.server import Server, open_server
 from tests.deadline import within_20_seconds

@@ -27,8 +27,9 @@ from sphtp.core.channel.shared_memory import (
 from sphtp.core.packing import PLAIN, pack_parts
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.messages import MessageFactory
+from sphtp.shell import shared_memory
 from sphtp.shell.shared_memory import InboundSegment, OutboundSegment
-from tests.deadline import within_20_seconds
+from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.soaked import soaked
 
@@ -127,7 +128,7 @@ async def test_every_mixture_keeps_its_order_while_messages_expire(seed: int):
         nursery.start_soon(read)
         for number in [*range(300), LAST]:
             for lane in (0, 1):
-                size = 2 if random.random() < 0.5 else 20_000
+                size = random.choice((2, 2, 300, 20_000))
                 message = np.full(size, float(number))
                 message[1] = lane
                 how = random.random() if number < LAST else 0.0
@@ -268,6 +269,35 @@ async def test_what_was_sent_is_read_after_the_end_and_nothing_is_left():
                 await there.receive()
         assert segments_mapped() == 0
     assert len(os.listdir("/proc/self/fd")) == files
+
+
+async def test_a_segment_that_comes_behind_the_end_of_its_channel_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    receive_files = shared_memory.receive_files
+    coming, ended = trio.Event(), trio.Event()
+
+    async def receive_late(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
+        received = await receive_files(there)
+        coming.set()
+        await ended.wait()
+        return received
+
+    monkeypatch.setattr(shared_memory, "receive_files", receive_late)
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS)) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        await here.send(LARGE)
+        await there.receive()
+        await coming.wait()
+        here.abort("enough")
+        with pytest.raises(trio.BrokenResourceError):
+            await there.receive()
+        ended.set()
+        await until(lambda: segments_mapped() == 0)
 
 
 async def test_a_segment_waits_for_a_channel_that_is_accepted_late():

@@ -281,3 +281,31 @@ async def test_subscribing_that_is_cancelled_at_any_moment_leaves_nothing(steps:
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         await until(lambda: not source.receivers)
+
+
+async def test_a_subscription_ends_with_its_client() -> None:
+    async with cluster(1) as (only,), trio.open_nursery() as nursery:
+        closing = trio.CancelScope()
+        reader = await nursery.start(kept, client(only.address), closing)
+        writer = await nursery.start(kept, client(only.address))
+
+        async def read() -> None:
+            async with reader.subscribe("positions/*") as subscription:
+                await until(lambda: subscription.sources != ())
+                closing.cancel()
+                with pytest.raises(trio.ClosedResourceError):
+                    await subscription.receive()
+
+        async with writer.publish("positions/1"), trio.open_nursery() as reading:
+            reading.start_soon(read)
+        nursery.cancel_scope.cancel()
+
+
+async def test_topics_that_are_too_many_are_not_announced_later_either() -> None:
+    async with reader_and(1) as (reader, (writer,)), writer.publish(*map(str, range(40))):
+        with pytest.raises(SettingsError, match="80 topics"):
+            async with writer.publish(*map(str, range(40, 80))):
+                pass
+        async with writer.publish("one more"):
+            await until(lambda: "one more" in reader.peers[writer.id].topics)
+            assert len(reader.peers[writer.id].topics) == 41

@@ -12,9 +12,8 @@ import trio
 import sphtp
 from sphtp import ServerAddress, UnreachableError
 from sphtp.security import Tls
-from sphtp.shell.bus import ListeningPubSocket
-from sphtp.shell.probe import FaultKind, ServerFault, find_fault
-from sphtp.shell.server_wait import ServerWait
+from sphtp.shell.bus_listening import ListeningPubSocket
+from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from tests.certificates import Authority
 from tests.deadline import until, within_20_seconds
 

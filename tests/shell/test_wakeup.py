@@ -2,7 +2,7 @@
 
 import trio
 
-from sphtp.shell.wakeup import Wakeup
+from sphtp.shell.driver import Wakeup
 
 
 async def test_a_wake_up_ends_the_wait(nursery: trio.Nursery) -> None:

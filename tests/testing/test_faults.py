@@ -8,7 +8,7 @@ import pytest
 
 from sphtp.errors import SettingsError
 from sphtp.testing import Faults
-from sphtp.testing.faults import RANGES
+from sphtp.testing.network import RANGES
 
 
 def changed(name: str, value: float) -> Faults:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.datagrams import Datagrams
 from sphtp.testing import Pair
-from sphtp.testing.network import DeliveredDatagram
+from sphtp.testing.network import MOST_BYTES, MOST_DATAGRAMS, DeliveredDatagram, rows
 from sphtp.testing.pair import RIGHT
-from sphtp.testing.rows import MOST_BYTES, MOST_DATAGRAMS, rows
 
 HERE, THERE, ELSEWHERE = ("10.0.0.1", 1), ("10.0.0.2", 2), ("10.0.0.3", 3)
 

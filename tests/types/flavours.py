@@ -1,8 +1,9 @@
 """What users write without Trio, as type checkers read it; nothing runs."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
-from sphtp import Peer, aio, blocking
+from sphtp import Peer, StreamMessage, aio, blocking
+from sphtp.streams import TopicLoss, TopicMessage
 
 
 def echo(channel: blocking.Channel[int]) -> None:
@@ -37,6 +38,12 @@ async def program() -> None:
                 assert_type(number, int)
         async with client.subscribe_to(peer, "positions") as positions:
             await positions.receive()
+        topics: aio.TopicSubscription[int]
+        async with client.subscribe("positions/*") as topics:
+            async for item in topics:
+                assert_type(item, TopicMessage[int] | TopicLoss)
+        async with client.subscribe_to(peer, "positions", numbered=True) as numbered:
+            assert_type(numbered, aio.Subscription[StreamMessage[Any]])
         await client.serve_channels(repeat)
 
 

@@ -9,6 +9,9 @@ import sphtp
 from sphtp import Channel, Client, Config, Loss, Node, Receipt, StreamMessage, Subscription
 from sphtp.config import ChannelSettings, StreamSettings
 from sphtp.events import ClientEvent, ServerEvent
+from sphtp.groups import GroupMember, LockstepGroup
+from sphtp.messages import MessageFactory
+from sphtp.streams import TopicLoss, TopicMessage, TopicSubscription
 
 
 @dataclass
@@ -72,8 +75,65 @@ async def streams(client: Client) -> None:
         item_or_loss = await numbered.receive()
         if not isinstance(item_or_loss, Loss):
             assert_type(item_or_loss.value, Step)
+    async with client.subscribe_to(7, "steps", numbered=True) as anything:
+        assert_type(anything, Subscription[StreamMessage[Any]])
+        received = await anything.receive()
+        if not isinstance(received, Loss):
+            assert_type(received.number, int)
+    async with client.subscribe_to(7, "steps") as plain:
+        assert_type(plain, Subscription[Any])
     async with client.publish("steps") as source:
         assert_type(await source.send(Step(1)), int)
+
+
+async def nodes(node: Node, wanted: bool) -> None:
+    """A node's subscriptions are those of a client."""
+    async with node.subscribe("127.0.0.1", 1, "steps", numbered=True) as numbered:
+        assert_type(numbered, Subscription[StreamMessage[Any]])
+    async with node.subscribe("127.0.0.1", 1, "steps", numbered=wanted) as either:
+        assert_type(either, Subscription[Any])
+
+
+async def topics(client: Client) -> None:
+    """A subscription to topics yields messages with their peers, or losses."""
+    steps: TopicSubscription[Step]
+    async with client.subscribe("steps/*") as steps:
+        async for item in steps:
+            assert_type(item, TopicMessage[Step] | TopicLoss)
+            if isinstance(item, TopicLoss):
+                assert_type(item.loss, Loss)
+            else:
+                assert_type(item.value, Step)
+                assert_type(item.peer, sphtp.Peer)
+
+
+async def groups(client: Client) -> None:
+    """What a step returns has members, places and names."""
+    async with client.join("fluid", size=2, state=lambda: 1) as group:
+        assert_type(group, LockstepGroup)
+        got = await group.exchange(Step(1))
+        assert_type(got.rank, int)
+        assert_type(got.members, tuple[GroupMember, ...])
+        print(got["fluid"], got[0], got[got.members[0]])
+        assert_type(got[1:], list[Any])
+
+
+async def double(request: sphtp.Request) -> int:
+    """A handler of requests."""
+    assert_type(request.peer_id, int)
+    return 2 * int(request.value)
+
+
+async def requests(client: Client, nursery: trio.Nursery) -> None:
+    """A request is served by an async function, and its reply may be anything."""
+    await nursery.start(client.serve, "double", double)
+    assert_type(await client.request("fluid", "double", 3), Any)
+    await client.serve("double", print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def types() -> None:
+    """A factory of message types is a codec for `Config`."""
+    assert_type(Config(messages=MessageFactory([Step])), Config)
 
 
 async def openers() -> None:

@@ -40,7 +40,7 @@ SYSTEMS: Final = {
     for system in (
         System(
             OURS,
-            "sealed channels, arrays of 16 KiB and more through shared memory: "
+            "sealed channels, through shared memory: "
             "`await channel.send(array)`, `await channel.receive()`",
             "sphtp",
             "sphtp",

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sphtp.config import StreamSettings
 from sphtp.core.stream.events import Batch, Item, Loss
 from sphtp.testing import Broadcast, Faults, Observer
-from sphtp.testing.subscriber import SubscriberTerms
+from sphtp.testing.stream import SubscriberTerms
 from sphtp_benchmarks.meters import percentile
 
 RATE: Final = 1000
@@ -66,7 +66,7 @@ class Delays(Observer):
         self.late: list[float] = []
         self.losses = 0
 
-    def told(self, now: float, _: Any, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, _: Any, items: Sequence[Item]) -> None:
         """Look at what a receiver reads."""
         for item in items:
             if isinstance(item, Batch):

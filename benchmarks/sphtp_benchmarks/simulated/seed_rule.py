@@ -9,8 +9,7 @@ from typing import Final
 
 from sphtp.core.timers import earliest
 from sphtp.testing import Faults
-from sphtp.testing.network import Address
-from sphtp.testing.simulation import Simulation
+from sphtp.testing.network import Address, Simulation
 
 RESEND_TIME: Final = 0.1
 ACK_BITS: Final = 32

@@ -12,11 +12,19 @@ import click
 import trio
 from rich.console import Console
 
+from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers
 from sphtp.errors import SettingsError
-from sphtp_client.cluster.display import LiveRunDisplay, NoRunDisplay, PlainRunDisplay, RunDisplay
+from sphtp.shell.addresses import MOST_PORT
+from sphtp_client.cluster.display import (
+    LiveRunDisplay,
+    NoRunDisplay,
+    PlainRunDisplay,
+    RunDisplay,
+    StandingDisplay,
+)
 from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
-from sphtp_client.cluster.outcome import RunOutcome, document, judge
+from sphtp_client.cluster.outcome import RunOutcome, document, judge, judge_standing
 from sphtp_client.cluster.run_status import RunStatus
 from sphtp_client.connection import make_log_directory
 from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
@@ -33,6 +41,10 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     The processes share a secret made for the run. With --verify the final state is compared with
     that of the same run in one process. When the command ends for any reason, all processes end.
 
+    With --clients 0 there are only servers, for programs of yours. The command prints their
+    addresses and the file with the secret, and ends at Ctrl-C with exit code 0; with --json it
+    prints them as one document at the start.
+
     Exit codes: 0 verified or finished, 1 mismatch, 2 usage or configuration, 3 a process failed,
     130 after Ctrl-C, 143 after SIGTERM.
     """
@@ -45,9 +57,14 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     with _display(status, plan, json) as display, secret_file() as secret:
         kept = replace(plan, secret_file=secret)
         stopped_by = trio.run(partial(run_cluster, kept, status, display.changed))
-    outcome = judge(status, verify=plan.verify, stopped_by=stopped_by)
+    if plan.clients:
+        outcome = judge(status, verify=plan.verify, stopped_by=stopped_by)
+    else:
+        outcome = judge_standing(status, stopped_by)
     seconds = time.monotonic() - began
-    if json:
+    if not plan.clients and json:
+        pass  # The document has been printed.
+    elif json:
         told = document(outcome, status, plan.settings(), seconds)
         write_line(sys.stdout, json_format.dumps(told, indent=2))
     else:
@@ -60,19 +77,36 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
     plan = ClusterPlan(scenario=scenario.resolve(), steps=chosen, **values)
-    borders(loaded, plan.clients, "--clients")
+    if plan.clients:
+        borders(loaded, plan.clients, "--clients")
+    elif plan.verify:
+        raise SettingsError("--verify: with --clients 0 nothing is simulated")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
+    if plan.metrics is not None:
+        _check_metrics(plan.metrics + plan.servers + plan.clients - 1)
     if plan.qlog is not None:
         make_log_directory(plan.qlog)
     return plan
 
 
+def _check_metrics(last: int) -> None:
+    """Check that the children can serve metrics. Raises ``SettingsError``."""
+    if last > MOST_PORT:
+        raise SettingsError(f"--metrics: the last process would have port {last}, over {MOST_PORT}")
+    try:
+        import sphtp.shell.web  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise SettingsError(how_to_get("--metrics", error) or str(error)) from error
+
+
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
     """Return a table for a terminal, lines elsewhere; with --json output only on a terminal."""
     stream = sys.stderr if json else sys.stdout
-    if stream.isatty():
+    if stream.isatty() and plan.clients:
         return LiveRunDisplay(status, plan.steps, time.monotonic, Console(file=stream))
+    if json and not plan.clients:
+        return StandingDisplay(status, sys.stdout)
     if json:
         return NoRunDisplay()
     return PlainRunDisplay(status, plan.steps, time.monotonic, stream)

@@ -1,5 +1,6 @@
 """The displays of ``sphtp cluster``: a live table, plain lines, or none."""
 
+import json
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -218,6 +219,27 @@ class LiveRunDisplay:
             notices = printable(self._status.notices.popleft())
             self._live.console.print(notices, markup=False, highlight=False)
         self._live.update(render(self._status, self._steps, now - self._began), refresh=True)
+
+
+class StandingDisplay:
+    """One JSON document, when the servers stand."""
+
+    def __init__(self, status: RunStatus, stream: TextIO) -> None:
+        self._status = status
+        self._stream = stream
+        self._has_written = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def changed(self) -> None:
+        """Write the document, once."""
+        if self._status.standing is not None and not self._has_written:
+            self._has_written = True
+            write_line(self._stream, json.dumps(self._status.standing))
 
 
 class NoRunDisplay:

@@ -53,6 +53,7 @@ class ClusterPlan:
     resend_time: float = 0.03
     wait: float = 30.0
     qlog: Path | None = None
+    metrics: int | None = None
     secret_file: Path | None = None
 
     @property
@@ -79,7 +80,10 @@ class ClusterPlan:
         options = (
             *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
-            *("--log-format", "json", "--exit-with-stdin", "--no-announce"),
+            *("--log-format", "json", "--exit-with-stdin"),
+            # Simulations of others must not find them. Those that stand are there to be found.
+            *(("--no-announce",) if self.clients else ()),
+            *self._metrics(number - 1),
         )
         return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
 
@@ -93,6 +97,7 @@ class ClusterPlan:
             *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
+            *self._metrics(self.servers + slab),
         )
         return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
 
@@ -105,6 +110,13 @@ class ClusterPlan:
     def watching(self, servers: Sequence[str]) -> str:
         """Return the command that watches this run, for people."""
         return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
+
+    def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
+        """Return lines that tell programs of users how to reach the servers."""
+        yield f"servers: {' '.join(servers)}"
+        yield f"secret: {self.secret_file}"
+        yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
+        yield "they stand until Ctrl-C"
 
     def _work(self) -> tuple[str, ...]:
         return (
@@ -120,6 +132,11 @@ class ClusterPlan:
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
         return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
+
+    def _metrics(self, place: int) -> tuple[str, ...]:
+        if self.metrics is None:
+            return ()
+        return ("--metrics", str(self.metrics + place if self.metrics else 0))
 
     def _seed(self, slab: int) -> tuple[str, ...]:
         return () if self.seed is None else ("--seed", str(self.seed + slab))
@@ -151,6 +168,9 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     addresses = await _start_servers(plan, supervisor)
     if len(addresses) < plan.servers:
         return
+    if not plan.clients:
+        await _stand(plan, supervisor, addresses)
+        return
     supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
     for slab in range(plan.clients):
         await supervisor.start(plan.client(slab, addresses))
@@ -164,6 +184,17 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
             await supervisor.wait_until(
                 lambda: not any(s.alive for s in status.of(ProcessRole.CLIENT))
             )
+
+
+async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
+    """Wait until the last server has ended; tell programs what they need to reach one."""
+    status = supervisor.status
+    status.standing = {"servers": addresses, "secret_file": str(plan.secret_file)}
+    status.notices.extend(plan.for_programs(addresses))
+    supervisor.changed()
+    await supervisor.wait_until(
+        lambda: not any(process.alive for process in status.of(ProcessRole.SERVER))
+    )
 
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:

@@ -40,6 +40,14 @@ def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = No
     return RunOutcome(ExitStatus.MISMATCH, sentence, remarks)
 
 
+def judge_standing(status: RunStatus, stopped_by: ExitStatus | None) -> RunOutcome:
+    """Judge servers that stood until a person ended them, which is how they end."""
+    outcome = judge(status, verify=False)
+    if stopped_by is None and outcome.verdict is ExitStatus.FINISHED:
+        return RunOutcome(ExitStatus.FAILED, "no server is left", outcome.remarks)
+    return outcome
+
+
 def state_of(status: RunStatus, role: ProcessRole) -> str | None:
     """Return the digest of the final state that a role reported."""
     return next(

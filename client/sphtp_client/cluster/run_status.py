@@ -83,6 +83,8 @@ class RunStatus:
     def __init__(self) -> None:
         self.processes: dict[str, ProcessStatus] = {}
         self.notices: deque[str] = deque()
+        self.standing: dict[str, Any] | None = None
+        """The addresses and the secret of servers that stand for other programs, once they do."""
         self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Started: self._started,
             Connected: self._connected,
@@ -146,12 +148,14 @@ class RunStatus:
         process.id, process.address = event.id, f"{event.pub},{event.sub}"
         self.notices.append(
             f"{process.name}: pid {process.pid} id {event.id:#010x} listens on {event.pub}"
+            f"{_metrics(event.metrics)}"
         )
 
     def _connected(self, process: ProcessStatus, event: Connected) -> None:
         process.id, process.servers = event.id, event.servers
         self.notices.append(
             f"{process.name}: pid {process.pid} id {event.id:#010x} connected, slab {event.slab}"
+            f"{_metrics(event.metrics)}"
         )
 
     def _servers_changed(self, process: ProcessStatus, event: ServerCame | ServerLost) -> None:
@@ -179,6 +183,10 @@ class RunStatus:
         process.failure = event.message
         if not process.left:  # otherwise the notice of who left says it
             self.notices.append(f"{process.name}: {event.message}")
+
+
+def _metrics(url: str | None) -> str:
+    return "" if url is None else f", metrics at {url}"
 
 
 def _signal_name(number: int) -> str:

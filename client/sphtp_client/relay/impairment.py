@@ -1,7 +1,7 @@
 """The faults of a relay: links of the testing kit, driven by real time, without sockets.
 
 ``Traffic`` hands every datagram to the link of its direction. ``Link.offer`` in
-``sphtp/testing/link.py`` decides: it returns the arrival times of all copies, none for a lost
+``sphtp/testing/network.py`` decides: it returns the arrival times of all copies, none for a lost
 datagram.
 """
 

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from sphtp.testing import Faults
-from sphtp.testing.faults import RANGES
-from sphtp.testing.network import Address
+from sphtp.testing.network import RANGES, Address
 from sphtp_client.options import Option
 from sphtp_client.relay.impairment import Direction
 

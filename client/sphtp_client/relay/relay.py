@@ -1,7 +1,7 @@
 """The relay on real sockets: one that listens, and one towards the target for each client.
 
-``sphtp.testing.link`` decides which datagrams are lost, delayed and duplicated, as on the simulated
-network; ``impairment`` passes datagrams to it.
+``sphtp.testing.network`` decides which datagrams are lost, delayed and duplicated, as on the
+simulated network; ``impairment`` passes datagrams to it.
 """
 
 import socket
@@ -13,8 +13,8 @@ from typing import Any, Final
 import trio
 
 from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
-from sphtp.shell.wakeup import Wakeup
 from sphtp.testing.network import Address
 from sphtp_client.relay.impairment import Direction, Forward, Traffic, TrafficStatistics
 

@@ -18,6 +18,7 @@ from sphtp_client.simulation.peer_links import PeerGoneError, SlabJob
 from sphtp_client.simulation.reports import REPORTERS, Failed, Reporter
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
+from sphtp_server.client_config import CONTEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class ClientOptions(ConnectionOptions):
     exit_with_stdin: bool
 
 
-@click.command(short_help="Simulate one slab of a scenario.")
+@click.command(short_help="Simulate one slab of a scenario.", context_settings=CONTEXT)
 @with_options(CLIENT_OPTIONS)
 def client(**values: Any) -> None:
     """Simulate one slab of a scenario together with the peers of the other slabs.
@@ -48,7 +49,7 @@ def client(**values: Any) -> None:
     try:
         work = _prepare(options, reporter)
         stopped = trio.run(partial(run_until_stopped, work, with_stdin=options.exit_with_stdin))
-    except (SphtpError, trio.BrokenResourceError, OSError) as error:
+    except (SphtpError, trio.BrokenResourceError, OSError, ModuleNotFoundError) as error:
         sys.exit(_explain(error, reporter).code)
     sys.exit(stopped.code if stopped else 0)
 
@@ -59,6 +60,8 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
     if options.alone:
         if options.qlog is not None:
             raise SettingsError("--qlog: a client that simulates --alone has no channels to log")
+        if options.metrics is not None:
+            raise SettingsError("--metrics: a client that simulates --alone has no channels")
         return partial(run_alone, scenario, steps, reporter)
     borders(scenario, options.slabs, "--slabs")
     job = SlabJob(scenario, options.slab, options.slabs, steps)
@@ -69,4 +72,5 @@ def _explain(error: Exception, reporter: Reporter) -> ExitStatus:
     if isinstance(error, PeerGoneError):
         reporter.report(error.event)
     reporter.report(Failed(message=str(error)))
-    return ExitStatus.USAGE if isinstance(error, SettingsError) else ExitStatus.FAILED
+    is_usage = isinstance(error, SettingsError | ModuleNotFoundError)
+    return ExitStatus.USAGE if is_usage else ExitStatus.FAILED

@@ -8,6 +8,7 @@ and the other side waits for that.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,6 +17,7 @@ import trio
 
 from sphtp import Client
 from sphtp import events as library
+from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import LocalError
 from sphtp.observe import Instrument
 from sphtp.shell.lifetime import running
@@ -44,7 +46,7 @@ from sphtp_client.simulation.reports import (
     StepProgress,
     Totals,
 )
-from sphtp_client.simulation.run import run_slab
+from sphtp_client.simulation.run import run_slab, slab_name
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
@@ -162,9 +164,17 @@ async def _take_part(
     # Before anybody waits for our heartbeats, for this can take a while.
     table = initial_spheres(job.scenario)
     slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
-    async with connection.open(job.data, instruments, name=f"slab-{job.slab}") as client:
+    statistics = StepStatistics[str]()
+    async with (
+        connection.open(job.data, instruments, name=slab_name(job.slab)) as client,
+        _open_web(connection, client, statistics) as metrics,
+    ):
         servers = tuple(sorted(client.servers))
-        reporter.report(Connected(id=client.id, slab=job.slab, slabs=job.slabs, servers=servers))
+        reporter.report(
+            Connected(
+                id=client.id, slab=job.slab, slabs=job.slabs, servers=servers, metrics=metrics
+            )
+        )
         async with (
             running(partial(_report_servers, client, client.events(), reporter)),
             client.publish(topic_of(job.slab), settings=FRAMES) as source,
@@ -173,9 +183,27 @@ async def _take_part(
             publisher.publish(slab)
             roster = await find_peers(client, job, connection.wait)
             async with open_peer_links(client, roster, connection.wait) as peer_links:
-                work = _Work(job, reporter, client, peer_links, slab, table, publisher)
+                work = _Work(job, reporter, client, peer_links, slab, table, publisher, statistics)
                 await work.perform()
         reporter.report(work.finished())
+
+
+@asynccontextmanager
+async def _open_web(
+    connection: ConnectionSettings, client: Client, statistics: StepStatistics[str]
+) -> AsyncIterator[str | None]:
+    """Serve metrics for the length of the block, if they are wanted; yield their address."""
+    if connection.metrics is None:
+        yield None
+        return
+    # What this needs is an extra, and takes a third of a second to load.
+    from sphtp.web import open_web
+    from sphtp_client.simulation.step_metrics import StepCollector
+
+    host, port = connection.metrics
+    steps = StepCollector(client.name, statistics)
+    async with open_web(client, steps, host=host, port=port, token=connection.token) as web:
+        yield web.url
 
 
 async def _report_servers(
@@ -204,6 +232,7 @@ class _Work:
     slab: Slab
     table: Spheres
     publisher: FramePublisher
+    statistics: StepStatistics[str]
     seconds: float = 0.0
 
     async def perform(self) -> None:
@@ -233,7 +262,7 @@ class _Work:
             self.publisher.on_step(slab)
             await pace.on_step(slab)
 
-        await run_slab(self.slab, left, right, self.job.steps, on_step)
+        await run_slab(self.slab, left, right, self.job.steps, on_step, self.statistics)
         self.seconds = pace.seconds
         if self.job.slab:
             await deliver(self.slab, links.get(0) or await self.peer_links.open(0))

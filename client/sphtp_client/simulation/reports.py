@@ -39,22 +39,30 @@ class Totals(EventRecord):
 
 
 class Started(EventRecord):
-    """A server that listens; ``pub`` and ``sub`` are its two URLs, with the actual ports."""
+    """A server that listens; ``pub`` and ``sub`` are its two URLs, with the actual ports.
+
+    ``metrics`` is the URL of its metrics, if it serves any.
+    """
 
     event: Literal["started"] = "started"
     id: int
     pub: str
     sub: str
+    metrics: str | None = None
 
 
 class Connected(EventRecord):
-    """A client that is established with every server of the view."""
+    """A client that is established with every server of the view.
+
+    ``metrics`` is the URL of its metrics, if it serves any.
+    """
 
     event: Literal["connected"] = "connected"
     id: int
     slab: int
     slabs: int
     servers: tuple[int, ...] = ()
+    metrics: str | None = None
 
 
 class ServerCame(EventRecord):
@@ -199,12 +207,18 @@ REPORTERS: Mapping[str, Callable[[TextIO, TextIO], Reporter]] = {
 
 
 def _started(event: Started) -> str:
-    return f"server {event.id:#010x} listens on {event.pub} and {event.sub}"
+    text = f"server {event.id:#010x} listens on {event.pub} and {event.sub}"
+    return text + _metrics(event.metrics)
 
 
 def _connected(event: Connected) -> str:
     who = f"slab {event.slab} of {event.slabs}"
-    return f"{who}: connected as id {event.id:#010x}, servers {_ids(event.servers)}"
+    text = f"{who}: connected as id {event.id:#010x}, servers {_ids(event.servers)}"
+    return text + _metrics(event.metrics)
+
+
+def _metrics(url: str | None) -> str:
+    return "" if url is None else f"; metrics at {url}"
 
 
 def _server_came(event: ServerCame) -> str:

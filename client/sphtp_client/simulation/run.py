@@ -1,14 +1,22 @@
 """Runs: one slab among neighbours, and the whole box alone as the reference."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
+from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import SettingsError
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab, SlabSide
 from sphtp_client.simulation.state import Spheres
+
+NEIGHBOUR: Final = {SlabSide.LEFT: -1, SlabSide.RIGHT: 1}
+
+
+def slab_name(slab: int) -> str:
+    """Return the name of the client that simulates a slab."""
+    return f"slab-{slab}"
 
 
 class NeighbourLink(Protocol):
@@ -29,8 +37,9 @@ async def run_slab(
     right: NeighbourLink | None,
     steps: int,
     on_step: Callable[[Slab], Awaitable[None]] | None = None,
+    statistics: StepStatistics[str] | None = None,
 ) -> None:
-    """Run a slab for that many steps; ``on_step`` is awaited after each.
+    """Run a slab for that many steps; ``on_step`` is awaited after each, ``statistics`` count.
 
     Raises ``RemoteError`` for a message that makes no sense, ``SphereLostError`` when the physics
     leaves its bounds, and whatever the links raise.
@@ -43,7 +52,14 @@ async def run_slab(
     for _ in range(steps):
         await trio.lowlevel.checkpoint()
         slab.drift()
-        for side, data in (await _exchange(slab, links)).items():
+        began = trio.current_time()
+        received = await _exchange(slab, links)
+        if statistics is not None:
+            # The last one is the one that came last.
+            side = next(reversed(received), None)
+            last = None if side is None else slab_name(slab.index + NEIGHBOUR[side])
+            statistics.add(began, trio.current_time(), last)
+        for side, data in received.items():
             slab.absorb_untrusted(side, data)
         slab.kick()
         if on_step is not None:

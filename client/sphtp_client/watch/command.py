@@ -20,6 +20,7 @@ from sphtp_client.watch.display import (
     WatchDisplay,
 )
 from sphtp_client.watch.watcher import StopCondition, Watcher
+from sphtp_server.client_config import CONTEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class WatchOptions(ConnectionOptions):
     json: bool
 
 
-@click.command(short_help="Watch a running simulation.")
+@click.command(short_help="Watch a running simulation.", context_settings=CONTEXT)
 @with_options(WATCH_OPTIONS)
 def watch(**values: Any) -> None:
     """Watch a simulation from outside: the state of every slab, now and to its end.

@@ -12,7 +12,7 @@ handshake and a packet protection. ``handshake`` is the handshake in the clear; 
 ``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, ``path_validation``
 follows a peer that moves, ``stateless_reset`` tells a peer that its channel is unknown here, and
 ``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
-``connection_table``, ``accept_queue`` and ``simultaneous_open``.
+``connection_table``, ``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
 ``endings``, the reasons of an end. ``observer`` tells an ``instrument`` what happens.

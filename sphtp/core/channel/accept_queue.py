@@ -103,6 +103,13 @@ class AcceptQueues:
         self._schemas[schema.schema_hash] = schema
         self._queues.setdefault(schema.schema_hash, AcceptQueue(self._limit, self._patience))
 
+    def remove(self, schema: Schema) -> bool:
+        """Accept channels of this schema no more. Return False while some are on their way."""
+        if self._queues[schema.schema_hash]:
+            return False
+        del self._queues[schema.schema_hash], self._schemas[schema.schema_hash]
+        return True
+
     def find(self, schema_hash: int) -> Schema | None:
         """Return the schema with this hash; None if this side does not serve it."""
         return self._schemas.get(schema_hash)
@@ -128,7 +135,10 @@ class AcceptQueues:
 
     def settle(self, connection: "Connection") -> None:
         """Update the queue of a channel that has opened or ended."""
-        self.queue(connection.handshake.schema).settle(connection)
+        # A channel of a schema that was removed has left its queue before.
+        queue = self._queues.get(connection.handshake.schema.schema_hash)
+        if queue is not None:
+            queue.settle(connection)
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:

@@ -60,6 +60,10 @@ ANSWERER_WAITS: Final = 1.25
 idle channel only the dialling side then asks, and the answer is a sign of life for both: two
 datagrams instead of four, as long as the round trip varies by less than the difference."""
 
+MOST_ANSWERS: Final = 64
+"""The most datagrams that wait while answers to a peer are added. A peer can repeat a CONNECT or a
+CHALLENGE faster than the socket sends, and an honest one asks again."""
+
 KEEPALIVE_STEPS: Final = 16
 """Keepalives are due at multiples of a sixteenth of their interval, and never late. So many idle
 channels share one turn of the event loop: alone, a turn costs more than the PING."""
@@ -314,7 +318,7 @@ class Connection:
         """Answer a CHALLENGE, to the address that it came from."""
         if isinstance(self.protection, AesGcm) and self.protection.peer:
             response = encode_path(Kind.RESPONSE, self.protection.peer, nonce)
-            self._outgoing.append(self.protection.seal(address, response, len(response)))
+            self._answer(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
         """End the connection, because the peer has forgotten it."""
@@ -489,10 +493,14 @@ class Connection:
     def _send_accept(self, _now: float, _: Closed) -> None:
         for accept in self.handshake.accepts():
             if self.responder is None:
-                self._outgoing.append(accept)
+                self._answer(accept)
             elif (sealed := self.responder.accept(accept.data)) is not None:
-                self._outgoing.append(sealed)
+                self._answer(sealed)
                 self.protection, self.peer_key = self.responder.protection, self.responder.key
+
+    def _answer(self, datagram: Datagrams) -> None:
+        if len(self._outgoing) < MOST_ANSWERS:
+            self._outgoing.append(datagram)
 
     def _arm_retry(self, now: float, _: Closed) -> None:
         self._alarms.set(Timer.RETRY, now + self.handshake.timer.sent(now))

@@ -70,6 +70,11 @@ class ConnectionTable:
         self.index(connection)
         self.ready[connection] = None
 
+    def touch(self, connection: "Connection") -> None:
+        """Mark a connection ready, after a command to it."""
+        if self.connections.get(connection.connection_id) is connection:
+            self.ready[connection] = None
+
     def index(self, connection: "Connection") -> None:
         """Index a connection by the origin of its CONNECTs and by the address of its peer."""
         origin, keys = connection.handshake.origin, connection.protection

@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.connection_table import ConnectionTable
 from sphtp.core.channel.flow_control import NodeMemory
@@ -24,34 +23,27 @@ from sphtp.core.channel.frames import DATA_FIRST, SEALED_FIRST
 from sphtp.core.channel.handshake import (
     Accept,
     ClearHandshake,
-    Connect,
     Refusal,
     Refuse,
-    TransportParameters,
     decode_accept_untrusted,
     decode_connect_untrusted,
     decode_refuse_untrusted,
-    encode_refuse,
-    make_dial,
-    make_offer,
 )
 from sphtp.core.channel.initiator import Initiator, SealedAnswer
 from sphtp.core.channel.instrument import Drop, Instrument
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.noise import (
-    GREET_OVERHEAD,
     SecurityContext,
     decode_answer_untrusted,
     decode_greet_untrusted,
     decode_stranger_untrusted,
 )
+from sphtp.core.channel.openings import ConnectRequest, Openings
 from sphtp.core.channel.path_validation import decode_path_untrusted
 from sphtp.core.channel.protection import PLAIN, SEAL_OVERHEAD, AesGcm, is_free
 from sphtp.core.channel.responder import HandshakeProgress, Responder, ResponderHandshake
 from sphtp.core.channel.security import HandshakeCounters, KeyLog, PeerPin, Security
 from sphtp.core.channel.settings import ChannelSettings, Lane
-from sphtp.core.channel.shared_memory import draw_rendezvous
-from sphtp.core.channel.simultaneous_open import SimultaneousOpen
 from sphtp.core.channel.stateless_reset import (
     StatelessReset,
     decode_reset_untrusted,
@@ -63,7 +55,6 @@ from sphtp.core.datagrams import (
     FRONT,
     MOST_BYTES,
     MOST_DATAGRAMS,
-    VERSION,
     Address,
     Datagrams,
     Kind,
@@ -71,7 +62,7 @@ from sphtp.core.datagrams import (
     split_by_front,
 )
 from sphtp.core.entropy import Secrets
-from sphtp.core.schema import Mismatch, Schema
+from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
 from sphtp.core.timers import INFINITY, earliest
 from sphtp.errors import RemoteError, SettingsError, UnreachableError
@@ -85,15 +76,6 @@ RENEW_AFTER: Final = 0.5
 """A handshake in which the peer asked for this side's identity begins anew after this share of
 ``connect_timeout``; the other half is left for the new one."""
 
-REFUSAL_COUNTERS: Final = {
-    Refusal.FULL: "refused_full",
-    Refusal.WRONG_PEER: "refused_wrong_peer",
-    Refusal.GONE: "refused_closed",
-    Refusal.SCHEMA: "refused_schema",
-    Refusal.CLEAR: "refused_sealed",
-}
-"""The counter for each reason to refuse."""
-
 
 class _Keys(NamedTuple):
     """The parts that only an endpoint with security has."""
@@ -102,14 +84,6 @@ class _Keys(NamedTuple):
     responder: Responder
     resets: StatelessReset
     renew_after: float
-
-
-class _ConnectRequest(NamedTuple):
-    """A CONNECT, with its handshake if it came sealed."""
-
-    address: Address
-    connect: Connect
-    responder: ResponderHandshake | None = None
 
 
 class Endpoint:
@@ -142,8 +116,6 @@ class Endpoint:
         rendezvous: int = 0,
         key_log: KeyLog | None = None,
     ) -> None:
-        self.peer_id = peer_id
-        self._rendezvous = rendezvous
         self.counters = EndpointCounters()
         self.handshake_counters = HandshakeCounters()
         self.bounds = BoundCounters()
@@ -153,7 +125,6 @@ class Endpoint:
         self._settings_by_schema: dict[int, ChannelSettings] = {}
         self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
-        self._accept_queues = AcceptQueues(schema or Schema(), settings.backlog, settings.timeout)
         self._table = ConnectionTable()
         # The connections that ``poll_active`` returns.
         self.active = self._table.active
@@ -162,12 +133,24 @@ class Endpoint:
         self._turn_packets = self._turn_bytes = 0
         # A time before which nothing is due; ``poll_timeout`` makes it exact.
         self.idle_until = INFINITY
-        self._dials = SimultaneousOpen()
         # Answers that belong to no connection: refusals, resets and handshakes.
         # Beyond ``backlog`` the oldest are dropped: strangers can ask faster than the socket
         # sends, and an honest opener asks again.
         self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
         self._keys = self._make_keys(security, port, key_log) if security is not None else None
+        self._openings = Openings(
+            secrets,
+            self._settings,
+            schema or Schema(),
+            self._table,
+            self._outgoing,
+            self.counters,
+            peer_id=peer_id,
+            responder=self._keys.responder if self._keys is not None else None,
+            observer=observer,
+            rendezvous=rendezvous,
+        )
+        self._accept_queues = self._openings.queues
 
     def _make_keys(self, security: Security, port: int, key_log: KeyLog | None) -> _Keys:
         identity = security.identity or Identity.draw(self._secrets)
@@ -188,6 +171,15 @@ class Endpoint:
             StatelessReset(reset_key, limits.resets_per_second, counters),
             min(self._settings.connect_timeout * RENEW_AFTER, limits.handshake_timeout),
         )
+
+    @property
+    def peer_id(self) -> int:
+        """The id of this side in the cluster, or 0."""
+        return self._openings.peer_id
+
+    @peer_id.setter
+    def peer_id(self, value: int) -> None:
+        self._openings.peer_id = value
 
     @property
     def is_sealed(self) -> bool:
@@ -229,6 +221,16 @@ class Endpoint:
         if lanes:
             self._settings_by_schema[schema.schema_hash] = replace(self._settings, lanes=lanes)
 
+    def stop_serving(self, schema: Schema) -> bool:
+        """Refuse channels of this schema from now on. Those that are open stay.
+
+        Return False, and change nothing, while one is being opened or waits for its service.
+        """
+        is_removed = self._accept_queues.remove(schema)
+        if is_removed:
+            self._settings_by_schema.pop(schema.schema_hash, None)
+        return is_removed
+
     def dial(
         self,
         now: float,
@@ -249,30 +251,19 @@ class Endpoint:
             pin = pin or self._pin(keys, wanted)
         elif pin is not None:
             raise SettingsError("a node in the clear cannot check a key")
-        offer, token = self._offer(schema), self._secrets.getrandbits(64)
-        # A sealed CONNECT travels inside a GREET.
-        overhead = GREET_OVERHEAD if keys is not None else 0
-        rendezvous = draw_rendezvous(self._rendezvous, self._secrets)
-        handshake = make_dial(
-            self._settings, offer, token, candidates, wanted, schema, overhead, rendezvous
-        )
+        handshake = self._openings.make_dial(candidates, wanted, schema)
         initiator = None
         if keys is not None and pin is not None:
-            opener = offer.connection_id
+            opener, token = handshake.offer.connection_id, handshake.token
             initiator = Initiator(keys.context, pin, opener, token, keys.renew_after)
         connection = self._connection(now, handshake, State.CONNECTING, initiator)
-        self._table.add(connection)
-        # Channels of other schemas have a direction, so that two that cross stay two.
-        if schema is self._accept_queues.main:
-            self._dials.add(connection)
+        self._openings.add_dial(connection)
         connection.handle_start(now)
         return connection
 
     def touch(self, connection: Connection) -> None:
         """Mark a connection ready, after a command to it."""
-        table = self._table
-        if table.connections.get(connection.connection_id) is connection:
-            table.ready[connection] = None
+        self._table.touch(connection)
 
     def close(self, now: float, why: str) -> None:
         """Abort every channel, and refuse new ones from now on.
@@ -398,7 +389,7 @@ class Endpoint:
         if connection.has_outcome:
             self.active[connection] = None
         if connection.state is not connection.noted or connection.state is State.CLOSED:
-            self._settle(connection)
+            self._openings.settle(connection)
 
     def poll_active(self) -> Connection | None:
         """Return a connection with a change in room, messages, state or tickets; else None."""
@@ -436,11 +427,11 @@ class Endpoint:
             kind, own = decode_front_untrusted(datagram)
             if kind is Kind.CONNECT:
                 self._handle_connect(
-                    now, _ConnectRequest(address, decode_connect_untrusted(datagram))
+                    now, ConnectRequest(address, decode_connect_untrusted(datagram))
                 )
             elif kind is Kind.ACCEPT:
                 accept = decode_accept_untrusted(datagram)
-                self._handle_accept(now, address, own, accept)
+                self._openings.handle_accept(now, address, own, accept)
             elif kind is Kind.REFUSE:
                 refuse = decode_refuse_untrusted(datagram)
                 if (connection := self._table.find(own)) is not None:
@@ -449,9 +440,7 @@ class Endpoint:
                     self._count_unknown(now, Datagrams.of(address, datagram))
             elif kind is Kind.GREET:
                 greet = decode_greet_untrusted(datagram)
-                self._count_refusal(now, address, Refusal.CLEAR)
-                refuse = Refuse(greet.token, Refusal.CLEAR)
-                self._send_refuse(address, encode_refuse(greet.opener, refuse))
+                self._openings.refuse_greet(now, address, greet)
             else:
                 raise RemoteError(f"{kind.name} is not for a side without keys")
         except RemoteError:
@@ -463,7 +452,7 @@ class Endpoint:
             self._count_unknown(now, data)
             return
         if connection.state is State.ANSWERING and data.address == connection.address:
-            connection = self._decide(now, connection)
+            connection = self._openings.decide(now, connection)
         connection.handle_datagrams_untrusted(now, data)
 
     # Handshake datagrams of a node with keys
@@ -479,7 +468,7 @@ class Endpoint:
         self, now: float, keys: _Keys, address: Address, datagram: bytes
     ) -> None:
         if (stranger := decode_stranger_untrusted(datagram)) is not None:
-            self._refuse_stranger(address, *stranger, Refusal.VERSION, datagram[0] >> 4)
+            self._openings.refuse_stranger(address, *stranger, Refusal.VERSION, datagram[0] >> 4)
             return
         kind, to = decode_front_untrusted(datagram)
         if kind is Kind.SEALED:
@@ -513,7 +502,7 @@ class Endpoint:
         if kind is Kind.CONNECT:
             connect = decode_connect_untrusted(datagram)
             opener = connect.offer.connection_id
-            self._refuse_stranger(address, opener, connect.token, Refusal.SEALED)
+            self._openings.refuse_stranger(address, opener, connect.token, Refusal.SEALED)
         self.handshake_counters.in_the_clear += 1
 
     def _handle_cookie_untrusted(
@@ -539,7 +528,7 @@ class Endpoint:
         """Handle the responder's output: a CONNECT to answer, or progress of a connection."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
-            self._handle_connect(now, _ConnectRequest(output.origin[0], connect, output))
+            self._handle_connect(now, ConnectRequest(output.origin[0], connect, output))
         elif output is not None and (connection := self.find(output.connection_id)) is not None:
             connection.handle_progress(now)
 
@@ -567,7 +556,7 @@ class Endpoint:
         if not connection.handle_answer_untrusted(now, answer, is_free=there):
             return
         if isinstance(message, Accept):
-            self._handle_accept(now, answer.address, connection.connection_id, message)
+            self._openings.handle_accept(now, answer.address, connection.connection_id, message)
         else:
             connection.handle_refuse(now, answer.address, message)
 
@@ -594,14 +583,6 @@ class Endpoint:
             connection.handle_refuse(now, address, Refuse(half_open.token, Refusal.GONE))
         else:
             connection.handle_forgotten(now)
-
-    def _refuse_stranger(
-        self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
-    ) -> None:
-        refuse = encode_refuse(opener, Refuse(token, why))
-        # The refusal has the version of the opener, which reads no other.
-        first = bytes([version << 4 | Kind.REFUSE])
-        self._outgoing.append(Datagrams.of(address, first + refuse[1:]))
 
     def _answer_unknown(
         self, now: float, keys: _Keys, address: Address, unknown: int, size: int
@@ -654,7 +635,7 @@ class Endpoint:
         for plain in opened:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
-                    connection = self._decide(now, connection)
+                    connection = self._openings.decide(now, connection)
                 # It is authentic, so the address does not matter.
                 there = connection.address or row.address
                 packets = Datagrams(there, plain, size if len(opened) == 1 else len(plain))
@@ -716,96 +697,22 @@ class Endpoint:
             self.handshake_counters.paths_changed += 1
             self._table.move(connection, now, address)
 
-    # Openings
+    # Connections
 
-    def _handle_connect(self, now: float, request: _ConnectRequest) -> None:
+    def _handle_connect(self, now: float, request: ConnectRequest) -> None:
         """Handle a CONNECT, which came in the clear or in a sealed handshake."""
         address, connect, responder = request
         connection = self._table.opened_from((address, connect.offer.connection_id))
-        connection = connection or self._opened_by(now, request)
-        if connection is not None:
-            connection.handle_connect(now, address, connect, responder)
-            self._table.index(connection)
-            self.touch(connection)
-
-    def _handle_accept(self, now: float, address: Address, own: int, accept: Accept) -> None:
-        connection = self._table.find(own)
         if connection is None:
-            self.counters.unknown += 1
-            self._decline(address, accept, Refusal.GONE)
-        elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
-            # Tell the peer, which waits for data, and end here as if the peer had refused.
-            self._decline(address, accept, Refusal.SCHEMA, connection)
-            mismatch = Mismatch(accept.offer.schema_hash)
-            refuse = Refuse(accept.token, Refusal.SCHEMA, mismatch)
-            connection.handle_refuse(now, address, refuse)
-        else:
-            connection.handle_accept(now, address, accept)
-            self._table.index(connection)
-
-    def _opened_by(self, now: float, request: _ConnectRequest) -> Connection | None:
-        """Return the connection for a new CONNECT, or None after refusing or ignoring it."""
-        address, connect, _ = request
-        if (why := self._accept_queues.objection_to(connect, self.peer_id)) is not None:
-            self._refuse(now, request, why)
-            return None
-        rivals = self._dials.crossed_by(address, connect)
-        # Both sides dialled at once. The lower token wins, which both sides know.
-        if any(rival.handshake.token < connect.token for rival in rivals):
-            return None
-        own = self._dials.free_id(rivals)
-        schema = self._accept_queues.find(connect.offer.schema_hash) or self._accept_queues.main
-        queue = self._accept_queues.queue(schema)
-        # A CONNECT that crosses this side's attempt takes the place of that.
-        if not own and not self._has_room(now, queue, request):
-            if queue.is_full:
-                self.counters.over_backlog += 1
-            else:
-                self.counters.over_max_channels += 1
-            self._refuse(now, request, Refusal.FULL)
-            return None
-        handshake = ClearHandshake(
-            self._offer(schema, own),
-            connect.token,
-            schema=schema,
-            rendezvous=draw_rendezvous(self._rendezvous, self._secrets),
-        )
-        connection = self._connection(now, handshake, State.ANSWERING)
-        self._table.add(connection)
-        (self._dials.cross if own else queue.expect)(connection)
-        return connection
-
-    def _has_room(self, now: float, queue: AcceptQueue, request: _ConnectRequest) -> bool:
-        if len(self._table) >= self._settings.max_channels:
-            return False
-        if not queue.is_full:
-            return True
-        key = request.responder.key if request.responder is not None else b""
-        loser = queue.make_room(now, opener_of(key, request.address))
-        if loser is None:
-            return False
-        self.counters.over_backlog += 1
-        loser.abort(now, "no task accepted the channel, and others wait")
-        self.touch(loser)
-        return True
-
-    def _decide(self, now: float, answered: Connection) -> Connection:
-        """Return the connection that goes on when the first packet for an answered one arrives.
-
-        If the answered connection crossed an attempt of this side, the attempt adopts it, because
-        the application holds the attempt.
-        """
-        if not self._dials.is_crossing(answered.connection_id):
-            return answered
-        dial = self._dials.decide(answered)
-        if dial is None:
-            self._accept_queues.expect(answered)
-            return answered
-        self._remove(dial)
-        self._table.remove(answered)
-        dial.handle_crossed(now, answered)
-        self._table.add(dial)
-        return dial
+            admission = self._openings.admit(now, request)
+            if admission is None:
+                return
+            handshake, is_crossing = admission
+            connection = self._connection(now, handshake, State.ANSWERING)
+            self._openings.add_answered(connection, is_crossing=is_crossing)
+        connection.handle_connect(now, address, connect, responder)
+        self._table.index(connection)
+        self.touch(connection)
 
     def _connection(
         self,
@@ -827,55 +734,12 @@ class Endpoint:
             observer=self._observer,
         )
 
-    def _offer(self, schema: Schema, own: int = 0) -> TransportParameters:
-        own = own or self._table.new_id(self._secrets)
-        return make_offer(self._settings, own, self.peer_id, schema.schema_hash)
-
     def _pin(self, keys: _Keys, wanted: int) -> PeerPin:
         try:
             return PeerPin(keys.context.authenticator.key_of(wanted))
         except SettingsError as error:
             text = f"peer {wanted:#010x} cannot be spoken with: its {error}"
             raise UnreachableError(text) from error
-
-    # Refusals: none is longer than the datagram that it answers, or than any path carries
-
-    def _refuse(self, now: float, request: _ConnectRequest, why: Refusal) -> None:
-        """Refuse a CONNECT, sealed if it came in a sealed handshake."""
-        address, connect, responder = request
-        self._count_refusal(now, address, why)
-        schema = self._accept_queues.main
-        mismatch = schema.compare(connect.digests) if why is Refusal.SCHEMA else None
-        room = min(connect.size, self._settings.base_datagram)
-        refuse = Refuse(connect.token, why, mismatch)
-        datagram = encode_refuse(connect.offer.connection_id, refuse, room)
-        if responder is None or self._keys is None:
-            self._send_refuse(address, datagram)
-        else:
-            self._keys.responder.refuse(responder, datagram)
-
-    def _decline(
-        self, address: Address, accept: Accept, why: Refusal, connection: Connection | None = None
-    ) -> None:
-        """Refuse an ACCEPT, sealed if the connection has keys."""
-        schema_hash = self._accept_queues.main.schema_hash
-        mismatch = Mismatch(schema_hash) if why is Refusal.SCHEMA else None
-        refuse = Refuse(accept.token, why, mismatch)
-        datagram = encode_refuse(accept.offer.connection_id, refuse)
-        protection = connection.protection if connection is not None else None
-        if isinstance(protection, AesGcm):
-            self._outgoing.append(protection.seal(address, datagram, len(datagram)))
-        elif self._keys is None:
-            self._send_refuse(address, datagram)
-
-    def _send_refuse(self, address: Address, datagram: bytes) -> None:
-        self._outgoing.append(Datagrams.of(address, datagram))
-
-    def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
-        counter = REFUSAL_COUNTERS[why]
-        setattr(self.counters, counter, getattr(self.counters, counter) + 1)
-        if self._observer is not None:
-            self._observer.channel_refused(now, address, why)
 
     # Bookkeeping
 
@@ -891,19 +755,6 @@ class Endpoint:
             for datagram in row.datagrams:
                 size = len(datagram)
                 self._observer.datagram_dropped(now, None, row.address, size, Drop.UNKNOWN)
-
-    def _settle(self, connection: Connection) -> None:
-        """Update the queues after a connection has changed state and has nothing left to send."""
-        connection.noted = connection.state
-        if (crossing := self._dials.settle(connection)) is not None:
-            self._accept_queues.expect(crossing)
-        self._accept_queues.settle(connection)
-        if connection.state is State.CLOSED:
-            self._remove(connection)
-
-    def _remove(self, connection: Connection) -> None:
-        self._table.remove(connection)
-        self._dials.discard(connection.connection_id)
 
 
 def _peer_of_single(row: Datagrams) -> tuple[Address, bytes] | None:

@@ -20,8 +20,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from sphtp.core.datagrams import VERSION, Kind
-from sphtp.core.payloads import MOST_LAID_OUT, encode_lengths, take_equal, take_varied
 from sphtp.core.serial import MASK
+from sphtp.core.wire import MOST_LAID_OUT, encode_lengths, take_equal, take_varied
 from sphtp.errors import RemoteError
 
 MAX_MESSAGES_PER_FRAME = 65_535

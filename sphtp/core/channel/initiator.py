@@ -30,7 +30,7 @@ from sphtp.core.channel.noise import (
 from sphtp.core.channel.protection import AesGcm
 from sphtp.core.channel.security import PeerPin, Verdict
 from sphtp.core.datagrams import Address, Datagrams, Kind, decode_front_untrusted
-from sphtp.core.fsm import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake
 from sphtp.errors import RemoteError
 
@@ -71,69 +71,69 @@ class InitiatorAction(Name):
     RENEW = "begin a new handshake if the connection sends CONNECT again"
 
 
-G, R, S = InitiatorState, InitiatorEvent, InitiatorAction
+S, E, A = InitiatorState, InitiatorEvent, InitiatorAction
 
 INITIATOR = Machine(
     "Noise initiator",
-    G.GREETING,
+    S.GREETING,
     (
-        Row(G.GREETING, R.CONNECT, G.GREETING, (S.GREET,), "GREET, COOKIE or WELCOME was lost"),
-        Row(G.GREETING, R.COOKIE, G.GREETING, (S.PROGRESS, S.GREET), "the address is proven"),
-        Row(G.GREETING, R.NEW_COOKIE, G.GREETING, (S.GREET,), "the earlier cookie has expired"),
+        Row(S.GREETING, E.CONNECT, S.GREETING, (A.GREET,), "GREET, COOKIE or WELCOME was lost"),
+        Row(S.GREETING, E.COOKIE, S.GREETING, (A.PROGRESS, A.GREET), "the address is proven"),
+        Row(S.GREETING, E.NEW_COOKIE, S.GREETING, (A.GREET,), "the earlier cookie has expired"),
         Row(
-            G.GREETING,
-            R.ASKED,
-            G.CONFIRMING,
-            (S.PROGRESS, S.CONFIRM),
+            S.GREETING,
+            E.ASKED,
+            S.CONFIRMING,
+            (A.PROGRESS, A.CONFIRM),
             "this side did not know the key beforehand",
         ),
-        Row(G.GREETING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "both sides know each other"),
-        Row(G.GREETING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
-        Row(G.GREETING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
+        Row(S.GREETING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides know each other"),
+        Row(S.GREETING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(S.GREETING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
         Row(
-            G.CONFIRMING,
-            R.CONNECT,
-            G.CONFIRMING,
-            (S.CONFIRM_AGAIN,),
+            S.CONFIRMING,
+            E.CONNECT,
+            S.CONFIRMING,
+            (A.CONFIRM_AGAIN,),
             "CONFIRM or its answer was lost",
         ),
         Row(
-            G.CONFIRMING,
-            R.CONFIRM_EXPIRED,
-            G.RENEWING,
-            (S.CONFIRM_AGAIN, S.BEGIN_ANEW, S.GREET),
+            S.CONFIRMING,
+            E.CONFIRM_EXPIRED,
+            S.RENEWING,
+            (A.CONFIRM_AGAIN, A.BEGIN_ANEW, A.GREET),
             "the peer restarted, or the path is bad; only an answer shows which",
         ),
-        Row(G.CONFIRMING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "both sides know each other"),
-        Row(G.CONFIRMING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
-        Row(G.CONFIRMING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
+        Row(S.CONFIRMING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides know each other"),
+        Row(S.CONFIRMING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(S.CONFIRMING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
         Row(
-            G.RENEWING,
-            R.CONNECT,
-            G.RENEWING,
-            (S.CONFIRM_AGAIN, S.GREET),
+            S.RENEWING,
+            E.CONNECT,
+            S.RENEWING,
+            (A.CONFIRM_AGAIN, A.GREET),
             "the peer may answer either handshake",
         ),
-        Row(G.RENEWING, R.COOKIE, G.RENEWING, (S.PROGRESS, S.GREET), "the address is proven"),
-        Row(G.RENEWING, R.NEW_COOKIE, G.RENEWING, (S.GREET,), "the earlier cookie has expired"),
+        Row(S.RENEWING, E.COOKIE, S.RENEWING, (A.PROGRESS, A.GREET), "the address is proven"),
+        Row(S.RENEWING, E.NEW_COOKIE, S.RENEWING, (A.GREET,), "the earlier cookie has expired"),
         Row(
-            G.RENEWING,
-            R.ASKED,
-            G.CONFIRMING,
-            (S.PROGRESS, S.CONFIRM),
+            S.RENEWING,
+            E.ASKED,
+            S.CONFIRMING,
+            (A.PROGRESS, A.CONFIRM),
             "the peer has forgotten the first handshake",
         ),
-        Row(G.RENEWING, R.ACCEPTED, G.SEALED, (S.SEAL, S.HAND_ON), "the path lost datagrams"),
-        Row(G.RENEWING, R.REFUSED, G.GREETING, (S.RENEW, S.HAND_ON), "another may accept"),
-        Row(G.RENEWING, R.IMPOSTOR, G.GREETING, (S.RENEW, S.OBJECT), "it counts as a refusal"),
+        Row(S.RENEWING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "the path lost datagrams"),
+        Row(S.RENEWING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(S.RENEWING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
     ),
     events=InitiatorEvent,
-    final=frozenset({G.SEALED}),
+    final=frozenset({S.SEALED}),
     refused={
-        G.GREETING: frozenset({R.CONFIRM_EXPIRED}),
-        G.CONFIRMING: frozenset({R.COOKIE, R.NEW_COOKIE, R.ASKED}),
-        G.RENEWING: frozenset({R.CONFIRM_EXPIRED}),
-        G.SEALED: frozenset(InitiatorEvent),
+        S.GREETING: frozenset({E.CONFIRM_EXPIRED}),
+        S.CONFIRMING: frozenset({E.COOKIE, E.NEW_COOKIE, E.ASKED}),
+        S.RENEWING: frozenset({E.CONFIRM_EXPIRED}),
+        S.SEALED: frozenset(InitiatorEvent),
     },
 )
 
@@ -156,10 +156,9 @@ class Initiator:
 
     With a pre-shared key the pattern is always XXpsk0. ``opener`` is this connection's id, and
     ``token`` that of its CONNECT. ``renew_after`` is how long, in seconds, the other side is
-    assumed to keep a handshake that waits for a CONFIRM. Inputs return the actions of the row that
-    they took. The initiator does those that send something, and ``take_datagrams`` returns the
-    datagrams; the connection does PROGRESS, HAND_ON and OBJECT. ``protection`` has the keys of the
-    last handshake that gave any.
+    assumed to keep a handshake that waits for a CONFIRM. ``take_datagrams`` returns what the
+    actions send. Inputs return the actions that the connection has a part in: PROGRESS, HAND_ON,
+    OBJECT and SEAL. ``protection`` has the keys of the last handshake that gave any.
     """
 
     def __init__(
@@ -183,6 +182,7 @@ class Initiator:
         self._confirmed_to: Address | None = None
         self._confirmed_at: float | None = None
         self._outgoing: list[Datagrams] = []
+        self._reported: list[InitiatorAction] = []
         self._handshake = self._begin()
 
     # Inputs
@@ -296,28 +296,34 @@ class Initiator:
     # Actions
 
     def _step(self, now: float, address: Address, event: InitiatorEvent) -> Actions:
-        """Take an event; return the actions of its row, none if the state refuses it."""
-        row = INITIATOR.find(self.state, event)
-        if row is None:
-            return ()
-        self.state = row.to
-        for action in row.do:
-            match action:
-                case InitiatorAction.GREET:
-                    self._send(address, self._greet(address))
-                case InitiatorAction.CONFIRM:
-                    self._confirm_to(now, address)
-                case InitiatorAction.CONFIRM_AGAIN:
-                    if self._confirmed_to == address:
-                        self._send(address, self._confirm)
-                case InitiatorAction.BEGIN_ANEW:
-                    self._handshake = self._begin()
-                case InitiatorAction.SEAL:
-                    # After a CONFIRM there are keys already, which have sealed the answer.
-                    self.protection = self.protection or self._make_protection()
-                case InitiatorAction.RENEW:
-                    self._renew()
-        return row.do
+        """Take an event; return the actions that are left to the connection."""
+        self._reported = []
+        _RUNNER.step(self, event, now, address)
+        return tuple(self._reported)
+
+    def _do_greet(self, _: float, address: Address) -> None:
+        self._send(address, self._greet(address))
+
+    def _confirm_again(self, _: float, address: Address) -> None:
+        if self._confirmed_to == address:
+            self._send(address, self._confirm)
+
+    def _begin_anew(self, *_: object) -> None:
+        self._handshake = self._begin()
+
+    def _seal(self, *_: object) -> None:
+        # After a CONFIRM there are keys already, which have sealed the answer.
+        self.protection = self.protection or self._make_protection()
+        self._reported.append(InitiatorAction.SEAL)
+
+    def _report_progress(self, *_: object) -> None:
+        self._reported.append(InitiatorAction.PROGRESS)
+
+    def _hand_on(self, *_: object) -> None:
+        self._reported.append(InitiatorAction.HAND_ON)
+
+    def _object(self, *_: object) -> None:
+        self._reported.append(InitiatorAction.OBJECT)
 
     def _send(self, address: Address, datagram: bytes) -> None:
         self._outgoing.append(Datagrams.of(address, datagram))
@@ -337,7 +343,7 @@ class Initiator:
             psk=self._context.psk,
         )
 
-    def _renew(self) -> None:
+    def _renew(self, *_: object) -> None:
         """Begin with new keys: those of an attempt that ended are not used again."""
         self.protection = None
         self._confirm, self._confirmed_to = b"", None
@@ -379,3 +385,24 @@ class Initiator:
         """Reject an answer from a wrong peer, as if the wanted peer had refused."""
         self._context.counters.denied += 1
         return self._step(now, address, InitiatorEvent.IMPOSTOR)
+
+    @classmethod
+    def runner(cls) -> Runner[InitiatorState, InitiatorEvent, InitiatorAction]:
+        return Runner(
+            INITIATOR,
+            {
+                A.GREET: cls._do_greet,
+                A.CONFIRM: cls._confirm_to,
+                A.CONFIRM_AGAIN: cls._confirm_again,
+                A.BEGIN_ANEW: cls._begin_anew,
+                A.SEAL: cls._seal,
+                A.RENEW: cls._renew,
+                A.PROGRESS: cls._report_progress,
+                A.HAND_ON: cls._hand_on,
+                A.OBJECT: cls._object,
+            },
+            ignored=InitiatorEvent,
+        )
+
+
+_RUNNER = Initiator.runner()

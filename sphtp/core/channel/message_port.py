@@ -137,23 +137,27 @@ class MessagePort:
         if self._observer is not None:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
-    @property
-    def may_send_beside(self) -> bool:
-        """True if a message may leave by no packet: it overtakes none, and there is credit."""
-        queue = self._sending().send_queue
-        return queue.credit.left > 0 and queue.idle
+    def may_send_beside(self, lane: int) -> bool:
+        """Return True if a message may leave by no packet: all others of its lane have left."""
+        return self._sending().send_queue.may_pass(lane)
 
-    def count_beside(self, lane: int, size: int) -> None:
-        """Count a message that leaves by no packet, and ``size`` bytes of credit for it."""
-        self._sending().send_queue.credit.spend(1, size)
+    def send_beside(self, lane: int, size: int) -> tuple[int, int]:
+        """Count a message that leaves by no packet, and ``size`` bytes of credit for it.
+
+        Return the lane and the id of the message, as in a frame.
+        """
         self._counters.messages_sent += 1
         if self._observer is not None:
             self._observer.messages_queued(lane, Delivery.RELIABLE, (size,))
+        return self._sending().send_queue.pass_message(lane, size)
 
-    def deliver_beside(self, payload: bytes) -> bool:
-        """Deliver a message that came by no packet. Return False if there is no room for it."""
-        receive_side = self.receive_side
-        return receive_side is not None and receive_side.receive_queue.insert_beside(payload)
+    def deliver_beside_untrusted(self, lane: int, message_id: int, payload: bytes) -> bool:
+        """Deliver a message that came by no packet. Return False if there is no room for it.
+
+        Raises ``RemoteError`` for a lane that cannot be.
+        """
+        side = self.receive_side
+        return side is not None and side.receive_queue.insert_beside(lane, message_id, payload)
 
     def expire(self, now: float, ticket: Ticket) -> None:
         """Settle the ticket of a message that expired before there was room for it."""

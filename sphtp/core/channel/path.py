@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sphtp.core.channel.congestion.controller import make_controller
-from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, MaxBandwidth
-from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.delivery_rate import Ack, DeliveryRate, Lost, MaxBandwidth
 from sphtp.core.channel.loss_detection import LossDetector, RoundTrip
 from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch

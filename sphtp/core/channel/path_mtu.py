@@ -74,40 +74,40 @@ class MtuAction(Name):
     FORGET = "forget the sizes that were too large"
 
 
-P, S, D = MtuSearchState, MtuEvent, MtuAction
+S, E, A = MtuSearchState, MtuEvent, MtuAction
 
 ROWS: tuple[Row[MtuSearchState, MtuEvent, MtuAction], ...] = (
-    Row(P.READY, S.PROBE, P.PROBING, (), "only one probe is in flight at a time"),
-    Row(P.READY, S.FOUND, P.RESTING, (D.REST,), "the path carries the largest size"),
-    Row(P.READY, S.LATE, P.READY, (D.GROW,), "the probe passed after all"),
-    Row(P.READY, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.READY, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
-    Row(P.READY, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
-    Row(P.PROBING, S.ACKED, P.READY, (D.GROW,), "the path carries this size"),
-    Row(P.PROBING, S.LOST, P.READY, (D.COUNT,), "the loss may be due to chance"),
-    Row(P.PROBING, S.REFUSED, P.READY, (D.CONDEMN,), "a refusal is certain"),
-    Row(P.PROBING, S.LATE, P.PROBING, (D.GROW,), "the probe passed after all"),
-    Row(P.PROBING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.PROBING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
-    Row(P.PROBING, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
-    Row(P.RESTING, S.RAISE, P.READY, (D.FORGET,), "the route may have changed"),
-    Row(P.RESTING, S.BLACK_HOLE, P.RESTING, (D.FALL_BACK, D.REST_SHORTLY), "the route changed"),
-    Row(P.RESTING, S.BASE_LOST, P.READY, (D.FALL_DEEP,), "some paths carry less than the base"),
-    Row(P.RESTING, S.FLOOR_LOST, P.TOO_SMALL, (), "a channel cannot use smaller packets"),
+    Row(S.READY, E.PROBE, S.PROBING, (), "only one probe is in flight at a time"),
+    Row(S.READY, E.FOUND, S.RESTING, (A.REST,), "the path carries the largest size"),
+    Row(S.READY, E.LATE, S.READY, (A.GROW,), "the probe passed after all"),
+    Row(S.READY, E.BLACK_HOLE, S.RESTING, (A.FALL_BACK, A.REST_SHORTLY), "the route changed"),
+    Row(S.READY, E.BASE_LOST, S.READY, (A.FALL_DEEP,), "some paths carry less than the base"),
+    Row(S.READY, E.FLOOR_LOST, S.TOO_SMALL, (), "a channel cannot use smaller packets"),
+    Row(S.PROBING, E.ACKED, S.READY, (A.GROW,), "the path carries this size"),
+    Row(S.PROBING, E.LOST, S.READY, (A.COUNT,), "the loss may be due to chance"),
+    Row(S.PROBING, E.REFUSED, S.READY, (A.CONDEMN,), "a refusal is certain"),
+    Row(S.PROBING, E.LATE, S.PROBING, (A.GROW,), "the probe passed after all"),
+    Row(S.PROBING, E.BLACK_HOLE, S.RESTING, (A.FALL_BACK, A.REST_SHORTLY), "the route changed"),
+    Row(S.PROBING, E.BASE_LOST, S.READY, (A.FALL_DEEP,), "some paths carry less than the base"),
+    Row(S.PROBING, E.FLOOR_LOST, S.TOO_SMALL, (), "a channel cannot use smaller packets"),
+    Row(S.RESTING, E.RAISE, S.READY, (A.FORGET,), "the route may have changed"),
+    Row(S.RESTING, E.BLACK_HOLE, S.RESTING, (A.FALL_BACK, A.REST_SHORTLY), "the route changed"),
+    Row(S.RESTING, E.BASE_LOST, S.READY, (A.FALL_DEEP,), "some paths carry less than the base"),
+    Row(S.RESTING, E.FLOOR_LOST, S.TOO_SMALL, (), "a channel cannot use smaller packets"),
 )
 
 PATH_MTU = Machine(
     "Path MTU search",
-    P.READY,
+    S.READY,
     ROWS,
     events=MtuEvent,
-    final=frozenset({P.TOO_SMALL}),
+    final=frozenset({S.TOO_SMALL}),
     refused={
-        P.READY: frozenset({S.ACKED, S.LOST, S.REFUSED, S.RAISE}),
-        P.PROBING: frozenset({S.PROBE, S.FOUND, S.RAISE}),
+        S.READY: frozenset({E.ACKED, E.LOST, E.REFUSED, E.RAISE}),
+        S.PROBING: frozenset({E.PROBE, E.FOUND, E.RAISE}),
         # A late ack says nothing about a path that has changed since.
-        P.RESTING: frozenset({S.PROBE, S.ACKED, S.LOST, S.REFUSED, S.LATE, S.FOUND}),
-        P.TOO_SMALL: frozenset(MtuEvent),
+        S.RESTING: frozenset({E.PROBE, E.ACKED, E.LOST, E.REFUSED, E.LATE, E.FOUND}),
+        S.TOO_SMALL: frozenset(MtuEvent),
     },
 )
 

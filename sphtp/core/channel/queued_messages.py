@@ -23,8 +23,8 @@ from sphtp.core.channel.frames import (
 )
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import FragmentRun, SentFrame, make_fragment
-from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
+from sphtp.core.wire import LENGTH_OVERHEAD
 
 FEWEST_PACKETS: Final = 2
 """The fewest packets that are worth a batch."""

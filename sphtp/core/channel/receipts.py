@@ -3,15 +3,12 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from heapq import heapify, heappop, heappush
-from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from sphtp.core.timers import TimerQueue
 
 if TYPE_CHECKING:
     from sphtp.core.channel.observer import ChannelObserver
-
-SLACK: Final = 64
-"""A heap is not rebuilt for fewer deadlines of settled messages than this."""
 
 
 class Outcome(Enum):
@@ -70,35 +67,23 @@ class Ticket:
 class Receipts:
     """The tickets of a connection: the open ones, their deadlines, and those to be reported."""
 
-    __slots__ = (
-        "_expiring",
-        "_observer",
-        "_open",
-        "_order",
-        "_perishable",
-        "deadline",
-        "settled",
-    )  # fmt: skip
+    __slots__ = ("_expiring", "_observer", "_open", "deadline", "settled")
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
         # The time at which the next message expires.
         self.deadline: float | None = None
         self._open: dict[Ticket, None] = {}
-        # A heap. Settled tickets stay in it until they reach the top, or are the majority.
-        self._expiring: list[tuple[float, int, Ticket]] = []
-        # The number of open tickets with a deadline.
-        self._perishable = 0
-        self._order = count()
+        self._expiring = TimerQueue[Ticket]()
         self.settled: deque[Ticket] = deque()
 
     def add(self, ticket: Ticket) -> None:
         """Track a message from now on."""
         self._open[ticket] = None
         if ticket.deadline is not None:
-            self._perishable += 1
-            heappush(self._expiring, (ticket.deadline, next(self._order), ticket))
-            self.deadline = self._expiring[0][0]
+            self._expiring.set(ticket, ticket.deadline)
+            if self.deadline is None or ticket.deadline < self.deadline:
+                self.deadline = ticket.deadline
 
     def settle(self, now: float, tickets: Iterable[Ticket], outcome: Outcome) -> None:
         """Settle tickets with an outcome. A settled ticket keeps its first outcome."""
@@ -110,8 +95,9 @@ class Receipts:
                 if self._observer is not None:
                     self._observer.message_settled(now, ticket)
                 if ticket.deadline is not None:
-                    self._perishable -= 1
-                    self._forget_deadlines()
+                    self._expiring.set(ticket, None)
+                    if ticket.deadline == self.deadline:
+                        self.deadline = self._expiring.next_due()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
         """Count one more acked piece of each message, with ``size`` bytes in all."""
@@ -129,24 +115,13 @@ class Receipts:
 
     def expire(self, now: float) -> Iterator[Ticket]:
         """Settle and yield the tickets whose deadline has passed."""
-        while self.deadline is not None and self.deadline <= now:
-            _, _, ticket = self._expiring[0]
+        for ticket in self._expiring.take_due(now):
             self.settle(now, (ticket,), Outcome.EXPIRED)
             yield ticket
 
     def close(self, now: float, outcome: Outcome) -> None:
         """Settle all open tickets: the connection has ended."""
         self.settle(now, tuple(self._open), outcome)
-
-    def _forget_deadlines(self) -> None:
-        """Drop the deadlines of settled tickets: at the top of the heap, or all if too many."""
-        expiring = self._expiring
-        while expiring and expiring[0][2].outcome is not None:
-            heappop(expiring)
-        if len(expiring) > SLACK + 2 * self._perishable:
-            expiring[:] = [entry for entry in expiring if entry[2].outcome is None]
-            heapify(expiring)
-        self.deadline = expiring[0][0] if expiring else None
 
     def poll_settled(self) -> Ticket | None:
         """Return the next settled ticket to report; None if there is none."""

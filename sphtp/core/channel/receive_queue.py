@@ -279,16 +279,23 @@ class ReceiveQueue:
                 self._insert_wanted(restored)
         return why is None
 
-    def insert_beside(self, payload: bytes) -> bool:
-        """Insert a message that came by no packet, behind all that has arrived.
+    def insert_beside(self, number: int, message_id: int, payload: bytes) -> bool:
+        """Insert a message that came by no packet.
 
-        Return False if there is no room for it.
+        Return False if there is no room for it. Raises ``RemoteError`` for an invalid lane.
         """
-        if self.ready_count + self._blocked.messages >= self._window:
+        lane = self._lanes.get(number) or self._open_lane(number)
+        message_id = unwrap(message_id, lane.next_id)
+        if (
+            self.ready_count + self._blocked.messages >= self._window
+            or message_id >= lane.next_id + self._window
+        ):
             return False
-        self._ready.append((payload,))
-        self.ready_count += 1
-        self._ready_bytes += len(payload)
+        payloads = lane.insert_messages(message_id, (payload,))
+        if payloads:
+            self._ready.append(payloads)
+            self.ready_count += len(payloads)
+            self._ready_bytes += sum(map(len, payloads))
         self._account()
         return True
 

@@ -74,36 +74,36 @@ class ResponderAction(Name):
     FORGET = "forget the handshake"
 
 
-V, K, D = ResponderState, ResponderEvent, ResponderAction
+S, E, A = ResponderState, ResponderEvent, ResponderAction
 
 RESPONDER = Machine(
     "Noise responder",
-    V.PRESENTED,
+    S.PRESENTED,
     (
-        Row(V.ASKED, K.GREETED_AGAIN, V.ASKED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
-        Row(V.ASKED, K.CONFIRMED, V.PRESENTED, (D.KEEP, D.PRESENT), "its identity is proven"),
-        Row(V.ASKED, K.LATE, V.SETTLED, (D.FORGET,), "the opener has gone, or was forged"),
-        Row(V.PRESENTED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the endpoint has room"),
-        Row(V.PRESENTED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "this side sends the refusal"),
-        Row(V.PRESENTED, K.LATE, V.SETTLED, (D.FORGET,), "this side's own attempt was kept"),
-        Row(V.WELCOMED, K.GREETED_AGAIN, V.WELCOMED, (D.KEEP, D.REPEAT), "WELCOME was lost"),
-        Row(V.WELCOMED, K.CONFIRMED, V.WELCOMED, (D.KEEP, D.PRESENT), "the answer was lost"),
-        Row(V.WELCOMED, K.ACCEPTED, V.WELCOMED, (D.ANSWER,), "the opener sends its request again"),
+        Row(S.ASKED, E.GREETED_AGAIN, S.ASKED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
+        Row(S.ASKED, E.CONFIRMED, S.PRESENTED, (A.KEEP, A.PRESENT), "its identity is proven"),
+        Row(S.ASKED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
+        Row(S.PRESENTED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the endpoint has room"),
+        Row(S.PRESENTED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "this side sends the refusal"),
+        Row(S.PRESENTED, E.LATE, S.SETTLED, (A.FORGET,), "this side's own attempt was kept"),
+        Row(S.WELCOMED, E.GREETED_AGAIN, S.WELCOMED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
+        Row(S.WELCOMED, E.CONFIRMED, S.WELCOMED, (A.KEEP, A.PRESENT), "the answer was lost"),
+        Row(S.WELCOMED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the opener sends its request again"),
         Row(
-            V.WELCOMED, K.REFUSED, V.SETTLED, (D.ANSWER, D.FORGET), "the endpoint changed its mind"
+            S.WELCOMED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "the endpoint changed its mind"
         ),
-        Row(V.WELCOMED, K.KEYS_USED, V.SETTLED, (D.FORGET,), "both sides have the keys"),
-        Row(V.WELCOMED, K.LATE, V.SETTLED, (D.FORGET,), "the opener has gone, or was forged"),
+        Row(S.WELCOMED, E.KEYS_USED, S.SETTLED, (A.FORGET,), "both sides have the keys"),
+        Row(S.WELCOMED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
     ),
     events=ResponderEvent,
     # One that has to tell who it is starts by being asked.
-    entries=frozenset({V.ASKED}),
-    final=frozenset({V.SETTLED}),
+    entries=frozenset({S.ASKED}),
+    final=frozenset({S.SETTLED}),
     refused={
-        V.ASKED: frozenset({K.ACCEPTED, K.REFUSED, K.KEYS_USED}),
-        V.PRESENTED: frozenset({K.GREETED_AGAIN, K.CONFIRMED, K.KEYS_USED}),
-        V.WELCOMED: frozenset(),
-        V.SETTLED: frozenset(ResponderEvent),
+        S.ASKED: frozenset({E.ACCEPTED, E.REFUSED, E.KEYS_USED}),
+        S.PRESENTED: frozenset({E.GREETED_AGAIN, E.CONFIRMED, E.KEYS_USED}),
+        S.WELCOMED: frozenset(),
+        S.SETTLED: frozenset(ResponderEvent),
     },
 )
 

@@ -36,8 +36,8 @@ from sphtp.core.channel.queued_messages import (
 from sphtp.core.channel.receipts import Ticket
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import Lane
-from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.serial import MASK
+from sphtp.core.wire import LENGTH_OVERHEAD
 
 MOST: Final = 16_384
 """The most messages between the oldest unacked and the newest one: a quarter of the 16-bit span."""
@@ -267,6 +267,23 @@ class SendLane:
     def wants_to_send(self) -> bool:
         """True if ``fill`` may have something to add."""
         return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
+
+    @property
+    def number(self) -> int:
+        """The number of this lane as in a frame, with ``FLAG`` if it is unordered."""
+        return self._byte
+
+    def may_pass(self, credit: SendCredit) -> bool:
+        """Return True if all messages have left, and another one may leave by no packet."""
+        return not self.unsent and self._allowed(credit) > 0
+
+    def pass_id(self) -> int:
+        """Return the id of a message that leaves by no packet, and needs no ack."""
+        message_id = self._unsent_id
+        self._unsent_id = self._next_id = message_id + 1
+        if not self._unacked:
+            self._oldest_unacked = self._unsent_id
+        return message_id
 
     def may_send(self, credit: SendCredit) -> bool:
         """Return True if ``fill`` would add something to an empty packet."""
@@ -498,8 +515,9 @@ class SendLane:
     def _advance(self) -> None:
         unacked = self._unacked
         while unacked and unacked[0].acked:
-            first = unacked.popleft()
-            self._oldest_unacked = first.first_id + first.count
+            unacked.popleft()
+        # Between two frames there may be messages that left by no packet.
+        self._oldest_unacked = unacked[0].first_id if unacked else self._unsent_id
         ids = self._perishable_ids
         while ids and ids[0][0] < self._oldest_unacked:
             if self._perishable.pop(ids.popleft()[1], None) is None:

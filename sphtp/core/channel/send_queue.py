@@ -22,6 +22,7 @@ from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.channel.statistics import BoundCounters
+from sphtp.core.serial import MASK
 from sphtp.errors import LocalError, MessageTooLargeError
 
 
@@ -123,6 +124,10 @@ class SendQueue:
         """Bytes of the reliable messages that are not acked."""
         return sum([lane.held for lane in self._lanes])
 
+    def levels(self) -> list[tuple[int, int]]:
+        """Return, by lane, how many reliable messages are not acked, and their bytes."""
+        return [(lane.waiting, lane.held) for lane in self._lanes]
+
     @property
     def idle(self) -> bool:
         """True if nothing waits to be sent or acked."""
@@ -203,6 +208,19 @@ class SendQueue:
         return self._lanes[lane].push(
             payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
         )
+
+    def may_pass(self, lane: int) -> bool:
+        """Return True if a reliable message may leave a lane by no packet."""
+        return self._lane(lane).may_pass(self.credit)
+
+    def pass_message(self, lane: int, size: int) -> tuple[int, int]:
+        """Count a reliable message that leaves by no packet, and ``size`` bytes of credit for it.
+
+        Return the lane as in a frame, and the id of the message.
+        """
+        self.credit.spend(1, size)
+        source = self._lanes[lane]
+        return source.number, source.pass_id() & MASK
 
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue an unreliable message, to leave when it is its lane's turn.

@@ -105,8 +105,8 @@ class ChannelSettings:
     close_timeout: float = 5.0
     linger: float = 1.0
     busy_poll: float = 0.0005
-    shared_memory: int = 16 * 1024 * 1024
-    shared_memory_threshold: int = 16 * 1024
+    shared_memory: int = 64 * 1024 * 1024
+    shared_memory_threshold: int = 2048
     array_views: bool = False
     backlog: int = 128
     max_channels: int = 16_384
@@ -178,7 +178,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "linger": (0, 3600),
     "busy_poll": (0, 0.01),
     "shared_memory": (0, 2**30),
-    "shared_memory_threshold": (4096, 2**26),
+    "shared_memory_threshold": (2048, 2**26),
     "backlog": (1, 65_536),
     "max_channels": (1, 2**24),
     "envelope": (0, 256),

@@ -7,13 +7,20 @@ the large one. So order, lanes, acks, receipts and credit for messages are those
 nothing of the channel knows about it. The receiver copies the payload out and frees the region.
 
 **The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So where
-nothing that the sender sent before in this channel awaits an ack, the descriptor goes into a ring
-in the segment instead, and an eventfd wakes the receiver. The receiver takes entries out of the
-ring before it handles any packet that it has read from the socket, and puts them behind what has
-arrived. Order follows: what was sent before the entry was acked, and so has arrived; what was sent
-after it left in a packet when the entry could be seen already. An entry uses up credit, and gives
+all messages of the lane have left, the descriptor goes into a ring in the segment instead, with the
+next id of its lane, and an eventfd wakes the receiver. The receiver inserts it by its id like a
+message from a packet, so that order follows whichever way messages go, and nobody waits for acks of
+those before. It needs no ack itself, for memory loses nothing. An entry uses up credit, and gives
 it back when it is read, like the message that it stands for. A receiver without room for another
 message leaves entries in the ring. Messages with a receipt take the packet, which brings the ack.
+So do messages of less than 16 KiB where others of the lane wait to leave: they leave together.
+
+**Wake-ups.** Half of what a message costs is waking the receiver. So a receiver says in a word of
+the segment whether it sleeps until there is an entry. It sets the word, and looks into the ring
+once more before it sleeps; the sender writes ``HEAD``, and then looks at the word. Between writing
+and looking, either needs a full barrier, without which both may see the past (Dekker's problem).
+The sender clears the word before it signals the eventfd, so that many entries make one event; and
+the receiver sets it again after each event, so that none is lost that way.
 
 **Who decides.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region, the generation that it has read; the
@@ -64,6 +71,9 @@ TAIL: Final = SLOTS + 16
 """The words with the number of entries that the sender has put into the ring, and that the receiver
 has taken out of it; each in a cache line of its own."""
 
+WAITS: Final = SLOTS + 32
+"""The word that is not 0 while the receiver wants to be woken for an entry. Both sides write it."""
+
 RING_START: Final = 2 * PAGE
 ENTRY: Final = 32
 """The offset of the ring, and the bytes of each of its ``SLOTS`` entries."""
@@ -88,9 +98,15 @@ DESCRIPTOR_SIZE: Final = _DESCRIPTOR.size
 FIELDS_SIZE: Final = DESCRIPTOR_SIZE - MARKER_SIZE
 """The bytes of a descriptor without its marker: an entry of the ring."""
 
-# Magic, nonce u64; and marker, size of the segment u64.
+# Behind the fields of a descriptor: lane u8 and id u16, as in a frame.
+_PLACE: Final = Struct("<BH")
+ENTRY_SIZE: Final = FIELDS_SIZE + _PLACE.size
+"""The bytes of an entry that mean anything."""
+
+# Magic, nonce u64; and marker, size of the segment u64, version of its layout u32.
 _HELLO: Final = Struct("<4sQ")
-_SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQ")
+_SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQI")
+_VERSION: Final = 2
 HELLO_SIZE: Final = _HELLO.size
 SEGMENT_SIZE: Final = _SEGMENT.size
 
@@ -138,7 +154,7 @@ def decode_hello_untrusted(data: bytes) -> int:
 
 def encode_segment(marker: bytes, size: int) -> bytes:
     """Return the packet that goes with the file descriptor of a segment."""
-    return _SEGMENT.pack(marker, size)
+    return _SEGMENT.pack(marker, size, _VERSION)
 
 
 @untrusted
@@ -146,15 +162,28 @@ def decode_segment_untrusted(data: bytes) -> tuple[bytes, int]:
     """Return the marker and the size of a segment."""
     if len(data) != SEGMENT_SIZE:
         raise RemoteError(f"{len(data)} bytes that are no segment")
-    marker, size = _SEGMENT.unpack(data)
+    marker, size, version = _SEGMENT.unpack(data)
+    if version != _VERSION:
+        raise RemoteError(f"a segment of version {version}")
     if not DATA_START < size <= MAX_SEGMENT or size % PAGE:
         raise RemoteError(f"a segment of {size} bytes")
     return marker, size
 
 
 def entry_at(number: int) -> int:
-    """Return the offset of an entry of the ring, which has the fields of a descriptor."""
+    """Return the offset of an entry of the ring."""
     return RING_START + number % SLOTS * ENTRY
+
+
+def encode_entry(descriptor: bytes, lane: int, message_id: int) -> bytes:
+    """Return the entry of the ring for a descriptor, whose marker both sides know."""
+    return descriptor[MARKER_SIZE:] + _PLACE.pack(lane, message_id)
+
+
+def split_entry(marker: bytes, entry: bytes) -> tuple[int, int, bytes]:
+    """Return the lane, the id and the descriptor of an entry; any bytes mean something."""
+    lane, message_id = _PLACE.unpack_from(entry, FIELDS_SIZE)
+    return lane, message_id, marker + entry[:FIELDS_SIZE]
 
 
 class Region(NamedTuple):

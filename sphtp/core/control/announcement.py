@@ -8,6 +8,7 @@ accident: it shows who has the cluster's secret, and says nothing to those who h
 """
 
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,6 +22,9 @@ LABEL: Final = b"sphtp announcement 1"
 
 MOST_TEXT: Final = 255
 """The bytes of a key and its value in a TXT record, with the sign between them (RFC 6763, 6.1)."""
+
+
+_CLUSTER: Final = re.compile("[0-9a-fA-F]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +73,15 @@ def decode_untrusted(values: Mapping[str, str]) -> Announcement:
     if not all(value.isascii() for value in values.values()):
         raise RemoteError("an announcement that is not ASCII")
     try:
-        address = ServerAddress.parse(values["address"])
-        cluster = int(values["cluster"], 16)
-    except (KeyError, ValueError, SettingsError) as error:
+        address, cluster = ServerAddress.parse(values["address"]), values["cluster"]
+    except (KeyError, SettingsError) as error:
         raise RemoteError(f"a malformed announcement: {error}") from error
+    # ``int`` takes signs, spaces and underscores as well.
+    if _CLUSTER.fullmatch(cluster) is None:
+        raise RemoteError(f"an announcement of the cluster {cluster[:20]!r}")
     if not address.is_dialable:
         raise RemoteError(f"an announcement of {address}, which has no port")
-    return Announcement(address, cluster, values.get("fingerprint", ""))
+    return Announcement(address, int(cluster, 16), values.get("fingerprint", ""))
 
 
 def clusters_of(announcements: Sequence[Announcement]) -> list[list[ServerAddress]]:

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sphtp.core.clock import ClusterClock
-from sphtp.core.control import events
+from sphtp.core.control import outputs
 from sphtp.core.control.client_messages import ClientSender
 from sphtp.core.control.client_table import (
     CLIENT,
@@ -14,17 +14,24 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Holder, Parameter
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.events import ClientEvent, UserMessage
 from sphtp.core.control.interest import Interest
 from sphtp.core.control.machine import ControlMachine
-from sphtp.core.control.outputs import BusCommand, Subscribe, Unsubscribe, topic
+from sphtp.core.control.outputs import (
+    BusCommand,
+    ClientEvent,
+    Subscribe,
+    Unsubscribe,
+    UserMessage,
+    topic,
+)
 from sphtp.core.control.records import (
     MAX_MEMBERS,
     Candidate,
     ClusterView,
+    Holder,
     Member,
     PeerRecord,
     ServerAddress,
@@ -106,7 +113,7 @@ _SIGNALS: Final = {
 
 _DEFAULT_LIMITS = ClientLimits()
 
-_S, _E, _A = ClientState, ClientSignal, ClientAction
+S, E, A = ClientState, ClientSignal, ClientAction
 
 
 class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
@@ -207,7 +214,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def handle_connected(self, now: float) -> None:
         """Send a heartbeat or an announcement at once, because a bus connection came up."""
         self._wake(now)
-        self.signal(now, _E.CONNECTED)
+        self.signal(now, E.CONNECTED)
 
     def lookup(self, now: float, peer_id: int) -> None:
         """Ask servers for one peer.
@@ -217,26 +224,26 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """
         self._wake(now)
         self._directory.search(peer_id)
-        if self.state is _S.ESTABLISHED:
+        if self.state is S.ESTABLISHED:
             self._sender.lookup(self._identity.holder, peer=peer_id)
 
     def set_data(self, now: float, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._wake(now)
         self._sender.set_data(data)
-        self.signal(now, _E.REVISED)
+        self.signal(now, E.REVISED)
 
     def set_topics(self, now: float, topics: Iterable[str]) -> None:
         """Replace the topics that this client's sources have. Raises ``SettingsError``."""
         self._wake(now)
         self._sender.set_topics(topics)
-        self.signal(now, _E.REVISED)
+        self.signal(now, E.REVISED)
 
     def set_groups(self, now: float, groups: Iterable[str]) -> None:
         """Replace the groups that this client is in. Raises ``SettingsError``."""
         self._wake(now)
         self._sender.set_groups(groups)
-        self.signal(now, _E.REVISED)
+        self.signal(now, E.REVISED)
 
     def set_presence(self, now: float, groups: Iterable[str] | None) -> None:
         """Want to know the members of these groups only; None stands for everybody.
@@ -245,19 +252,19 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """
         self._wake(now)
         self._directory.set_interest(groups)
-        if self.state is _S.ESTABLISHED:
+        if self.state is S.ESTABLISHED:
             self._lookup(now)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application to all servers. Raises ``StateError``."""
         self._wake(now)
-        if self.state is not _S.ESTABLISHED:
+        if self.state is not S.ESTABLISHED:
             raise StateError(f"a client that is {self.state.value} holds no id")
         self._sender.publish(self._identity.holder, command, parameters)
 
     def leave(self, now: float) -> None:
         """Give the id up and stop. Raises ``StateError`` when that has happened already."""
-        self.signal(now, _E.LEAVE)
+        self.signal(now, E.LEAVE)
 
     def poll_transmit(self) -> bytes | None:
         """Return the next message to publish, or None."""
@@ -305,7 +312,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self.clock.handle_stamp(now, message.member.id, message.stamp, heard)
         finding = self._directory.finding
         # Whoever becomes established now asks all servers for their lists anyway.
-        wants_list = self.state is _S.ESTABLISHED and self._directory.wants_list(now, message)
+        wants_list = self.state is S.ESTABLISHED and self._directory.wants_list(now, message)
         self.signal(now, finding)
         if wants_list:
             self._ask(message.member.id)
@@ -324,7 +331,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         if message.reason is Reason.UNKNOWN:
             self._identity.acknowledged_by.discard(message.sender)
         self.last_refusal = message.reason
-        self.signal(now, _SIGNALS.get(message.reason, _E.CONFLICT))
+        self.signal(now, _SIGNALS.get(message.reason, E.CONFLICT))
 
     # What time means
 
@@ -334,7 +341,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _postpone_expiries(self, lag: float) -> None:
         self._directory.postpone_expiries(lag)
-        self.alarms.postpone(_E.DEADLINE, lag)
+        self.alarms.postpone(E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:
         return earliest(self.alarms.next_due(), self._directory.next_due())
@@ -345,8 +352,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._identity.draw(self._directory.roster.records)
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
-        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
-        self.alarms.set(_E.DEADLINE, now + self._timers.announce_deadline)
+        self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(E.DEADLINE, now + self._timers.announce_deadline)
 
     def _lookup(self, now: float) -> None:
         holder = self._identity.holder
@@ -371,7 +378,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _announce(self, now: float) -> None:
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
-        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
         if not self._directory.is_unanimous:
@@ -380,10 +387,10 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _heartbeat(self, now: float) -> None:
         request = self.clock.poll_request(now, self._directory.heartbeats)
         self._sender.heartbeat(self._identity.holder, request)
-        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _pause(self, now: float) -> None:
-        self.alarms.set(_E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
+        self.alarms.set(E.BACKED_OFF, now + self._timers.next_backoff(self._entropy))
 
     def _send_data(self, _: float) -> None:
         self._sender.send_data(self._identity.holder)
@@ -400,22 +407,22 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.keep_peers(now)
 
     def _tell_established(self, _: float) -> None:
-        self._events.append(events.Established(self.id, resumed=False))
+        self._events.append(outputs.Established(self.id, resumed=False))
 
     def _tell_resumed(self, _: float) -> None:
-        self._events.append(events.Established(self.id, resumed=True))
+        self._events.append(outputs.Established(self.id, resumed=True))
 
     def _tell_suspended(self, _: float) -> None:
-        self._events.append(events.Suspended())
+        self._events.append(outputs.Suspended())
 
     def _tell_id_lost(self, _: float) -> None:
-        self._events.append(events.IdLost(self.id, self._why_refused()))
+        self._events.append(outputs.IdLost(self.id, self._why_refused()))
 
     def _tell_refused(self, _: float) -> None:
-        self._events.append(events.Refused(self._why_refused()))
+        self._events.append(outputs.Refused(self._why_refused()))
 
     def _tell_left(self, _: float) -> None:
-        self._events.append(events.Left())
+        self._events.append(outputs.Left())
 
     def _why_refused(self) -> Reason:
         return Reason.CONFLICT if self.last_refusal is None else self.last_refusal
@@ -425,26 +432,26 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return Runner(
             CLIENT,
             {
-                _A.REQUEST_ID: cls._request_id,
-                _A.ANNOUNCE: cls._announce,
-                _A.CONFIRM: cls._confirm,
-                _A.HEARTBEAT: cls._heartbeat,
-                _A.SEND_DATA: cls._send_data,
-                _A.LOOKUP: cls._lookup,
-                _A.PAUSE: cls._pause,
-                _A.FORGET_ANSWERS: cls._forget_answers,
-                _A.WITHDRAW: cls._withdraw,
-                _A.KEEP_PEERS: cls._keep_peers,
-                _A.TELL_ESTABLISHED: cls._tell_established,
-                _A.TELL_RESUMED: cls._tell_resumed,
-                _A.TELL_SUSPENDED: cls._tell_suspended,
-                _A.TELL_ID_LOST: cls._tell_id_lost,
-                _A.TELL_REFUSED: cls._tell_refused,
-                _A.TELL_LEFT: cls._tell_left,
+                A.REQUEST_ID: cls._request_id,
+                A.ANNOUNCE: cls._announce,
+                A.CONFIRM: cls._confirm,
+                A.HEARTBEAT: cls._heartbeat,
+                A.SEND_DATA: cls._send_data,
+                A.LOOKUP: cls._lookup,
+                A.PAUSE: cls._pause,
+                A.FORGET_ANSWERS: cls._forget_answers,
+                A.WITHDRAW: cls._withdraw,
+                A.KEEP_PEERS: cls._keep_peers,
+                A.TELL_ESTABLISHED: cls._tell_established,
+                A.TELL_RESUMED: cls._tell_resumed,
+                A.TELL_SUSPENDED: cls._tell_suspended,
+                A.TELL_ID_LOST: cls._tell_id_lost,
+                A.TELL_REFUSED: cls._tell_refused,
+                A.TELL_LEFT: cls._tell_left,
             },
-            raised={_E.LEAVE},
+            raised={E.LEAVE},
             counted=NACKS,
-            ignored=set(_E) - NACKS - {_E.LEAVE},
+            ignored=set(E) - NACKS - {E.LEAVE},
             count=cls.count_refused,
             timed=True,
         )

@@ -6,18 +6,27 @@ from dataclasses import dataclass
 
 from sphtp.core.clock import TimeRequest
 from sphtp.core.control import codec
-from sphtp.core.control.codec import Holder, Parameter, Watch, check_user_message, decode_message
+from sphtp.core.control.codec import Parameter, decode_message
 from sphtp.core.control.records import (
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_WATCHES,
     Candidate,
+    Holder,
+    Watch,
     check_groups,
     check_topics,
     next_revision,
 )
-from sphtp.core.control.vocabulary import FEATURES, NO_NONCE, USER_PARAMETERS, VERSION, Command
+from sphtp.core.control.vocabulary import (
+    FEATURES,
+    NO_NONCE,
+    USER_PARAMETERS,
+    VERSION,
+    Command,
+    check_user_numbers,
+)
 from sphtp.core.topics import check_name
 from sphtp.errors import MessageTooLargeError, SettingsError, WireError
 
@@ -283,7 +292,7 @@ class ClientSender:
 
     def publish(self, holder: Holder, command: int, parameters: Sequence[Parameter]) -> None:
         """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
-        check_user_message(command, parameters)
+        check_user_numbers(command, (each.id for each in parameters))
         message = ClientUser(*holder, command, tuple(parameters))
         self._queue.append(message.encode())
 

@@ -57,160 +57,158 @@ class ClientAction(Name):
     TELL_LEFT = "report to the application: left"
 
 
-_S, _E, _A = ClientState, ClientSignal, ClientAction
+S, E, A = ClientState, ClientSignal, ClientAction
 
-_RETRY = (_A.WITHDRAW, _A.PAUSE)
-_LOSE_ID = (_A.TELL_ID_LOST, _A.WITHDRAW, _A.PAUSE)
-_LEAVE = (_A.WITHDRAW, _A.TELL_LEFT)
-_DENY = (_A.WITHDRAW, _A.TELL_REFUSED)
+_RETRY = (A.WITHDRAW, A.PAUSE)
+_LOSE_ID = (A.TELL_ID_LOST, A.WITHDRAW, A.PAUSE)
+_LEAVE = (A.WITHDRAW, A.TELL_LEFT)
+_DENY = (A.WITHDRAW, A.TELL_REFUSED)
 # A heartbeat that is before the data tells a revision that no server has, and draws a NACK.
-_GREET = (_A.SEND_DATA, _A.HEARTBEAT, _A.LOOKUP)
+_GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
-    Row(_S.SEARCHING, _E.SERVER_READY, _S.ANNOUNCING, (_A.REQUEST_ID,), "steps 3 to 5"),
-    Row(_S.SEARCHING, _E.LEAVE, _S.LEFT, _LEAVE, "no server is needed to leave"),
-    Row(_S.ANNOUNCING, _E.HEARTBEAT_DUE, _S.ANNOUNCING, (_A.ANNOUNCE,), "step 5 repeats them"),
+    Row(S.SEARCHING, E.SERVER_READY, S.ANNOUNCING, (A.REQUEST_ID,), "steps 3 to 5"),
+    Row(S.SEARCHING, E.LEAVE, S.LEFT, _LEAVE, "no server is needed to leave"),
+    Row(S.ANNOUNCING, E.HEARTBEAT_DUE, S.ANNOUNCING, (A.ANNOUNCE,), "step 5 repeats them"),
     Row(
-        _S.ANNOUNCING,
-        _E.CONNECTED,
-        _S.ANNOUNCING,
-        (_A.ANNOUNCE,),
+        S.ANNOUNCING,
+        E.CONNECTED,
+        S.ANNOUNCING,
+        (A.ANNOUNCE,),
         "this server missed the announcement",
     ),
     Row(
-        _S.ANNOUNCING,
-        _E.ACKNOWLEDGED,
-        _S.ESTABLISHED,
-        (_A.TELL_ESTABLISHED, _A.KEEP_PEERS, *_GREET),
+        S.ANNOUNCING,
+        E.ACKNOWLEDGED,
+        S.ESTABLISHED,
+        (A.TELL_ESTABLISHED, A.KEEP_PEERS, *_GREET),
         "step 10, when the whole view agrees",
     ),
-    Row(_S.ANNOUNCING, _E.CONFLICT, _S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
-    Row(_S.ANNOUNCING, _E.BUSY, _S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
-    Row(_S.ANNOUNCING, _E.DEADLINE, _S.BACKING_OFF, _RETRY, "step 9: no response in time"),
-    Row(_S.ANNOUNCING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
-    Row(_S.ANNOUNCING, _E.SERVERS_LOST, _S.SEARCHING, (_A.WITHDRAW,), "back to step 3"),
-    Row(_S.ANNOUNCING, _E.LEAVE, _S.LEFT, _LEAVE, "some servers may have registered the id"),
-    Row(_S.BACKING_OFF, _E.BACKED_OFF, _S.ANNOUNCING, (_A.REQUEST_ID,), "step 4 again"),
-    Row(_S.BACKING_OFF, _E.SERVERS_LOST, _S.SEARCHING, (), "back to step 3"),
-    Row(_S.BACKING_OFF, _E.LEAVE, _S.LEFT, _LEAVE, "the client has withdrawn the id already"),
+    Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
+    Row(S.ANNOUNCING, E.BUSY, S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
+    Row(S.ANNOUNCING, E.DEADLINE, S.BACKING_OFF, _RETRY, "step 9: no response in time"),
+    Row(S.ANNOUNCING, E.DENIED, S.REFUSED, _DENY, "another id would not help"),
+    Row(S.ANNOUNCING, E.SERVERS_LOST, S.SEARCHING, (A.WITHDRAW,), "back to step 3"),
+    Row(S.ANNOUNCING, E.LEAVE, S.LEFT, _LEAVE, "some servers may have registered the id"),
+    Row(S.BACKING_OFF, E.BACKED_OFF, S.ANNOUNCING, (A.REQUEST_ID,), "step 4 again"),
+    Row(S.BACKING_OFF, E.SERVERS_LOST, S.SEARCHING, (), "back to step 3"),
+    Row(S.BACKING_OFF, E.LEAVE, S.LEFT, _LEAVE, "the client has withdrawn the id already"),
     Row(
-        _S.ESTABLISHED,
-        _E.HEARTBEAT_DUE,
-        _S.ESTABLISHED,
-        (_A.HEARTBEAT, _A.CONFIRM),
+        S.ESTABLISHED,
+        E.HEARTBEAT_DUE,
+        S.ESTABLISHED,
+        (A.HEARTBEAT, A.CONFIRM),
         "normal heartbeats; a server that joined needs an announcement",
     ),
     Row(
-        _S.ESTABLISHED,
-        _E.CONNECTED,
-        _S.ESTABLISHED,
-        (_A.HEARTBEAT, _A.CONFIRM),
+        S.ESTABLISHED,
+        E.CONNECTED,
+        S.ESTABLISHED,
+        (A.HEARTBEAT, A.CONFIRM),
         "a restarted server learns at once which ids are held",
     ),
-    Row(_S.ESTABLISHED, _E.UNKNOWN, _S.ESTABLISHED, (_A.ANNOUNCE,), "id and nonce stay the same"),
-    Row(_S.ESTABLISHED, _E.STALE, _S.ESTABLISHED, (_A.SEND_DATA,), "the last data was lost"),
-    Row(_S.ESTABLISHED, _E.REVISED, _S.ESTABLISHED, (_A.SEND_DATA,), "servers send it to peers"),
-    Row(_S.ESTABLISHED, _E.BUSY, _S.ESTABLISHED, (), "other servers still have the id"),
-    Row(_S.ESTABLISHED, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "the id has two holders"),
-    Row(_S.ESTABLISHED, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
+    Row(S.ESTABLISHED, E.UNKNOWN, S.ESTABLISHED, (A.ANNOUNCE,), "id and nonce stay the same"),
+    Row(S.ESTABLISHED, E.STALE, S.ESTABLISHED, (A.SEND_DATA,), "the last data was lost"),
+    Row(S.ESTABLISHED, E.REVISED, S.ESTABLISHED, (A.SEND_DATA,), "servers send it to peers"),
+    Row(S.ESTABLISHED, E.BUSY, S.ESTABLISHED, (), "other servers still have the id"),
+    Row(S.ESTABLISHED, E.CONFLICT, S.BACKING_OFF, _LOSE_ID, "the id has two holders"),
+    Row(S.ESTABLISHED, E.DENIED, S.REFUSED, _DENY, "another id would not help"),
     Row(
-        _S.ESTABLISHED,
-        _E.SERVERS_LOST,
-        _S.SUSPENDED,
-        (_A.FORGET_ANSWERS, _A.TELL_SUSPENDED),
+        S.ESTABLISHED,
+        E.SERVERS_LOST,
+        S.SUSPENDED,
+        (A.FORGET_ANSWERS, A.TELL_SUSPENDED),
         "the client goes on: channels between peers stay open",
     ),
-    Row(_S.ESTABLISHED, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
+    Row(S.ESTABLISHED, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
     Row(
-        _S.SUSPENDED,
-        _E.HEARTBEAT_DUE,
-        _S.SUSPENDED,
-        (_A.HEARTBEAT,),
+        S.SUSPENDED,
+        E.HEARTBEAT_DUE,
+        S.SUSPENDED,
+        (A.HEARTBEAT,),
         "servers may receive messages although none of theirs arrive",
     ),
-    Row(_S.SUSPENDED, _E.CONNECTED, _S.SUSPENDED, (_A.HEARTBEAT,), "a server may run again"),
+    Row(S.SUSPENDED, E.CONNECTED, S.SUSPENDED, (A.HEARTBEAT,), "a server may run again"),
     Row(
-        _S.SUSPENDED,
-        _E.SERVER_HEARD,
-        _S.RESUMING,
-        (_A.HEARTBEAT, _A.ANNOUNCE),
+        S.SUSPENDED,
+        E.SERVER_HEARD,
+        S.RESUMING,
+        (A.HEARTBEAT, A.ANNOUNCE),
         "the heartbeat tells a restarted server that the id is in use",
     ),
     Row(
-        _S.SUSPENDED,
-        _E.SERVER_READY,
-        _S.RESUMING,
-        (_A.HEARTBEAT, _A.ANNOUNCE),
+        S.SUSPENDED,
+        E.SERVER_READY,
+        S.RESUMING,
+        (A.HEARTBEAT, A.ANNOUNCE),
         "as with a server that registers no new ids",
     ),
     Row(
-        _S.SUSPENDED,
-        _E.ACKNOWLEDGED,
-        _S.ESTABLISHED,
-        (_A.TELL_RESUMED, _A.KEEP_PEERS, *_GREET),
+        S.SUSPENDED,
+        E.ACKNOWLEDGED,
+        S.ESTABLISHED,
+        (A.TELL_RESUMED, A.KEEP_PEERS, *_GREET),
         "their acknowledgements arrived before their heartbeats",
     ),
-    Row(_S.SUSPENDED, _E.LEAVE, _S.LEFT, _LEAVE, "servers may receive messages"),
+    Row(S.SUSPENDED, E.LEAVE, S.LEFT, _LEAVE, "servers may receive messages"),
     Row(
-        _S.RESUMING,
-        _E.HEARTBEAT_DUE,
-        _S.RESUMING,
-        (_A.HEARTBEAT, _A.ANNOUNCE),
+        S.RESUMING,
+        E.HEARTBEAT_DUE,
+        S.RESUMING,
+        (A.HEARTBEAT, A.ANNOUNCE),
         "the client announces the same id and nonce until every server acknowledges",
     ),
     Row(
-        _S.RESUMING,
-        _E.CONNECTED,
-        _S.RESUMING,
-        (_A.HEARTBEAT, _A.ANNOUNCE),
+        S.RESUMING,
+        E.CONNECTED,
+        S.RESUMING,
+        (A.HEARTBEAT, A.ANNOUNCE),
         "the server missed the last announcements",
     ),
     Row(
-        _S.RESUMING,
-        _E.ACKNOWLEDGED,
-        _S.ESTABLISHED,
-        (_A.TELL_RESUMED, _A.KEEP_PEERS, *_GREET),
+        S.RESUMING,
+        E.ACKNOWLEDGED,
+        S.ESTABLISHED,
+        (A.TELL_RESUMED, A.KEEP_PEERS, *_GREET),
         "all servers of the view have acknowledged the id again",
     ),
-    Row(_S.RESUMING, _E.UNKNOWN, _S.RESUMING, (_A.ANNOUNCE,), "id and nonce stay the same"),
-    Row(_S.RESUMING, _E.STALE, _S.RESUMING, (_A.SEND_DATA,), "the last data was lost"),
-    Row(_S.RESUMING, _E.REVISED, _S.RESUMING, (_A.SEND_DATA,), "servers send it to peers"),
-    Row(_S.RESUMING, _E.BUSY, _S.RESUMING, (), "the next heartbeat repeats the announcement"),
-    Row(_S.RESUMING, _E.CONFLICT, _S.BACKING_OFF, _LOSE_ID, "another client took the id"),
-    Row(_S.RESUMING, _E.DENIED, _S.REFUSED, _DENY, "another id would not help"),
-    Row(_S.RESUMING, _E.SERVERS_LOST, _S.SUSPENDED, (_A.FORGET_ANSWERS,), "servers are gone again"),
-    Row(_S.RESUMING, _E.LEAVE, _S.LEFT, _LEAVE, "servers need not wait for the expiry"),
+    Row(S.RESUMING, E.UNKNOWN, S.RESUMING, (A.ANNOUNCE,), "id and nonce stay the same"),
+    Row(S.RESUMING, E.STALE, S.RESUMING, (A.SEND_DATA,), "the last data was lost"),
+    Row(S.RESUMING, E.REVISED, S.RESUMING, (A.SEND_DATA,), "servers send it to peers"),
+    Row(S.RESUMING, E.BUSY, S.RESUMING, (), "the next heartbeat repeats the announcement"),
+    Row(S.RESUMING, E.CONFLICT, S.BACKING_OFF, _LOSE_ID, "another client took the id"),
+    Row(S.RESUMING, E.DENIED, S.REFUSED, _DENY, "another id would not help"),
+    Row(S.RESUMING, E.SERVERS_LOST, S.SUSPENDED, (A.FORGET_ANSWERS,), "servers are gone again"),
+    Row(S.RESUMING, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
 )
 
-NACKS = frozenset((_E.UNKNOWN, _E.STALE, _E.CONFLICT, _E.BUSY, _E.DENIED))
+NACKS = frozenset((E.UNKNOWN, E.STALE, E.CONFLICT, E.BUSY, E.DENIED))
 """The signals that are answers of servers about one id.
 
 All other signals are the client's own findings, or commands of the application.
 """
 
-_ANSWERS = NACKS | {_E.ACKNOWLEDGED}
-_WAITS = frozenset((_E.DEADLINE, _E.BACKED_OFF))
-_HEARD = frozenset((_E.SERVER_HEARD, _E.SERVER_READY))
+_ANSWERS = NACKS | {E.ACKNOWLEDGED}
+_WAITS = frozenset((E.DEADLINE, E.BACKED_OFF))
+_HEARD = frozenset((E.SERVER_HEARD, E.SERVER_READY))
 
 CLIENT = Machine(
     "client",
     ClientState.SEARCHING,
     _ROWS,
     events=ClientSignal,
-    final=frozenset((_S.LEFT, _S.REFUSED)),
+    final=frozenset((S.LEFT, S.REFUSED)),
     refused={
-        _S.SEARCHING: _ANSWERS
+        S.SEARCHING: _ANSWERS
         | _WAITS
-        | {_E.SERVER_HEARD, _E.CONNECTED, _E.HEARTBEAT_DUE, _E.SERVERS_LOST, _E.REVISED},
-        _S.ANNOUNCING: _HEARD | {_E.UNKNOWN, _E.STALE, _E.REVISED, _E.BACKED_OFF},
-        _S.BACKING_OFF: _ANSWERS
-        | _HEARD
-        | {_E.CONNECTED, _E.HEARTBEAT_DUE, _E.DEADLINE, _E.REVISED},
-        _S.ESTABLISHED: _HEARD | _WAITS | {_E.ACKNOWLEDGED},
-        _S.SUSPENDED: NACKS | _WAITS | {_E.SERVERS_LOST, _E.REVISED},
-        _S.RESUMING: _HEARD | _WAITS,
-        _S.LEFT: frozenset(_E),
-        _S.REFUSED: frozenset(_E),
+        | {E.SERVER_HEARD, E.CONNECTED, E.HEARTBEAT_DUE, E.SERVERS_LOST, E.REVISED},
+        S.ANNOUNCING: _HEARD | {E.UNKNOWN, E.STALE, E.REVISED, E.BACKED_OFF},
+        S.BACKING_OFF: _ANSWERS | _HEARD | {E.CONNECTED, E.HEARTBEAT_DUE, E.DEADLINE, E.REVISED},
+        S.ESTABLISHED: _HEARD | _WAITS | {E.ACKNOWLEDGED},
+        S.SUSPENDED: NACKS | _WAITS | {E.SERVERS_LOST, E.REVISED},
+        S.RESUMING: _HEARD | _WAITS,
+        S.LEFT: frozenset(E),
+        S.REFUSED: frozenset(E),
     },
 )
 """The compiled table; ``ClientMachine`` runs it."""

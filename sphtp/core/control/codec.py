@@ -5,9 +5,7 @@ compiled ``struct``, so that a parameter costs one call. The addresses of client
 again with every list and every heartbeat, so a cache holds them in both forms.
 """
 
-import re
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -19,11 +17,15 @@ from sphtp.core.control.records import (
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAME_SIZE,
-    MAX_URL,
+    MAX_VIEW,
     Candidate,
+    Digest,
+    GoneHolder,
+    Holder,
     Member,
     PeerRecord,
-    ServerAddress,
+    Watch,
+    decode_address,
     decode_name,
     decode_names,
     encode_names,
@@ -31,8 +33,6 @@ from sphtp.core.control.records import (
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     NO_NONCE,
-    USER_COMMANDS,
-    USER_PARAMETERS,
     DataId,
     MemberState,
     Reason,
@@ -41,13 +41,13 @@ from sphtp.core.control.vocabulary import (
 )
 from sphtp.core.topics import LONGEST_NAME
 from sphtp.core.wire import decode_text
-from sphtp.errors import MessageTooLargeError, SettingsError, StateError, WireError, untrusted
+from sphtp.errors import MessageTooLargeError, WireError, untrusted
 
 MAX_MESSAGE = 65536
 """Bytes of the largest message; larger ones are dropped."""
 
-MAX_PARAMETER = MAX_NUMBER = (1 << 16) - 1
-"""Bytes of a parameter's data, and the highest number of a parameter or a command."""
+MAX_PARAMETER = (1 << 16) - 1
+"""Bytes of a parameter's data."""
 
 T = TypeVar("T")
 
@@ -95,23 +95,6 @@ class Message:
         return whole
 
 
-def check_user_message(command: int, parameters: Iterable[Parameter]) -> None:
-    """Raise ``StateError`` for numbers that a command of the application must not use.
-
-    These are the numbers of the protocol, and numbers that the wire cannot carry.
-    """
-    _check_number("command", command, USER_COMMANDS)
-    for parameter in parameters:
-        _check_number("parameter", parameter.id, USER_PARAMETERS)
-
-
-def _check_number(what: str, number: int, lowest: int) -> None:
-    if number < lowest:
-        raise StateError(f"{what} {number:#06x} belongs to the protocol")
-    if number > MAX_NUMBER:
-        raise StateError(f"{what} {number:#x} is over {MAX_NUMBER:#06x}")
-
-
 @untrusted
 def decode_message_untrusted(data: bytes) -> Message:
     """Read a message. Raises ``RemoteError`` when a field is cut off or the whole is too large."""
@@ -143,18 +126,11 @@ def decode_message(data: bytes) -> Message:
     return Message(simulation, sender, command, tuple(parameters))
 
 
-MAX_VIEW = 1 << 63
-"""The highest view number. Servers have room left to count on."""
-
 MAX_PARTS = 1024
 """The most messages that one list is divided into."""
 
 _REMEMBERED = 1024
 """The most addresses that the cache holds."""
-
-_SCHEMES: Final = ("tcp", "tls+tcp")
-_FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
-"""Matches a URL with a scheme that this version does not know."""
 
 _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
@@ -162,13 +138,6 @@ _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
 HOLDER_SIZE: Final = _HOLDER.size
 """The bytes of an id and a nonce, with which each parameter about a client begins."""
-
-
-class Holder(NamedTuple):
-    """A holder of an id: the same id with another nonce is another holder."""
-
-    id: int
-    nonce: int
 
 
 class OfHolder(NamedTuple, Generic[T]):
@@ -179,35 +148,12 @@ class OfHolder(NamedTuple, Generic[T]):
     value: T
 
 
-class GoneHolder(NamedTuple):
-    """A holder that is no longer registered, and the reason."""
-
-    id: int
-    nonce: int
-    reason: Reason
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """The place of a message in a list that is divided: ``index`` of ``count``."""
 
     index: int
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
-
-    count: int
-    mix: int
-
-
-class Watch(NamedTuple):
-    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
-
-    topic: int
-    digest: Digest
 
 
 class Field(Generic[T]):
@@ -585,7 +531,7 @@ def _read_member(data: bytes) -> Member:
         sub, end = _take_url(data, start)
         if end != len(data):
             raise _wrong_size(DataId.MEMBER, data)
-        address = _read_address(pub, sub)
+        address = decode_address(pub, sub)
     return Member(number, nonce, address, _STATES.get(state, MemberState.JOINING))
 
 
@@ -597,23 +543,6 @@ def _take_url(data: bytes, start: int) -> tuple[str, int]:
     if end > len(data):
         raise _wrong_size(DataId.MEMBER, data)
     return decode_text(data[begin:end]), end
-
-
-def _read_address(*urls: str) -> ServerAddress | None:
-    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
-    known = [url for url in urls if not _is_foreign(url)]
-    try:
-        addresses = [ServerAddress(url, url) for url in known]
-    except SettingsError as error:
-        raise WireError(str(error)) from error
-    if not all(address.is_dialable for address in addresses):
-        raise WireError("a server cannot have port 0")
-    return ServerAddress(*urls) if len(known) == len(urls) else None
-
-
-def _is_foreign(url: str) -> bool:
-    match = _FOREIGN_URL.fullmatch(url)
-    return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
 
 
 _REASONS: Final = {reason.value: reason for reason in Reason}

@@ -5,25 +5,30 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from sphtp.core.control.client_table import ClientSignal
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Watch
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import (
+from sphtp.core.control.interest import Interest, is_group_topic, topics_of
+from sphtp.core.control.lists import Assembly, Fingerprints
+from sphtp.core.control.outputs import (
     ClientEvent,
+    Dial,
+    HangUp,
     PeerChanged,
     PeerEntered,
     PeerLeft,
     PeerUnknown,
 )
-from sphtp.core.control.interest import Interest, is_group_topic, topics_of
-from sphtp.core.control.lists import Assembly, Fingerprints
-from sphtp.core.control.outputs import Dial, HangUp
 from sphtp.core.control.records import (
-    CAPACITY,
+    MAX_MEMBERS,
+    MOST_PEERS,
     ClusterView,
+    Digest,
+    GoneHolder,
+    Holder,
     Member,
     Peer,
     PeerRecord,
     ServerAddress,
+    Watch,
     is_newer,
 )
 from sphtp.core.control.registry import ReservedIds
@@ -33,7 +38,7 @@ from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import NO_NONCE, Reason, is_client_id
 from sphtp.core.timers import earliest
 
-_CAPACITY = 1024
+_MOST_LOOKUPS = 1024
 """The most lookups that are remembered. Answers may be lost, so the oldest makes room."""
 
 
@@ -54,7 +59,7 @@ class PendingLookups:
     def begin(self, peer: int, servers: Iterable[int]) -> None:
         """Note that these servers were asked for a peer."""
         self.found(peer)
-        if len(self._open) >= _CAPACITY:
+        if len(self._open) >= _MOST_LOOKUPS:
             self.found(next(iter(self._open)))
         self._open[peer] = set(servers)
 
@@ -110,7 +115,7 @@ class Roster:
         self,
         expiry: float,
         counters: ControlCounters,
-        capacity: int = CAPACITY,
+        capacity: int = MOST_PEERS,
         interest: Interest | None = None,
         *,
         own: Collection[Holder] = (),
@@ -123,7 +128,7 @@ class Roster:
         """All records by id that servers vouch for, this client's own included: a live view."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
-        self._gone = ReservedIds(expiry, CAPACITY)
+        self._gone = ReservedIds(expiry, MOST_PEERS)
         self._own = own
 
     @property
@@ -468,12 +473,17 @@ class Directory:
         for key in [key for key in self._lists if key[0] in servers]:
             del self._lists[key]
         self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
+        if self.heartbeats and self._ghosts_until is None:
+            self._drop_ghosts()
+            return
+        # The peers of lost servers are kept for now, but not those of ever more servers that come
+        # and go: the oldest of so many are dropped.
+        self._drop_ghosts(keep=MAX_MEMBERS)
         if not self.heartbeats:
             self._ghosts_until = None
-        elif self._ghosts_until is None:
-            self._drop_ghosts()
 
-    def _drop_ghosts(self) -> None:
-        for server in self.roster.servers:
-            if server not in self.heartbeats:
-                self._events.extend(self.roster.drop_server(server))
+    def _drop_ghosts(self, keep: int = 0) -> None:
+        """Drop the servers that are gone, and their peers, but for the ``keep`` latest ones."""
+        ghosts = [server for server in self.roster.servers if server not in self.heartbeats]
+        for server in ghosts[: max(0, len(ghosts) - keep)]:
+            self._events.extend(self.roster.drop_server(server))

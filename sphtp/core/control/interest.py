@@ -28,10 +28,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
-from sphtp.core.control.codec import Digest
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.outputs import Subscribe, Unsubscribe, topic
-from sphtp.core.control.records import MAX_LOOKED_UP, PeerRecord, check_groups
+from sphtp.core.control.records import MAX_LOOKED_UP, Digest, PeerRecord, check_groups
 from sphtp.core.control.vocabulary import EVERYBODY, WITHOUT_PRESENCE, is_server_id
 
 NOTHING: Final = Digest(0, 0)

@@ -14,13 +14,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from sphtp.core.control.codec import (
     HOLDER_SIZE,
+    MAX_PARTS,
     PEER,
     PEER_GROUPS,
     PEER_KEY,
     PEER_NAME,
     PEER_TOPICS,
     BesideField,
-    Digest,
     Message,
     OfHolder,
     Parameter,
@@ -32,6 +32,7 @@ from sphtp.core.control.records import (
     MAX_DATA,
     MAX_NAME_SIZE,
     MAX_NAMES_SIZE,
+    Digest,
     PeerRecord,
     RecordEncoding,
 )
@@ -189,6 +190,9 @@ MAX_RECORD_SIZE = (
     + 2 * (_BESIDE_FRONT + MAX_NAMES_SIZE)
 )
 """The most bytes that one record takes with its key, its name, its topics and its groups."""
+
+MAX_RECORDS = MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE)
+"""The most records that one list holds, whatever they are."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:

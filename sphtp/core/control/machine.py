@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.inbound import MessageReader
+from sphtp.core.control.records import Holder
 from sphtp.core.control.senders import (
     Pipe,
     SenderCheck,

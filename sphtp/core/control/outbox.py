@@ -26,11 +26,12 @@ time, to clients that do not subscribe to presence.
 from collections import deque
 
 from sphtp.core.clock import ClusterClock, TimeRequest
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.interest import GroupIndex
 from sphtp.core.control.lists import divide, divide_records, number_parts
 from sphtp.core.control.outputs import BusAudience, BusMessage, topic
+from sphtp.core.control.records import Digest, GoneHolder, Holder
 from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import (
     IdAck,
@@ -44,6 +45,7 @@ from sphtp.core.control.server_messages import (
     StatusReply,
     TimeAnswer,
 )
+from sphtp.core.control.settings import MAX_ANSWERS
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     NO_NONCE,
@@ -60,6 +62,10 @@ _TO_ALL = topic(EVERYBODY)
 
 _MOST_WATCHED = 1 << 16
 """The most groups that are published by themselves. The one silent for longest makes room."""
+
+_MOST_STATUSES = 8
+"""The most answers with the status in one batch. Each is the whole document, a megabyte with 5,000
+clients; anybody may ask, under any id, and asks again after 0.25 s."""
 
 _MOST_ALONE = 64
 """The most acknowledgements of one batch that each have a message of their own."""
@@ -93,7 +99,7 @@ class Outbox:
         expiry: float,
     ) -> None:
         self._clock = clock
-        self._max_answers = max_answers
+        self.max_answers = max_answers
         self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
@@ -106,6 +112,7 @@ class Outbox:
         self._groups = GroupIndex()
         self._watched: ExpiringDict[int, None] = ExpiringDict(_MOST_WATCHED)
         self._group_lists: dict[int, None] = {}
+        self._empty_group_lists: dict[int, None] = {}
         self._group_lists_from = 0.0
         self._acks: dict[Holder, int] = {}
         self._nacks: dict[Holder, Reason] = {}
@@ -163,8 +170,13 @@ class Outbox:
 
     def answer_group(self, group: int, told: Digest) -> None:
         """Tell those that watch a group about all members if ``told`` is not their digest."""
-        if told != self._groups.digest(group) and self._has_room(len(self._group_lists)):
-            self._group_lists[group] = None
+        digest = self._groups.digest(group)
+        if told == digest:
+            return
+        # A liar can name 2^31 groups that nobody is in; they wait behind all others.
+        lists = self._group_lists if digest.count else self._empty_group_lists
+        if self._has_room(len(lists)):
+            lists[group] = None
 
     def answer_all(self, client: int) -> None:
         """Tell one client about all peers, with the next lists."""
@@ -190,7 +202,7 @@ class Outbox:
 
         All that ask during a batch get the status of the first.
         """
-        if self._has_room(len(self._statuses)):
+        if self._has_room(len(self._statuses), _MOST_STATUSES):
             self._statuses[client] = None
             self._status = self._status if status is None else status
 
@@ -239,7 +251,7 @@ class Outbox:
                 self._flush_lists()
                 cost = _RECORD_COST * len(self._records) ** 2
                 self._lists_from = now + min(cost, self._expiry / 2)
-            if self._group_lists and now >= self._group_lists_from:
+            if self._awaits_group_list and now >= self._group_lists_from:
                 cost = self._flush_group_list()
                 self._group_lists_from = now + min(cost, self._expiry / 2)
         return self._ready.popleft() if self._ready else None
@@ -258,7 +270,7 @@ class Outbox:
         return earliest(
             batch,
             self._lists_from if self._lists else None,
-            self._group_lists_from if self._group_lists else None,
+            self._group_lists_from if self._awaits_group_list else None,
         )
 
     @property
@@ -274,6 +286,10 @@ class Outbox:
             or self._snapshots
             or self._statuses
         )
+
+    @property
+    def _awaits_group_list(self) -> bool:
+        return bool(self._group_lists or self._empty_group_lists)
 
     def _flush_batch(self) -> None:
         """Turn the batch into messages: departures, news, answers, but no lists."""
@@ -292,8 +308,9 @@ class Outbox:
 
     def _flush_group_list(self) -> float:
         """Send the next list of a group; return its cost, as if its members watched it."""
-        group = next(iter(self._group_lists))
-        del self._group_lists[group]
+        lists = self._group_lists or self._empty_group_lists
+        group = next(iter(lists))
+        del lists[group]
         members = self._groups.members(group)
         shares = number_parts(divide_records(members))
         for part, share in shares:
@@ -372,8 +389,8 @@ class Outbox:
     def _append(self, audience: BusAudience, data: bytes) -> None:
         self._ready.append(BusMessage(audience, data))
 
-    def _has_room(self, used: int) -> bool:
-        if used < self._max_answers:
+    def _has_room(self, used: int, most: int = MAX_ANSWERS) -> bool:
+        if used < min(most, self.max_answers):
             return True
         self._counters.add(Count.OVER_MAX_ANSWERS)
         return False

@@ -1,9 +1,12 @@
-"""The commands of the control machines to the bus."""
+"""The outputs of the control machines: commands for the bus, and events for the application."""
 
 from dataclasses import dataclass
 from enum import Enum
 
-from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.codec import Parameter
+from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.vocabulary import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,155 @@ class BusMessage:
 def topic(simulation: int) -> bytes:
     """Return the topic of a simulation id. Messages for everybody have id 0."""
     return simulation.to_bytes(4, "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Established:
+    """The event that every server of the view has acknowledged the client's id."""
+
+    id: int
+    resumed: bool
+    """True if the client has the same id as before a suspension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The event that no server is live. The client keeps its id and peers meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdLost:
+    """The event that another client holds the id, so that this client announces another one."""
+
+    id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEntered:
+    """The entry of a client: a server introduced it to a peer, or registered it.
+
+    Its data, topics and groups follow in a `PeerChanged`.
+    """
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class PeerChanged:
+    """A change of a client's data, topics, groups or addresses."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeft:
+    """The departure of a client: no live server lists it, or this server de-registered it."""
+
+    peer: Peer
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUnknown:
+    """The result of a lookup for a peer that no server knows.
+
+    Answers can be lost, and then this event does not come.
+    """
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntered:
+    """The first message of a server."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLeft:
+    """The departure of a server: it left or fell silent."""
+
+    member: Member
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The final refusal of this client by servers. This is the last event."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The departure of this client. This is the last event."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message with a command of the application."""
+
+    sender: int
+    command: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSuspected:
+    """The suspicion of a client: it was silent for half of ``expiry``, or its connection ended."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFailing:
+    """The failure of this server to reach any server to join. The event repeats."""
+
+    address: ServerAddress
+    why: str
+    """The cause in plain words, such as ``connection refused by 127.0.0.1:8764``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """A change of the members or the number of the view."""
+
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """A change of the server's state."""
+
+    state: ServerState
+
+
+ClientEvent = (
+    Established
+    | Suspended
+    | IdLost
+    | PeerEntered
+    | PeerChanged
+    | PeerLeft
+    | PeerUnknown
+    | ServerEntered
+    | ServerLeft
+    | Refused
+    | Left
+    | UserMessage
+)
+
+ServerEvent = (
+    PeerEntered
+    | PeerChanged
+    | PeerSuspected
+    | PeerLeft
+    | ServerEntered
+    | ServerLeft
+    | JoinFailing
+    | ViewChanged
+    | StateChanged
+    | UserMessage
+)

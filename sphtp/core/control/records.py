@@ -9,7 +9,7 @@ from reprlib import repr as brief
 from typing import Any, Final, NamedTuple, Self
 from unicodedata import category
 
-from sphtp.core.control.vocabulary import MemberState
+from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import MALFORMED, unpack
 from sphtp.core.printable import peer_label
@@ -109,7 +109,7 @@ MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
-CAPACITY = 16384
+MOST_PEERS = 16384
 """The most peers that are remembered: no server can make a client grow beyond that."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)
@@ -120,10 +120,15 @@ _ALLOWED = (
     f"behind it where the second port is not the next one; {MAX_URL} characters at most"
 )
 _SCHEME = "tcp://"
+_DIGITS = re.compile("[0-9]{1,5}")
 _URL = re.compile(
     r"(?P<base>(?:tcp|tls\+tcp)://(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|[0-9A-Za-z._-]+))"
     r":(?P<port>[0-9]{1,5})"
 )
+
+_SCHEMES: Final = ("tcp", "tls+tcp")
+_FOREIGN_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+", re.DOTALL)
+"""Matches a URL with a scheme that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -170,7 +175,7 @@ class ServerAddress:
         base, port = _split(first, text)
         if not comma:
             return cls(first, f"{base}:{_checked(port and port + 1, text)}")
-        if second.isdecimal():
+        if _DIGITS.fullmatch(second):
             return cls(first, f"{base}:{_checked(int(second), text)}")
         _split(second, text)
         return cls(first, second)
@@ -188,6 +193,23 @@ class ServerAddress:
         if sub_port == (port and port + 1):
             return self.pub
         return f"{self.pub},{sub_port}"
+
+
+def decode_address(*urls: str) -> ServerAddress | None:
+    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
+    known = [url for url in urls if not _is_foreign(url)]
+    try:
+        addresses = [ServerAddress(url, url) for url in known]
+    except SettingsError as error:
+        raise WireError(str(error)) from error
+    if not all(address.is_dialable for address in addresses):
+        raise WireError("a server cannot have port 0")
+    return ServerAddress(*urls) if len(known) == len(urls) else None
+
+
+def _is_foreign(url: str) -> bool:
+    match = _FOREIGN_URL.fullmatch(url)
+    return match is not None and match["scheme"] not in _SCHEMES and len(url) <= MAX_URL
 
 
 class RecordEncoding(NamedTuple):
@@ -251,6 +273,36 @@ def is_newer(revision: int, other: int) -> bool:
     return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 
+class Holder(NamedTuple):
+    """A holder of an id: the same id with another nonce is another holder."""
+
+    id: int
+    nonce: int
+
+
+class GoneHolder(NamedTuple):
+    """A holder that is no longer registered, and the reason."""
+
+    id: int
+    nonce: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
+
+    count: int
+    mix: int
+
+
+class Watch(NamedTuple):
+    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
+
+    topic: int
+    digest: Digest
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A server of the view, as it describes itself."""
@@ -262,6 +314,10 @@ class Member:
     address: ServerAddress | None
     """The address to dial; None for plain SphTP servers and unknown schemes."""
     state: MemberState = MemberState.ACTIVE
+
+
+MAX_VIEW = 1 << 63
+"""The highest view number. Servers have room left to count on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,20 +23,19 @@ from sphtp.core.control.client_messages import (
     Leave,
     Lookup,
 )
-from sphtp.core.control.codec import Digest, GoneHolder, Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import (
+from sphtp.core.control.interest import NOTHING, is_group_topic
+from sphtp.core.control.lists import Assembly, fingerprint
+from sphtp.core.control.outbox import Outbox
+from sphtp.core.control.outputs import (
+    BusAudience,
     PeerChanged,
     PeerEntered,
     PeerLeft,
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.interest import NOTHING, is_group_topic
-from sphtp.core.control.lists import Assembly, fingerprint
-from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.outputs import BusAudience
-from sphtp.core.control.records import Peer, PeerRecord, is_newer
+from sphtp.core.control.records import Digest, GoneHolder, Holder, Peer, PeerRecord, is_newer
 from sphtp.core.control.registry import IdAvailability, Registry
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
@@ -180,6 +179,12 @@ class RatesPerHolder:
     def __len__(self) -> int:
         return len(self._buckets)
 
+    def set_rate(self, rate: float) -> None:
+        """Change the rate of all holders."""
+        self._rate = rate
+        for bucket in self._buckets.values():
+            bucket.set_rate(rate)
+
     def take(self, now: float, holder: Holder) -> bool:
         """Take a token of a holder. Return False if it has none left."""
         bucket = self._buckets.get(holder)
@@ -235,6 +240,13 @@ class ClientAdmission:
         self._data_rates = RatesPerHolder(limits.data_per_second, self._records)
         self._applicants: dict[Holder, Announce] = {}
         self._unjudged: deque[PeerRecord] = deque()
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Change the limits, from the next message on."""
+        self._max_applicants = limits.max_answers
+        self._registry.set_capacity(limits.max_clients)
+        self._lookups.set_rate(limits.lookups_per_second)
+        self._data_rates.set_rate(limits.data_per_second)
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
         """Return the signal that an ANNOUNCE means to the server's table."""

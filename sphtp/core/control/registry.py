@@ -9,10 +9,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
-from sphtp.core.control.codec import Digest
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
-from sphtp.core.control.records import PeerRecord
+from sphtp.core.control.records import Digest, PeerRecord
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.timers import ExpiringDict
 
@@ -83,6 +82,10 @@ class Registry(Protocol):
         """The digest of all registrations."""
         ...
 
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most registrations; those beyond it stay."""
+        ...
+
     @property
     def is_full(self) -> bool:
         """True if no further id can be registered."""
@@ -150,6 +153,10 @@ class MemoryRegistry:
         self._records: dict[int, PeerRecord] = {}
         self._prints = Fingerprints()
         self._liveness = Liveness(expiry)
+
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most registrations; those beyond it stay."""
+        self._capacity = capacity
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sphtp.core.control.client_messages import Announce, ClientMessage, StatusRequest
-from sphtp.core.control.codec import Holder
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.records import MAX_MEMBERS, PeerRecord
+from sphtp.core.control.records import MAX_MEMBERS, Holder, PeerRecord
 from sphtp.core.control.server_messages import (
     AnyMessage,
     IdAck,
@@ -111,6 +110,10 @@ class SenderCheck:
         self._servers = servers
         self._clients = clients
 
+    def set_capacity(self, capacity: int) -> None:
+        """Change the most senders whose connections are known."""
+        self._connections.capacity = capacity
+
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
         """Return True if a message may be from the sender that it names; count it if not."""
         if pipe is None or isinstance(message, StatusRequest):
@@ -174,7 +177,7 @@ class SigningSession(NamedTuple):
     boot: int
 
 
-CAPACITY: Final = 4 * MAX_MEMBERS
+MOST_SESSIONS: Final = 4 * MAX_MEMBERS
 """The most sessions that are remembered: those of all members, and of some that are gone."""
 
 _ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
@@ -192,8 +195,8 @@ class SignatureProofs:
     def __init__(self, counters: ControlCounters, servers: Mapping[int, object]) -> None:
         self._counters = counters
         self._servers = servers
-        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(CAPACITY)
-        self._keys: ExpiringDict[int, bytes] = ExpiringDict(CAPACITY)
+        self._proven: ExpiringDict[SigningSession, None] = ExpiringDict(MOST_SESSIONS)
+        self._keys: ExpiringDict[int, bytes] = ExpiringDict(MOST_SESSIONS)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
         """Return True if a message is accepted; if not, count it as dropped.

@@ -14,13 +14,26 @@ from sphtp.core.control.client_messages import (
     Lookup,
     StatusRequest,
 )
-from sphtp.core.control.codec import Holder, Parameter, check_user_message
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import ServerEvent, StateChanged, UserMessage
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.outbox import Outbox
-from sphtp.core.control.outputs import BusAudience, BusMessage, ServerBusCommand
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord, ServerAddress
+from sphtp.core.control.outputs import (
+    BusAudience,
+    BusMessage,
+    ServerBusCommand,
+    ServerEvent,
+    StateChanged,
+    UserMessage,
+)
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    ClusterView,
+    Holder,
+    Member,
+    PeerRecord,
+    ServerAddress,
+)
 from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_messages import (
@@ -44,7 +57,7 @@ from sphtp.core.control.server_table import (
     ServerState,
 )
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import EVERYBODY, MemberState
+from sphtp.core.control.vocabulary import EVERYBODY, MemberState, check_user_numbers
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -94,7 +107,7 @@ def _client(record: PeerRecord, ledger: Registrations) -> dict[str, Any]:
     }
 
 
-_S, _E, _A = ServerState, ServerSignal, ServerAction
+S, E, A = ServerState, ServerSignal, ServerAction
 
 _DEFAULT_LIMITS = ServerLimits()
 
@@ -141,6 +154,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._ledger, self._outbox, self.counters, limits, asks=asks_admission
         )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
+        self.wall_ahead: float | None = None
+        """Seconds by which the wall clock is ahead of the time that is handed in.
+
+        Only the status contains it: no decision depends on a clock that may be stepped.
+        """
         self._announces = TokenBucket(limits.announces_per_second)
         self._open_inbound(
             self._registry.records,
@@ -176,17 +194,20 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def status(self) -> dict[str, Any]:
         """Return the status of this server, ready for JSON."""
-        return describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        status = describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        if self.wall_ahead is not None:
+            status["wall_time"] = self._now + self.wall_ahead
+        return status
 
     def handle_start(self, now: float) -> None:
         """Start the heartbeats (SphTP, step 1), and find out which ids are held."""
         self._now = now
         self._cluster.start()
         self._opens_at = now + self._timers.joining
-        self.alarms.set(_E.WAITED, self._opens_at)
-        self.alarms.set(_E.HEARTBEAT_DUE, now)
+        self.alarms.set(E.WAITED, self._opens_at)
+        self.alarms.set(E.HEARTBEAT_DUE, now)
         if self._new_cluster:
-            self.signal(now, _E.NEW_CLUSTER)
+            self.signal(now, E.NEW_CLUSTER)
 
     def handle_connected(self, now: float) -> None:
         """Send a heartbeat soon, because a bus connection came up.
@@ -195,13 +216,20 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """
         self._wake(now)
         if self.state not in self._final:
-            self.alarms.set(_E.HEARTBEAT_DUE, max(now, self._hello_from))
+            self.alarms.set(E.HEARTBEAT_DUE, max(now, self._hello_from))
 
     def handle_admission(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
         """Take the application's decision on a client that ``poll_applicant`` has returned."""
         self._wake(now)
         if self.state not in self._final:
             self._admission.judge(now, record, is_admitted=is_admitted)
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Change the limits, from the next message on. Clients beyond ``max_clients`` stay."""
+        self._announces.set_rate(limits.announces_per_second)
+        self._admission.set_limits(limits)
+        self._outbox.max_answers = limits.max_answers
+        self._senders.set_capacity(limits.max_clients + MAX_MEMBERS)
 
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
@@ -211,7 +239,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         Raises ``StateError`` if it uses numbers of the protocol, and ``MessageTooLargeError``.
         """
         self._wake(now)
-        check_user_message(command, parameters)
+        check_user_numbers(command, (each.id for each in parameters))
         data = ServerUser(self.id, simulation, command, tuple(parameters)).encode()
         if simulation == EVERYBODY:
             self._outbox.send_to_all(data, unwatched=False)
@@ -220,7 +248,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def stop(self, now: float) -> None:
         """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if stopped already."""
-        self.signal(now, _E.STOP)
+        self.signal(now, E.STOP)
 
     def poll_applicant(self) -> PeerRecord | None:
         """Return the next client that asks to be admitted, or None."""
@@ -271,7 +299,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 self._on_member_message(now, message)
             case _:
                 self.counters.add(Count.FOREIGN)
-        if self._joins and self.state is _S.JOINING:
+        if self._joins and self.state is S.JOINING:
             self._await_company(now)
 
     def _on_announce(self, now: float, message: Announce) -> None:
@@ -295,7 +323,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if message.roster is not None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
-            self.signal(now, _E.ACTIVE_HEARD, message)
+            self.signal(now, E.ACTIVE_HEARD, message)
 
     def _on_member_message(self, now: float, message: MemberMessage) -> None:
         if message.sender not in self._cluster.heartbeats:
@@ -308,11 +336,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             case Released():
                 self._replication.on_released(now, message)
             case SnapshotRequest() if message.to == self.id:
-                self.signal(now, _E.SNAPSHOT_REQUESTED, message)
+                self.signal(now, E.SNAPSHOT_REQUESTED, message)
             case Snapshot() if message.to == self.id:
                 is_whole = self._replication.on_snapshot(now, message)
                 if is_whole and message.sender in self._cluster.view.active:
-                    self.signal(now, _E.SNAPSHOT_COMPLETE)
+                    self.signal(now, E.SNAPSHOT_COMPLETE)
 
     # What time means
 
@@ -326,13 +354,13 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         for server in self._cluster.drop_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
-        if self._joins and self.state is _S.JOINING:
+        if self._joins and self.state is S.JOINING:
             self._await_company(now)
 
     def _postpone_expiries(self, lag: float) -> None:
         self._cluster.postpone_expiries(lag)
         self._registry.postpone_expiries(lag)
-        self.alarms.postpone(_E.WAITED, lag)
+        self.alarms.postpone(E.WAITED, lag)
         self._opens_at += lag
 
     def _next_due(self) -> float | None:
@@ -350,10 +378,10 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         time to send its list.
         """
         if not self._cluster.heartbeats:
-            self.alarms.stop(_E.WAITED)
-        elif _E.WAITED not in self.alarms.pending():
+            self.alarms.stop(E.WAITED)
+        elif E.WAITED not in self.alarms.pending():
             soonest = now + self._timers.announce_deadline
-            self.alarms.set(_E.WAITED, max(self._opens_at, soonest))
+            self.alarms.set(E.WAITED, max(self._opens_at, soonest))
 
     # What the table does
 
@@ -368,7 +396,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         self._outbox.send_to_all(heartbeat, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._hello_from = now + self._timers.heartbeat / 10
-        self.alarms.set(_E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
+        self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _open(self, now: float) -> None:
         self._cluster.become(MemberState.ACTIVE)
@@ -414,23 +442,23 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return Runner(
             SERVER,
             {
-                _A.HEARTBEAT: cls._heartbeat,
-                _A.REGISTER: cls._register,
-                _A.REGISTER_RESERVED: cls._register_reserved,
-                _A.ACKNOWLEDGE: cls._acknowledge,
-                _A.REFRESH: cls._refresh,
-                _A.REFUSE: cls._refuse,
-                _A.REFUSE_UNKNOWN: cls._refuse_unknown,
-                _A.RESERVE: cls._reserve,
-                _A.REQUEST_SNAPSHOT: cls._request_snapshot,
-                _A.SEND_SNAPSHOT: cls._send_snapshot,
-                _A.OPEN: cls._open,
-                _A.SEND_LEAVE: cls._send_leave,
-                _A.TELL_STATE: cls._tell_state,
+                A.HEARTBEAT: cls._heartbeat,
+                A.REGISTER: cls._register,
+                A.REGISTER_RESERVED: cls._register_reserved,
+                A.ACKNOWLEDGE: cls._acknowledge,
+                A.REFRESH: cls._refresh,
+                A.REFUSE: cls._refuse,
+                A.REFUSE_UNKNOWN: cls._refuse_unknown,
+                A.RESERVE: cls._reserve,
+                A.REQUEST_SNAPSHOT: cls._request_snapshot,
+                A.SEND_SNAPSHOT: cls._send_snapshot,
+                A.OPEN: cls._open,
+                A.SEND_LEAVE: cls._send_leave,
+                A.TELL_STATE: cls._tell_state,
             },
-            raised={_E.NEW_CLUSTER, _E.STOP},
-            counted={*FROM_CLIENTS, _E.SNAPSHOT_REQUESTED},
-            ignored={_E.SNAPSHOT_COMPLETE, _E.ACTIVE_HEARD, _E.WAITED, _E.HEARTBEAT_DUE},
+            raised={E.NEW_CLUSTER, E.STOP},
+            counted={*FROM_CLIENTS, E.SNAPSHOT_REQUESTED},
+            ignored={E.SNAPSHOT_COMPLETE, E.ACTIVE_HEARD, E.WAITED, E.HEARTBEAT_DUE},
             count=cls.count_refused,
             timed=True,
         )

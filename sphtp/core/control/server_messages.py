@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from sphtp.core.clock import Stamp, TimeRequest
 from sphtp.core.control import codec
 from sphtp.core.control.client_messages import ClientMessage
-from sphtp.core.control.codec import (
+from sphtp.core.control.codec import Message, Parameter, Part, decode_message
+from sphtp.core.control.lists import read_records, write_records
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    ClusterView,
     Digest,
     GoneHolder,
     Holder,
-    Message,
-    Parameter,
-    Part,
-    decode_message,
+    Member,
+    PeerRecord,
 )
-from sphtp.core.control.lists import read_records, write_records
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     FEATURES,

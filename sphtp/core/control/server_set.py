@@ -11,18 +11,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sphtp.core.control.codec import MAX_VIEW
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import (
+from sphtp.core.control.liveness import Liveness
+from sphtp.core.control.outputs import (
     ClientEvent,
+    Dial,
+    HangUp,
     ServerEntered,
     ServerEvent,
     ServerLeft,
     ViewChanged,
 )
-from sphtp.core.control.liveness import Liveness
-from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member, ServerAddress
+from sphtp.core.control.records import MAX_MEMBERS, MAX_VIEW, ClusterView, Member, ServerAddress
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets

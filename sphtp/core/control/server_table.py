@@ -49,59 +49,57 @@ class ServerAction(Name):
     TELL_STATE = "report the new state to the application"
 
 
-_S, _E, _A = ServerState, ServerSignal, ServerAction
+S, E, A = ServerState, ServerSignal, ServerAction
 
 FROM_CLIENTS = frozenset(
     (
-        _E.ANNOUNCED_NEW,
-        _E.ANNOUNCED_HELD,
-        _E.ANNOUNCED_TAKEN,
-        _E.HEARTBEAT_HELD,
-        _E.HEARTBEAT_UNKNOWN,
-        _E.HEARTBEAT_FOREIGN,
+        E.ANNOUNCED_NEW,
+        E.ANNOUNCED_HELD,
+        E.ANNOUNCED_TAKEN,
+        E.HEARTBEAT_HELD,
+        E.HEARTBEAT_UNKNOWN,
+        E.HEARTBEAT_FOREIGN,
     )
 )
 """The signals that are messages of clients."""
 
-_OPEN = (_A.OPEN, _A.TELL_STATE)
-_STOP = (_A.SEND_LEAVE, _A.TELL_STATE)
+_OPEN = (A.OPEN, A.TELL_STATE)
+_STOP = (A.SEND_LEAVE, A.TELL_STATE)
 
 _ROWS = (
-    Row(_S.JOINING, _E.NEW_CLUSTER, _S.ACTIVE, _OPEN, "there is no other server with a list"),
-    Row(_S.JOINING, _E.SNAPSHOT_COMPLETE, _S.ACTIVE, _OPEN, "the server knows every holder now"),
-    Row(_S.JOINING, _E.WAITED, _S.ACTIVE, _OPEN, "each holder was live, or expired"),
-    Row(_S.JOINING, _E.HEARTBEAT_DUE, _S.JOINING, (_A.HEARTBEAT,), "step 1"),
-    Row(_S.JOINING, _E.ACTIVE_HEARD, _S.JOINING, (_A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
+    Row(S.JOINING, E.NEW_CLUSTER, S.ACTIVE, _OPEN, "there is no other server with a list"),
+    Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server knows every holder now"),
+    Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder was live, or expired"),
+    Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1"),
+    Row(S.JOINING, E.ACTIVE_HEARD, S.JOINING, (A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
     Row(
-        _S.JOINING,
-        _E.ANNOUNCED_NEW,
-        _S.JOINING,
-        (_A.REGISTER_RESERVED,),
+        S.JOINING,
+        E.ANNOUNCED_NEW,
+        S.JOINING,
+        (A.REGISTER_RESERVED,),
         "no answer, unless the client has sent heartbeats with the id before",
     ),
-    Row(_S.JOINING, _E.ANNOUNCED_HELD, _S.JOINING, (_A.ACKNOWLEDGE,), "it is registered already"),
-    Row(_S.JOINING, _E.ANNOUNCED_TAKEN, _S.JOINING, (_A.REFUSE,), "step 7"),
-    Row(_S.JOINING, _E.HEARTBEAT_HELD, _S.JOINING, (_A.REFRESH,), "step 11: a sign of life"),
+    Row(S.JOINING, E.ANNOUNCED_HELD, S.JOINING, (A.ACKNOWLEDGE,), "it is registered already"),
+    Row(S.JOINING, E.ANNOUNCED_TAKEN, S.JOINING, (A.REFUSE,), "step 7"),
+    Row(S.JOINING, E.HEARTBEAT_HELD, S.JOINING, (A.REFRESH,), "step 11: a sign of life"),
     Row(
-        _S.JOINING,
-        _E.HEARTBEAT_UNKNOWN,
-        _S.JOINING,
-        (_A.RESERVE, _A.REFUSE_UNKNOWN),
+        S.JOINING,
+        E.HEARTBEAT_UNKNOWN,
+        S.JOINING,
+        (A.RESERVE, A.REFUSE_UNKNOWN),
         "only holders send normal heartbeats",
     ),
-    Row(_S.JOINING, _E.HEARTBEAT_FOREIGN, _S.JOINING, (_A.REFUSE,), "one holder at a time"),
-    Row(_S.JOINING, _E.STOP, _S.STOPPED, _STOP, "so that no program waits for the expiry"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_DUE, _S.ACTIVE, (_A.HEARTBEAT,), "step 1"),
-    Row(_S.ACTIVE, _E.ANNOUNCED_NEW, _S.ACTIVE, (_A.REGISTER,), "step 8"),
-    Row(_S.ACTIVE, _E.ANNOUNCED_HELD, _S.ACTIVE, (_A.ACKNOWLEDGE,), "its first answer was lost"),
-    Row(_S.ACTIVE, _E.ANNOUNCED_TAKEN, _S.ACTIVE, (_A.REFUSE,), "step 7"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_HELD, _S.ACTIVE, (_A.REFRESH,), "step 11: a sign of life"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_UNKNOWN, _S.ACTIVE, (_A.REFUSE_UNKNOWN,), "it announces again"),
-    Row(_S.ACTIVE, _E.HEARTBEAT_FOREIGN, _S.ACTIVE, (_A.REFUSE,), "one holder at a time"),
-    Row(
-        _S.ACTIVE, _E.SNAPSHOT_REQUESTED, _S.ACTIVE, (_A.SEND_SNAPSHOT,), "it joins, or has losses"
-    ),
-    Row(_S.ACTIVE, _E.STOP, _S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.JOINING, E.HEARTBEAT_FOREIGN, S.JOINING, (A.REFUSE,), "one holder at a time"),
+    Row(S.JOINING, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.ACTIVE, E.HEARTBEAT_DUE, S.ACTIVE, (A.HEARTBEAT,), "step 1"),
+    Row(S.ACTIVE, E.ANNOUNCED_NEW, S.ACTIVE, (A.REGISTER,), "step 8"),
+    Row(S.ACTIVE, E.ANNOUNCED_HELD, S.ACTIVE, (A.ACKNOWLEDGE,), "its first answer was lost"),
+    Row(S.ACTIVE, E.ANNOUNCED_TAKEN, S.ACTIVE, (A.REFUSE,), "step 7"),
+    Row(S.ACTIVE, E.HEARTBEAT_HELD, S.ACTIVE, (A.REFRESH,), "step 11: a sign of life"),
+    Row(S.ACTIVE, E.HEARTBEAT_UNKNOWN, S.ACTIVE, (A.REFUSE_UNKNOWN,), "it announces again"),
+    Row(S.ACTIVE, E.HEARTBEAT_FOREIGN, S.ACTIVE, (A.REFUSE,), "one holder at a time"),
+    Row(S.ACTIVE, E.SNAPSHOT_REQUESTED, S.ACTIVE, (A.SEND_SNAPSHOT,), "it joins, or has losses"),
+    Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
 )
 
 SERVER = Machine(
@@ -109,13 +107,13 @@ SERVER = Machine(
     ServerState.JOINING,
     _ROWS,
     events=ServerSignal,
-    final=frozenset((_S.STOPPED,)),
+    final=frozenset((S.STOPPED,)),
     refused={
-        _S.JOINING: frozenset((_E.SNAPSHOT_REQUESTED,)),
-        _S.ACTIVE: frozenset(
-            (_E.NEW_CLUSTER, _E.SNAPSHOT_COMPLETE, _E.WAITED, _E.ACTIVE_HEARD),
+        S.JOINING: frozenset((E.SNAPSHOT_REQUESTED,)),
+        S.ACTIVE: frozenset(
+            (E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_HEARD),
         ),
-        _S.STOPPED: frozenset(_E),
+        S.STOPPED: frozenset(E),
     },
 )
 """The compiled table; ``ServerMachine`` runs it."""

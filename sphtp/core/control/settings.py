@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sphtp.core.control.codec import MAX_PARTS
-from sphtp.core.control.lists import MAX_CHUNK, MAX_RECORD_SIZE
-from sphtp.core.control.records import CAPACITY
+from sphtp.core.control.lists import MAX_RECORDS
+from sphtp.core.control.records import MOST_PEERS
 from sphtp.core.entropy import Entropy
 from sphtp.errors import SettingsError
 
@@ -85,7 +84,7 @@ class ControlTimers:
         return entropy.uniform(0, self.backoff)
 
 
-MAX_CLIENTS: Final = min(CAPACITY, MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE))
+MAX_CLIENTS: Final = min(MOST_PEERS, MAX_RECORDS)
 """The most clients of a server.
 
 That many fit into one list, whatever their data, and a client remembers that many.
@@ -153,11 +152,11 @@ class ServerLimits:
 class ClientLimits:
     """The limits of one client. Raises ``SettingsError`` if one is wrong."""
 
-    max_peers: int = CAPACITY
+    max_peers: int = MOST_PEERS
     """The most peers that are remembered; no others are introduced."""
 
     def __post_init__(self) -> None:
-        _check(self, {"max_peers": (1, CAPACITY)})
+        _check(self, {"max_peers": (1, MOST_PEERS)})
 
 
 _SERVER_RANGES: Final[dict[str, tuple[float, float]]] = {

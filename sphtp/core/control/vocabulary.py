@@ -1,9 +1,10 @@
 """The numbers of the wire: commands, parameters, reasons, states (SphTP, "Message structure")."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from enum import IntEnum
 
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.errors import StateError
 
 VERSION = 1
 """The protocol version that announcements and server heartbeats carry."""
@@ -19,6 +20,9 @@ USER_COMMANDS = 0x0100
 
 USER_PARAMETERS = 0x0100
 """The first parameter of the application's commands; lower ones belong to the protocol."""
+
+MAX_NUMBER = (1 << 16) - 1
+"""The highest number of a command or a parameter."""
 
 
 class Command(IntEnum):
@@ -149,3 +153,20 @@ def _draw(entropy: Entropy, parity: int, taken: Container[int]) -> int:
         number = (int(entropy.random() * (1 << 32)) & ~1) | parity
         if number > 1 and number not in taken:
             return number
+
+
+def check_user_numbers(command: int, parameters: Iterable[int]) -> None:
+    """Raise ``StateError`` for numbers that a command of the application must not use.
+
+    These are the numbers of the protocol, and numbers that the wire cannot carry.
+    """
+    _check_number("command", command, USER_COMMANDS)
+    for parameter in parameters:
+        _check_number("parameter", parameter, USER_PARAMETERS)
+
+
+def _check_number(what: str, number: int, lowest: int) -> None:
+    if number < lowest:
+        raise StateError(f"{what} {number:#06x} belongs to the protocol")
+    if number > MAX_NUMBER:
+        raise StateError(f"{what} {number:#x} is over {MAX_NUMBER:#06x}")

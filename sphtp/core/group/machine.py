@@ -38,6 +38,7 @@ from sphtp.core.group.messages import (
     Abandon,
     Admitted,
     Complaint,
+    Contribution,
     Dying,
     Exclusion,
     FlushRequest,
@@ -138,7 +139,7 @@ class _MemberLink:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.outgoing: deque[bytes] = deque()
+        self.outgoing: deque[Contribution] = deque()
         self.hello: GroupHello | None = None
         # Of its JOIN: those of whom it has a HELLO, and those to whom it has a channel both ways.
         self.known: frozenset[Key] = frozenset()
@@ -267,7 +268,7 @@ class GroupMachine:
         """Return what stands before this member's next contribution."""
         return contribution_head(self.step)
 
-    def contribute(self, data: bytes, neighbours: Collection[Key] | None = None) -> None:
+    def contribute(self, data: Contribution, neighbours: Collection[Key] | None = None) -> None:
         """Contribute to the present step, for all members or for some neighbours.
 
         ``data`` is ``head()`` and msgpack.
@@ -358,7 +359,7 @@ class GroupMachine:
             self._departed.add(peer_id)
             self._consider(now)
 
-    def handle_message_untrusted(self, now: float, number: int, data: bytes) -> None:
+    def handle_message_untrusted(self, now: float, number: int, data: bytes | memoryview) -> None:
         """Handle a message. Raises ``RemoteError`` for one that ends the channel."""
         link = self._links.get(number)
         if link is None or self.state is GroupState.ENDED:
@@ -435,7 +436,7 @@ class GroupMachine:
 
     # Outputs
 
-    def poll_link(self) -> tuple[int, deque[bytes]] | None:
+    def poll_link(self) -> tuple[int, deque[Contribution]] | None:
         """Return a channel and what it has to send, oldest first; the caller takes it off."""
         while self._ready:
             number = self._ready.popitem()[0]
@@ -481,7 +482,7 @@ class GroupMachine:
         if self._steps.refresh() and self._leavers:
             self._release()
 
-    def _take_untrusted(self, key: Key, step: int, data: bytes) -> None:
+    def _take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> None:
         """Take a contribution."""
         is_complete = self._steps.take_untrusted(key, step, data)
         if self._newcomers:

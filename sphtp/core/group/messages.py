@@ -7,10 +7,10 @@ list: its number, then its fields in order.
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sphtp.core.group.seats import Key, Seat
-from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.core.packing import MALFORMED, Parts, pack, unpack
 from sphtp.errors import RemoteError
 
 VERSION: Final = 1
@@ -29,6 +29,10 @@ _MOST_COUNT: Final = 1 << 63
 
 _MOST_TEXT: Final = 1024
 _MOST_ITEMS: Final = 1 << 16
+
+Contribution: TypeAlias = bytes | memoryview | Parts
+"""A contribution: one that came, perhaps in memory that its sender can still change; or this
+member's own, in parts."""
 
 
 class GroupHello(NamedTuple):
@@ -160,7 +164,16 @@ def contribution_head(step: int) -> bytes:
     return CONTRIBUTION.pack(0, step)
 
 
-def step_of_untrusted(data: bytes) -> int | None:
+def contribution_bytes(step: int, data: Contribution) -> bytes:
+    """Return the bytes of a contribution to a step, to pass on.
+
+    Its sender may have changed the memory: nobody is to be blamed for the head but the sender.
+    """
+    whole = data.join() if isinstance(data, Parts) else bytes(data)
+    return contribution_head(step) + whole[CONTRIBUTION.size :]
+
+
+def step_of_untrusted(data: bytes | memoryview) -> int | None:
     """Return the step of a contribution; None for any other message."""
     if data[:1] != b"\x00":
         return None
@@ -177,8 +190,9 @@ def encode_group_message(message: GroupMessage) -> bytes:
     return pack([_NUMBERS[type(message)], *message], _CONTROL)
 
 
-def decode_group_message_untrusted(data: bytes) -> GroupMessage:
+def decode_group_message_untrusted(data: bytes | memoryview) -> GroupMessage:
     """Read any message but a contribution. Raises ``RemoteError``."""
+    data = bytes(data)
     if data[:1] != _CONTROL:
         raise RemoteError("no message of a group")
     try:

@@ -19,11 +19,17 @@ taken from it, so that what is reported of it (``report``) stays true until the 
 are installed.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from sphtp.core.group.messages import StepReached, encode_group_message
+from sphtp.core.group.messages import (
+    Contribution,
+    StepReached,
+    contribution_bytes,
+    encode_group_message,
+)
 from sphtp.core.group.seats import Key, OnDeath, Place, Seat, Seats, vacant_seats
 from sphtp.errors import RemoteError
 
@@ -44,7 +50,11 @@ class CompleteStep(NamedTuple):
     """A step and its contributions, in the order of the members; each behind its head."""
 
     step: int
-    contributions: tuple[tuple[Seat, bytes], ...]
+    contributions: tuple[tuple[Seat, Contribution], ...]
+    is_own_kept: bool
+    """True if the exchange still holds this member's own contribution."""
+    last: Key | None
+    """The member whose contribution came last; None if all others had contributed before."""
 
 
 class _OpenStep:
@@ -52,7 +62,7 @@ class _OpenStep:
 
     __slots__ = ("is_begun", "missing", "neighbours", "payload")
 
-    def __init__(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+    def __init__(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         self.payload = payload
         # The places of those that it exchanges with; None for all. Places and not members: where a
         # step waits for the return of a dead neighbour, the one that comes has the same place.
@@ -89,7 +99,7 @@ class StepExchange:
         self._open: _OpenStep | None = None
         self._results: deque[CompleteStep] = deque()
         # The contributions of each step that somebody may still need.
-        self._held: dict[int, dict[Key, bytes]] = {}
+        self._held: dict[int, dict[Key, Contribution]] = {}
         # For each member: the last contribution that came from it, the last step that it is known
         # to have begun, and the last one of this member that it was sent something of.
         self._heights: dict[Key, int] = {}
@@ -131,7 +141,7 @@ class StepExchange:
         """Return the step of the last contribution that came from a member; -1 for none."""
         return self._heights.get(key, -1)
 
-    def own_from(self, start: int) -> list[tuple[int, bytes]]:
+    def own_from(self, start: int) -> list[tuple[int, Contribution]]:
         """Return this member's contributions that are held, from a step on."""
         return [
             (step, self._held[step][self.key])
@@ -141,7 +151,7 @@ class StepExchange:
 
     # The step
 
-    def open(self, payload: bytes, neighbours: frozenset[Place] | None) -> None:
+    def open(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         """Open a step; ``begin`` sends its contribution."""
         self._open = _OpenStep(payload, neighbours)
 
@@ -149,7 +159,7 @@ class StepExchange:
         """Give up the open step."""
         self._open = None
 
-    def begin(self) -> list[tuple[Key, bytes]]:
+    def begin(self) -> list[tuple[Key, Contribution]]:
         """Begin the step that is put off. Return what leaves, and for whom.
 
         The caller has made sure that no flush is under way. A step among neighbours is put off
@@ -166,7 +176,7 @@ class StepExchange:
         if here is None:
             here = self._held[step] = {}
         here[self.key] = opened.payload
-        leaving = []
+        leaving: list[tuple[Key, Contribution]] = []
         for seat in self.seats:
             key = seat.key
             if key == self.key or not seat.covers(step):
@@ -195,7 +205,7 @@ class StepExchange:
         }
         return self._complete_if_ready(opened)
 
-    def take_untrusted(self, key: Key, step: int, data: bytes) -> bool:
+    def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
         """Take a contribution. Return true if that completes the open step.
 
         Raises ``RemoteError`` for a step that nobody can have reached.
@@ -218,7 +228,7 @@ class StepExchange:
         if opened is None or step != self.step or not opened.is_begun:
             return False
         opened.missing.discard(key)
-        return self._complete_if_ready(opened)
+        return self._complete_if_ready(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
         """Note that a member has begun a step."""
@@ -234,7 +244,7 @@ class StepExchange:
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
-    def _complete_if_ready(self, opened: _OpenStep) -> bool:
+    def _complete_if_ready(self, opened: _OpenStep, last: Key | None = None) -> bool:
         if opened.missing or self._waits_for_return(opened):
             return False
         step, here = self.step, self._held[self.step]
@@ -249,7 +259,12 @@ class StepExchange:
         )
         self._open = None
         self.step = step + 1
-        self._results.append(CompleteStep(step, contributions))
+        is_own_kept = opened.neighbours is not None
+        if not is_own_kept:
+            # It went to every member, in front of all that this one says later. So whoever lacks it
+            # has lost the channel to this member, and gets it from others or not at all.
+            del here[self.key]
+        self._results.append(CompleteStep(step, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
             floor = self._floor()
             for old in [step for step in self._held if step < floor]:
@@ -298,7 +313,9 @@ class StepExchange:
             if key in removed or seat.end is not None:
                 here = [step for step, those in self._held.items() if key in those]
                 heights.append((key, max([seat.start - 1, self.last_from(key), *here])))
-                held.update({(key, step): self._held[step][key] for step in here})
+                held.update(
+                    {(key, step): contribution_bytes(step, self._held[step][key]) for step in here}
+                )
         return tuple(heights), held
 
     def start_at(self, step: int) -> None:
@@ -323,3 +340,72 @@ class StepExchange:
         for table in (self._heights, self._reached, self._reported):
             for key in table.keys() - self._keys:
                 del table[key]
+
+
+# The statistics of steps: their times, and the waiting for others in each of them.
+#
+# A step ends when the last contribution is there, so a member waits for one other at a time: for
+# the one whose contribution came last. The time from this member's own contribution to the end of
+# the step counts for that one alone. So the times by member add up to all the time that was
+# waited, and the member with the most is the one to look at.
+
+
+Member = TypeVar("Member", bound=Hashable)
+
+BOUNDS: Final = (
+    *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005),
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""The upper bounds of the buckets in seconds: a step on one machine takes 50 us or more, and one
+that takes over 10 s waits for a program that has stopped."""
+
+
+class TimeHistogram:
+    """Counts of times in buckets. ``counts`` has one more than ``BOUNDS``, for longer times."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a time."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class StepStatistics(Generic[Member]):
+    """The times of the steps of one member.
+
+    ``steps`` are the times from the end of one step to the end of the next, computing included.
+    ``exchanges`` are the times from this member's contribution to the end of the step, and
+    ``waits`` the same by the member whose contribution came last, without the steps for which
+    nobody was waited for.
+    """
+
+    def __init__(self) -> None:
+        self.steps = TimeHistogram()
+        self.exchanges = TimeHistogram()
+        self.waits: dict[Member, TimeHistogram] = {}
+        self._ended_at: float | None = None
+
+    def add(self, began: float, ended: float, last: Member | None) -> None:
+        """Count a step: when this member contributed, and when the contribution of ``last`` came.
+
+        ``last`` is None if all others had contributed before.
+        """
+        self.exchanges.add(ended - began)
+        if last is not None:
+            waits = self.waits.get(last)
+            if waits is None:
+                waits = self.waits[last] = TimeHistogram()
+            waits.add(ended - began)
+        if self._ended_at is not None:
+            self.steps.add(ended - self._ended_at)
+        self._ended_at = ended
+
+    def keep_only(self, members: Collection[Member]) -> None:
+        """Forget those who are no members any more."""
+        for gone in self.waits.keys() - set(members):
+            del self.waits[gone]

@@ -5,11 +5,9 @@ subclasses of ``BitMessage``, whose one method ``serialize`` writes, reads and m
 Without a factory messages are ``PlainMessages``: any value that msgpack carries.
 """
 
-from sphtp.core.messages.bit_message import BitMessage
 from sphtp.core.messages.bounds import Bits, Compressed, Float32, Limit, Range
-from sphtp.core.messages.codec import MessageCodec, PlainMessages
-from sphtp.core.messages.compression import Compression
-from sphtp.core.messages.factory import MessageFactory
+from sphtp.core.messages.codec import Compression, MessageCodec, PlainMessages
+from sphtp.core.messages.factory import BitMessage, MessageFactory
 from sphtp.core.messages.streams import BitStream, MeasureStream, ReadStream, WriteStream
 from sphtp.core.schema import difference, fingerprint
 

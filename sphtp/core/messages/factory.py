@@ -8,18 +8,17 @@ begins with the next byte.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from sphtp.core.messages.bit_message import BitMessage
+from sphtp.core.messages.annotations import record_of
 from sphtp.core.messages.codec import (
+    Compression,
     decode_each_untrusted,
     deflate,
     from_msgpack,
     inflate,
     to_msgpack,
 )
-from sphtp.core.messages.compression import Compression
-from sphtp.core.messages.shapes import record_of
 from sphtp.core.messages.streams import (
     BitStream,
     MeasureStream,
@@ -31,6 +30,71 @@ from sphtp.core.messages.streams import (
 from sphtp.core.packing import MAX_DEPTH, MAX_ELEMENTS, Packing
 from sphtp.core.schema import Schema
 from sphtp.errors import SettingsError, WireError, untrusted
+
+
+class BitMessage:
+    """A small object that can serialize itself, after the ``Message`` of Fiedler's article.
+
+    A subclass can be created without arguments. One method writes, reads and measures it:
+
+        class Shot(BitMessage):
+            def __init__(self, angle: float = 0.0, power: int = 0) -> None:
+                self.angle, self.power = angle, power
+
+            def serialize(self, stream: BitStream) -> None:
+                self.angle = stream.compressed(self.angle, -180.0, 180.0, 0.01)
+                self.power = stream.integer(self.power, 0, 100)
+
+    A dataclass with bounds in its annotations needs no method:
+
+        @dataclass
+        class Shot(BitMessage):
+            angle: Annotated[float, Compressed(-180.0, 180.0, 0.01)] = 0.0
+            power: Annotated[int, Range(0, 100)] = 0
+    """
+
+    __slots__ = ()
+
+    def serialize(self, stream: BitStream) -> None:
+        """Pass every field through the stream, and store the result.
+
+        This default follows the annotations of a dataclass.
+        """
+        for name, shape in record_of(type(self)).shapes.items():
+            try:
+                setattr(self, name, shape.serialize(stream, getattr(self, name)))
+            except WireError as error:
+                raise WireError(f"{name}: {error}") from error
+
+    def write(self) -> bytes:
+        """Return the message in bits, padded to a byte.
+
+        Raises:
+            WireError: a value does not fit its bounds.
+        """
+        stream = WriteStream()
+        self.serialize(stream)
+        return stream.finish()
+
+    def measure(self) -> int:
+        """Return the number of bits that the message takes.
+
+        Raises:
+            WireError: a value does not fit its bounds.
+        """
+        stream = MeasureStream()
+        self.serialize(stream)
+        return stream.position
+
+    @classmethod
+    @untrusted
+    def read_untrusted(cls, data: bytes) -> Self:
+        """Return the message from which ``write`` makes these bytes.
+
+        Raises:
+            RemoteError: no message of this class writes these bytes.
+        """
+        return read_all(cls, ReadStream(data))
 
 
 class TypeHeader:
@@ -216,24 +280,24 @@ class MessageFactory:
         """
         return self._entry(message).measure(message)
 
-    def encode(self, message: Any, *, compress: bool | None = None) -> bytes:
+    def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
         """Return the message's bytes.
 
         Args:
-            message: of one of the types, not of a subclass.
+            value: a message of one of the types, not of a subclass.
             compress: True tries whatever the size, False never; None tries from the threshold on.
 
         Raises:
             WireError: the type is not registered, or a field's value does not fit.
             MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
         """
-        return deflate(self.compression, self._entry(message).write(message), _DEFLATED, compress)
+        return deflate(self.compression, self._entry(value).write(value), _DEFLATED, compress)
 
-    def encode_many(self, messages: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
+    def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
         """Return the bytes of each message; raises as ``encode``."""
         if self.compression is None and not compress:
-            return [self._entry(message).write(message) for message in messages]
-        return [self.encode(message, compress=compress) for message in messages]
+            return [self._entry(value).write(value) for value in values]
+        return [self.encode(value, compress=compress) for value in values]
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:

@@ -1,6 +1,6 @@
 """Shapes: one for each kind of annotation, with its msgpack form, its bits and its description.
 
-A message's class is turned into shapes once, by its annotations (``shape_of``); then each value is
+A message's class is turned into shapes once (see ``annotations``); then each value is
 packed, unpacked and serialized by its shape. ``pack`` and ``unpack`` check every value that they
 let through, because ``unpack`` gets bytes that a peer may have forged. If the values of one type
 are their own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
@@ -10,27 +10,18 @@ msgpack carries), Nested (a message that serializes itself), ListShape (a list, 
 length), FixedTuple, Table (a dict), Optional, Record (a dataclass).
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
-from functools import cache
 from operator import attrgetter
-from types import NoneType, UnionType
 from typing import (
-    Annotated,
     Any,
     ClassVar,
     TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
 
-from sphtp.core.messages.bounds import Bits, Bound, Compressed, Float32, Limit, Range
+from sphtp.core.messages.bounds import Bits, Compressed, Float32, Limit, Range
 from sphtp.core.messages.streams import (
     BitStream,
     ReadStream,
@@ -489,19 +480,6 @@ class Record(Shape):
             raise WireError(f"{self._kind.__name__} refuses it: {error}") from error
 
 
-def check_constructor(kind: type, names: Sequence[str]) -> None:
-    """Check that a dataclass can be constructed from its fields alone.
-
-    Raises:
-        SettingsError: its constructor has other parameters, or lacks one for a field.
-    """
-    parameters = inspect.signature(kind).parameters
-    wanted = {name for name, one in parameters.items() if one.default is one.empty}
-    odd = sorted((wanted - set(names)) | (set(names) - set(parameters)))
-    if odd:
-        raise SettingsError(f"{kind.__name__}: fields and constructor differ in {', '.join(odd)}")
-
-
 def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
     """Return a function that returns all fields of an object; ``attrgetter`` needs two or more."""
     if len(names) > 1:
@@ -517,125 +495,3 @@ def _each(ways: Sequence[Way], values: Sequence[Any]) -> list[Any]:
         except WireError as error:
             raise WireError(f"{name}: {error}") from error
     return done
-
-
-# From annotations to shapes
-
-
-Within = tuple[type, ...]
-
-
-def record_of(kind: type[Any]) -> Record:
-    """Return the shape of a dataclass; it is cached.
-
-    Raises:
-        SettingsError: a field's type has no shape; the message names the field.
-    """
-    # mypy holds the __hash__ of instances against a class; no class lacks one.
-    key: Any = kind
-    return _cached_record(key)
-
-
-def shape_of(annotation: Any, bound: Bound | None = None, within: Within = ()) -> Shape:
-    """Return the shape of a type, which may have a bound in ``Annotated``.
-
-    Raises:
-        SettingsError: the type has no shape, or the bound does not apply to this type.
-    """
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        inner, *beside = get_args(annotation)
-        return shape_of(inner, _bound_among(beside, bound), within)
-    if origin in _UNIONS:
-        return Optional(shape_of(_other_than_none(annotation), bound, within))
-    shape = _build(annotation, origin, bound, within)
-    if bound is not None and not isinstance(bound, shape.accepts):
-        raise SettingsError(f"{bound!r} is no bound for {shape.text}")
-    return shape
-
-
-def _build(annotation: Any, origin: Any, bound: Bound | None, within: Within) -> Shape:
-    if origin in _CONTAINERS:
-        return _CONTAINERS[origin](get_args(annotation), bound, within)
-    if annotation in _SINGLE:
-        return _SINGLE[annotation](bound)
-    if isinstance(annotation, type):
-        if issubclass(annotation, Enum):
-            return EnumShape(annotation)
-        if callable(getattr(annotation, "serialize", None)):
-            return Nested(cast("type[Serializable]", annotation))
-        if is_dataclass(annotation):
-            return _record(annotation, within)
-    raise SettingsError(f"messages cannot hold {annotation}")
-
-
-def _record(kind: type, within: Within) -> Record:
-    if kind in within:
-        raise SettingsError(f"{kind.__name__} holds a message of its own kind")
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except NameError as error:
-        raise SettingsError(f"{kind.__name__}: {error}") from error
-
-    def shape(name: str) -> Shape:
-        try:
-            return shape_of(hints[name], within=(*within, kind))
-        except SettingsError as error:
-            raise SettingsError(f"{kind.__name__}.{name}: {error}") from error
-
-    names = [field.name for field in fields(kind) if field.init]
-    check_constructor(kind, names)
-    return Record(kind, {name: shape(name) for name in names})
-
-
-@cache
-def _cached_record(kind: Any) -> Record:
-    return _record(kind, ())
-
-
-def _list(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
-    return ListShape(list, shape_of(arguments[0], within=within), bound)
-
-
-def _tuple(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return ListShape(tuple, shape_of(arguments[0], within=within), bound)
-    return FixedTuple([shape_of(one, within=within) for one in arguments])
-
-
-def _dict(arguments: tuple[Any, ...], bound: Bound | None, within: Within) -> Shape:
-    key, value = (shape_of(one, within=within) for one in arguments)
-    if not isinstance(key, _KEYS):
-        raise SettingsError(f"{key.text} cannot be the key of a dict here")
-    return Table(key, value, bound)
-
-
-def _bound_among(beside: Iterable[Any], outer: Bound | None) -> Bound | None:
-    bounds = [one for one in (*beside, outer) if isinstance(one, Bound)]
-    if len(bounds) > 1:
-        raise SettingsError(f"more than one bound: {bounds}")
-    return bounds[0] if bounds else None
-
-
-def _other_than_none(annotation: Any) -> Any:
-    others = [one for one in get_args(annotation) if one is not NoneType]
-    if len(others) != 1 or len(get_args(annotation)) != 2:
-        raise SettingsError(f"messages cannot hold {annotation}: only one type, or None")
-    return others[0]
-
-
-_UNIONS = (Union, UnionType)
-_KEYS = (Integer, Float, Boolean, Text, Bytes, EnumShape)
-_SINGLE: dict[Any, Callable[[Any], Shape]] = {
-    int: Integer,
-    float: Float,
-    bool: Boolean,
-    str: Text,
-    bytes: Bytes,
-    Any: AnyShape,
-}
-_CONTAINERS: dict[Any, Callable[[tuple[Any, ...], Any, Within], Shape]] = {
-    list: _list,
-    tuple: _tuple,
-    dict: _dict,
-}

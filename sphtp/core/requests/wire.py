@@ -21,8 +21,8 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from sphtp.core.printable import printable
-from sphtp.core.wire import Reader, Writer, decode_text
-from sphtp.errors import RemoteError, untrusted
+from sphtp.core.wire import Reader, Writer, decode_by_kind_untrusted, decode_text, encode_by_kind
+from sphtp.errors import RemoteError
 
 SERVICE_LINE: Final = "sphtp.Requests: version 1"
 """The line of the schema that tells channels for requests from others."""
@@ -113,22 +113,12 @@ def lane_for(size: int) -> int:
 
 def encode_message(message: Message) -> bytes:
     """Encode a message. Raises ``WireError`` if a name is too long."""
-    kind, encode = _ENCODERS[type(message)]
-    writer = Writer().u8(kind)
-    encode(writer, message)
-    return writer.finish()
+    return encode_by_kind(message, _ENCODERS)
 
 
-@untrusted
 def decode_message_untrusted(data: bytes) -> Message:
     """Decode a message."""
-    reader = Reader(data)
-    kind = reader.u8()
-    if kind not in _DECODERS:
-        raise RemoteError(f"{kind} is no kind of message of requests")
-    message = _DECODERS[kind](reader)
-    reader.finish()
-    return message
+    return decode_by_kind_untrusted(data, _DECODERS, "requests")
 
 
 def _encode_request(writer: Writer, message: RequestMessage) -> None:

@@ -66,28 +66,28 @@ class DeliveryAction(Name):
     END = "tell the end"
 
 
-D, T, A = DeliveryState, DeliveryEvent, DeliveryAction
+S, E, A = DeliveryState, DeliveryEvent, DeliveryAction
 
 DELIVERY = Machine(
     "Delivery",
-    D.FOLLOWING,
+    S.FOLLOWING,
     (
-        Row(D.HOLDING, T.BEGIN, D.CATCHING_UP, (A.BEGIN,), "the bounds of the history are known"),
-        Row(D.CATCHING_UP, T.MERGED, D.FOLLOWING, (A.FOLLOW,), "the history meets live messages"),
-        Row(D.CATCHING_UP, T.END, D.DRAINING, (A.GIVE_UP,), "the history outlives the session"),
-        Row(D.FOLLOWING, T.END, D.DRAINING, (A.GIVE_UP,), "the transport has ended"),
-        Row(D.DRAINING, T.SETTLED, D.ENDED, (A.END,), "each number is settled"),
+        Row(S.HOLDING, E.BEGIN, S.CATCHING_UP, (A.BEGIN,), "the bounds of the history are known"),
+        Row(S.CATCHING_UP, E.MERGED, S.FOLLOWING, (A.FOLLOW,), "the history meets live messages"),
+        Row(S.CATCHING_UP, E.END, S.DRAINING, (A.GIVE_UP,), "the history outlives the session"),
+        Row(S.FOLLOWING, E.END, S.DRAINING, (A.GIVE_UP,), "the transport has ended"),
+        Row(S.DRAINING, E.SETTLED, S.ENDED, (A.END,), "each number is settled"),
     ),
     events=DeliveryEvent,
     # One that joins late starts by holding.
-    entries=frozenset({D.HOLDING}),
-    final=frozenset({D.ENDED}),
+    entries=frozenset({S.HOLDING}),
+    final=frozenset({S.ENDED}),
     refused={
-        D.HOLDING: frozenset({T.MERGED, T.END, T.SETTLED}),
-        D.CATCHING_UP: frozenset({T.BEGIN, T.SETTLED}),
-        D.FOLLOWING: frozenset({T.BEGIN, T.MERGED, T.SETTLED}),
-        D.DRAINING: frozenset({T.BEGIN, T.MERGED, T.END}),
-        D.ENDED: frozenset(DeliveryEvent),
+        S.HOLDING: frozenset({E.MERGED, E.END, E.SETTLED}),
+        S.CATCHING_UP: frozenset({E.BEGIN, E.SETTLED}),
+        S.FOLLOWING: frozenset({E.BEGIN, E.MERGED, E.SETTLED}),
+        S.DRAINING: frozenset({E.BEGIN, E.MERGED, E.END}),
+        S.ENDED: frozenset(DeliveryEvent),
     },
 )
 

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from sphtp.core.printable import printable
 from sphtp.core.schema import Schema
 from sphtp.core.stream.wire import Window
-from sphtp.core.wire import Reader, Writer
-from sphtp.errors import RemoteError, untrusted
+from sphtp.core.wire import Reader, Writer, decode_by_kind_untrusted, encode_by_kind
+from sphtp.errors import RemoteError
 
 VERSION: Final = 2
 STREAMS: Final = Schema(["sphtp.Streams: version 2"])
@@ -112,22 +112,12 @@ Member = Join | Welcome | JoinRefused | StreamKey | Closing
 
 def encode_member(message: Member) -> bytes:
     """Encode a message."""
-    kind, encode = _ENCODERS[type(message)]
-    writer = Writer().u8(kind)
-    encode(writer, message)
-    return writer.finish()
+    return encode_by_kind(message, _ENCODERS)
 
 
-@untrusted
 def decode_member_untrusted(data: bytes) -> Member:
     """Decode a message."""
-    reader = Reader(data)
-    kind = reader.u8()
-    if kind not in _DECODERS:
-        raise RemoteError(f"nobody says {kind} of a stream")
-    message = _DECODERS[kind](reader)
-    reader.finish()
-    return message
+    return decode_by_kind_untrusted(data, _DECODERS, "streams")
 
 
 def _encode_join(writer: Writer, join: Join) -> None:

@@ -83,23 +83,23 @@ class RateAction(Name):
     WAIT = "restart the timer of the calm period"
 
 
-T, E, A = RateState, RateEvent, RateAction
+S, E, A = RateState, RateEvent, RateAction
 
 RATE_LIMIT: Final = Machine(
     "RateState of a source",
-    T.FREE,
+    S.FREE,
     (
-        Row(T.FREE, E.STRAINED, T.BRAKING, (A.WAIT,), "a full path carries no more"),
-        Row(T.BRAKING, E.STRAINED, T.BRAKING, (A.WAIT,), "the rise remains"),
-        Row(T.BRAKING, E.CALM, T.EASING, (), "the path seems to have room"),
-        Row(T.EASING, E.STRAINED, T.BRAKING, (A.WAIT,), "the higher rate was too high"),
-        Row(T.EASING, E.CAUGHT_UP, T.FREE, (), "new data can leave as the program sends it"),
+        Row(S.FREE, E.STRAINED, S.BRAKING, (A.WAIT,), "a full path carries no more"),
+        Row(S.BRAKING, E.STRAINED, S.BRAKING, (A.WAIT,), "the rise remains"),
+        Row(S.BRAKING, E.CALM, S.EASING, (), "the path seems to have room"),
+        Row(S.EASING, E.STRAINED, S.BRAKING, (A.WAIT,), "the higher rate was too high"),
+        Row(S.EASING, E.CAUGHT_UP, S.FREE, (), "new data can leave as the program sends it"),
     ),
     events=RateEvent,
     refused={
-        T.FREE: frozenset({E.CALM, E.CAUGHT_UP}),
-        T.BRAKING: frozenset({E.CAUGHT_UP}),
-        T.EASING: frozenset({E.CALM}),
+        S.FREE: frozenset({E.CALM, E.CAUGHT_UP}),
+        S.BRAKING: frozenset({E.CAUGHT_UP}),
+        S.EASING: frozenset({E.CALM}),
     },
 )
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sphtp.core.payloads import encode_lengths, take_equal, take_varied
+from sphtp.core.wire import encode_lengths, take_equal, take_varied
 from sphtp.errors import RemoteError
 
 

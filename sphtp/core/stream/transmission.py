@@ -17,7 +17,6 @@ from itertools import accumulate
 from sys import maxsize
 from typing import Final, NamedTuple
 
-from sphtp.core.payloads import LENGTH_OVERHEAD
 from sphtp.core.stream.flow_control import FlowControl
 from sphtp.core.stream.rate_limit import RateLimit
 from sphtp.core.stream.records import (
@@ -33,6 +32,7 @@ from sphtp.core.stream.statistics import SourceCounters
 from sphtp.core.stream.transmission_window import TransmissionWindow
 from sphtp.core.stream.wire import encode_new
 from sphtp.core.token_bucket import Pacer
+from sphtp.core.wire import LENGTH_OVERHEAD
 from sphtp.errors import MessageTooLargeError
 
 

@@ -129,3 +129,17 @@ async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
 async def test_a_reference_that_fails_fails_the_run():
     outcome = await outcome_of(reference_script="raise SystemExit('out of memory')")
     assert outcome.sentence == "reference failed: exit code 1 (out of memory)"
+
+
+def test_each_process_serves_metrics_at_a_port_of_its_own() -> None:
+    def ports(metrics: int | None) -> list[str]:
+        plan = ClusterPlan(2, 2, Path("gas.toml"), 10, metrics=metrics)
+        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1")]
+        jobs += [plan.client(slab, ["tcp://a:1"]) for slab in range(2)]
+        assert "--metrics" not in plan.reference().command
+        commands = [spec.command for spec in jobs if "--metrics" in spec.command]
+        return [command[command.index("--metrics") + 1] for command in commands]
+
+    assert ports(None) == []
+    assert ports(0) == ["0"] * 4
+    assert ports(9464) == ["9464", "9465", "9466", "9467"]

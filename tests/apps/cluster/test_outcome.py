@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from sphtp_client.cluster.outcome import document, judge
+from sphtp_client.cluster.outcome import document, judge, judge_standing
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.program import ExitStatus
-from sphtp_client.simulation.reports import Failed, PeerGone
+from sphtp_client.simulation.reports import Failed, PeerGone, Started
 
 
 def test_equal_states_are_verified(good_board):
@@ -119,3 +119,18 @@ def test_the_document_of_a_run_that_never_began_is_still_whole():
     assert found["verified"] is None
     assert found["state_sha256"] is None
     assert found["processes"][0]["failure"] == "it was never started"
+
+
+def test_servers_that_stood_until_ctrl_c_are_finished():
+    def standing(code: int, *, asked: bool) -> RunStatus:
+        status = RunStatus()
+        status.take("server 1", ProcessRole.SERVER)
+        status.spawned("server 1", 100)
+        status.note_event("server 1", Started(id=2, pub="tcp://h:1", sub="tcp://h:2"))
+        status.exited("server 1", code, asked=asked)
+        return status
+
+    ended = judge_standing(standing(0, asked=True), ExitStatus.INTERRUPTED)
+    assert (ended.verdict.code, ended.remarks) == (0, ())
+    lost = judge_standing(standing(-9, asked=False), None)
+    assert (lost.verdict.code, lost.sentence) == (3, "no server is left")

@@ -7,6 +7,9 @@ import signal
 
 import pytest
 
+from sphtp import Config, open_client
+from sphtp.config import ControlTimers
+from sphtp.security import ClusterSecurity, load_secret
 from tests.apps.cluster.running import ENDLESS, MORTAL, cluster, gone, is_alive
 from tests.qlog_drafts import read_qlog
 
@@ -39,6 +42,20 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path)
         mine = [link for link in found["links"] if link["from"] == slab]
         assert names.count("packet_lost") >= sum(link["lost"] for link in mine)
         assert names.count("connection_closed") == names.count("connection_started") >= len(mine)
+
+
+async def test_servers_alone_stand_for_programs_of_others(gas_file):
+    async with cluster(gas_file, "--servers", "1", "--clients", "0", "--json") as run:
+        told = json.loads(await run.line("servers"))
+        secret = load_secret(told["secret_file"])
+        cluster_of = Config(
+            timers=ControlTimers(heartbeat=0.25, expiry=1.2), cluster=ClusterSecurity(secret=secret)
+        )
+        async with open_client(told["servers"], name="mine", config=cluster_of) as client:
+            assert len(client.servers) == 1
+        run.process.send_signal(signal.SIGINT)
+        assert await run.end() == 0
+    assert len(run.lines) == 1
 
 
 @pytest.mark.soak

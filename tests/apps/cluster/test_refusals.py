@@ -62,7 +62,7 @@ def test_a_resend_time_beyond_its_range_is_explained(gas_file):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--clients", "0"),
+        ("--clients", "-1"),
         ("--servers", "0"),
         ("--servers", "65"),
         ("--steps", "0"),

@@ -115,8 +115,13 @@ async def test_a_grandchild_that_keeps_the_pipe_does_not_keep_us(autojump_clock)
     script += "'import sys; sys.stdin.read()']); say(event='started', id=p.pid, pub='', sub='')\n"
     status = RunStatus()
     async with open_supervisor(status, lambda: None, StopTimeouts(close=inf)) as supervisor:
-        autojump_clock.autojump_threshold = 0.2
+        autojump_clock.autojump_threshold = inf
         process = await supervisor.start(spec("a", script))
+        assert process.pid is not None
+        while not is_gone(process.pid):
+            await trio.lowlevel.checkpoint()
+        # From here on only the pipe is waited for, which the other process keeps open.
+        autojump_clock.autojump_threshold = 0.2
         await supervisor.wait_until(lambda: not process.alive)
     assert process.exit is not None
     assert process.exit.code == 0

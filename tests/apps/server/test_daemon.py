@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,15 +17,17 @@ import trio
 from click.testing import CliRunner, Result
 
 from sphtp import Config
-from sphtp.core.control.events import ServerEntered, ServerLeft
+from sphtp.core.control.outputs import ServerEntered, ServerLeft
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import Reason
-from sphtp.shell.bus import ListeningPubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.client import open_client
 from sphtp.shell.server import open_server
+from sphtp.web import Web
 from sphtp_server.status import status
 from tests.interpreters import ForkedProcess
+from tests.shell.test_web import get
 from tests.soaked import soaked
 
 QUICK = ("--heartbeat", "0.1", "--expiry", "20", "--announce-deadline", "0.2")
@@ -63,9 +65,11 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(*arguments: str) -> AsyncIterator[Daemon]:
+async def daemon(
+    *arguments: str, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Daemon]:
     options = ("--log-format", "json", *ANY_PORTS, *QUICK, *arguments)
-    process = ForkedProcess.of_module("sphtp", ["server", *options])
+    process = ForkedProcess.of_module("sphtp", ["server", *options], environ)
     try:
         yield Daemon(process)
     finally:
@@ -114,11 +118,22 @@ async def test_the_first_line_tells_the_real_ports_and_status_answers_there() ->
         assert first["advertised"] == str(ServerAddress.parse(address))
         as_json = await trio.to_thread.run_sync(ask, address, "--json")
         as_tables = await trio.to_thread.run_sync(ask, address)
-        await leave(started, signal.SIGHUP)
+        await leave(started, signal.SIGUSR2)
     assert as_json.exit_code == as_tables.exit_code == 0
     assert json.loads(as_json.output)["id"] == first["id"]
     assert f"{first['id']:#010x}" in as_tables.output
     assert "│" in as_tables.output
+
+
+async def test_it_serves_metrics_where_its_first_line_says() -> None:
+    async with daemon("--new", "--metrics", "0") as started:
+        first = await started.next_line()
+        host, port = first["metrics"].removeprefix("http://").split(":")
+        web = Web((host, int(port)))
+        assert await get(web, "/readyz") == (200, "ready\n")
+        _, text = await get(web, "/metrics")
+        assert f'sphtp_server_state{{server="{first["id"]:#010x}",state="active"}} 1.0' in text
+        await leave(started, signal.SIGTERM)
 
 
 async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
@@ -145,7 +160,10 @@ async def test_a_server_that_finds_nobody_to_join_says_what_it_waits_for() -> No
         assert waiting["address"] == f"tcp://127.0.0.86:{port}"
         assert waiting["why"] == f"connection refused by 127.0.0.86:{port}"
         assert waiting["level"] == "warning"
-        await leave(started, signal.SIGUSR1)
+        started.process.send_signal(signal.SIGUSR1)
+        # Nobody is there to be handed over.
+        assert (await started.line("leaving"))["because"] == "drained"
+        assert await started.process.wait() == 0
 
 
 @pytest.mark.parametrize("option", ["--pub-port", *soaked(["--sub-port"])])

@@ -1,5 +1,6 @@
 """Settings: flags over variables over the file over defaults, and errors that say where to look."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import sphtp.web
 from sphtp import Peer
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.settings import ControlTimers, ServerLimits
@@ -57,6 +59,10 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "log_format": ('"json"', "json"),
     "log_interval": ("5", "5"),
     "exit_with_stdin": ("true", "true"),
+    "log_file": ('"/dev/null"', "/dev/null"),
+    "drain_time": ("7.5", "7.5"),
+    "metrics": ('"[::1]:9464"', "[::1]:9464"),
+    "metrics_token_file": ('"/a/token"', "/a/token"),
 }
 
 
@@ -72,6 +78,33 @@ def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "server.toml"
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("0.0.0.0:9464", "--metrics-token-file"),
+        ("9464x", "[HOST:]PORT"),
+        (":9464", "[HOST:]PORT"),
+        ("::1:9464", "in brackets"),
+        ("99999", "65535"),
+    ],
+)
+def test_a_place_for_metrics_is_one_and_is_protected(place: str, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"metrics": place})
+    assert text in str(caught.value)
+
+
+def test_without_the_extra_metrics_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for module in ("sphtp.shell.web", "sphtp.shell.metrics", "prometheus_client.core"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(vars(sphtp.web), "open_web", raising=False)
+    ports = ("--pub-port", "0", "--sub-port", "0", "--no-announce")
+    result = call("--new", *ports, "--metrics", "0")
+    assert result.exit_code == 2
+    assert "pip install 'sphtp[metrics]' brings it" in result.output
 
 
 def call(*arguments: str, **environ: str) -> Result:
@@ -100,7 +133,7 @@ def test_a_flag_says_the_same_as_a_variable(
 ) -> None:
     started: list[ServerSettings] = []
 
-    async def serve(settings: ServerSettings, log: object) -> None:
+    async def serve(settings: ServerSettings, *_: object) -> None:
         started.append(settings)
 
     monkeypatch.setattr("sphtp_server.command.serve", serve)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from sphtp import ServerAddress
-from sphtp.shell.bus import ListeningPubSocket
+from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.status import read_untrusted
 from sphtp_server.status import show, status
 

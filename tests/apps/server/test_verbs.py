@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from sphtp import __main__ as program
@@ -91,7 +92,19 @@ class TestPlugins:
         assert sentence in " ".join(described.output.split())
 
     def test_an_unknown_verb_is_a_wrong_call(self) -> None:
-        assert call("nonsense").exit_code == 2
+        result = call("nonsense")
+        assert result.exit_code == 2
+        assert "mean" not in result.output
+
+    @pytest.mark.parametrize("verb", ["gret", "Greet", "greeet"])
+    def test_for_a_misspelt_verb_there_is_a_suggestion(self, verb: str) -> None:
+        result = call(verb, "you")
+        assert result.exit_code == 2
+        assert result.output.endswith(f"No such command {verb!r}. Did you mean greet?\n")
+
+    def test_a_shell_completes_verbs(self) -> None:
+        shell = BashComplete(program.main, {}, "sphtp", "_SPHTP_COMPLETE")
+        assert [found.value for found in shell.get_completions([], "gre")] == ["greet"]
 
 
 def test_without_its_extra_the_command_says_which_one_it_needs() -> None:

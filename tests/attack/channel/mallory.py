@@ -18,7 +18,7 @@ from sphtp.core.channel.noise import (
 )
 from sphtp.core.datagrams import KINDS, Address, Datagrams, Kind
 from sphtp.core.secure.noise_framework import IK, XX, XXPSK0, NoiseHandshake, Pattern
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.core.channel.sealed import identity
 from tests.core.channel.talk import offer
 

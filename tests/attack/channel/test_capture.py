@@ -9,7 +9,7 @@ from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.shell.node import open_channel, open_node
 from sphtp.testing import Faults
-from sphtp.testing.link import Link
+from sphtp.testing.network import Link
 from sphtp_client.relay.impairment import Traffic
 from sphtp_client.relay.relay import open_relay
 from tests.deadline import within_20_seconds

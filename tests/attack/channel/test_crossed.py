@@ -16,7 +16,7 @@ from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenti
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address, Kind
 from sphtp.testing import Faults
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import Knocking, answers, kind_of, watch
 from tests.core.channel.sealed import LEFT, RIGHT, check_forgotten, identity, make_sealed
 from tests.fuzz.census import census

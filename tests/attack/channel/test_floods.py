@@ -7,13 +7,18 @@ from random import Random
 
 import pytest
 
+from sphtp.core.channel.connection import MOST_ANSWERS
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.flow_control import COST
 from sphtp.core.channel.frames import FLAG, Fragment, Frame, Messages, Padding, Skip, Unreliable
+from sphtp.core.channel.path_validation import encode_path
 from sphtp.core.channel.receive_queue import MOST_GAPS, ReceiveQueue
+from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import MOST_LANES, ChannelSettings
-from sphtp.core.datagrams import Datagrams
-from sphtp.testing.pair import LEFT
+from sphtp.core.datagrams import Datagrams, Kind
+from sphtp.testing.pair import LEFT, RIGHT
 from tests.attack.channel.forged import forge, open_pair
+from tests.core.channel.sealed import SealedPair, keys_of
 from tests.steps import steps
 
 BUFFER = 32
@@ -160,3 +165,27 @@ def test_gaps_in_messages_are_bounded_and_what_closes_one_is_taken() -> None:
     (whole,) = receive_queue.receive_many(9)
     assert len(whole) == total
     assert receive_queue.gaps == 0
+
+
+def drain(endpoint: Endpoint) -> int:
+    return sum(1 for _ in iter(lambda: endpoint.poll_transmit(0.0), None))
+
+
+def test_what_a_peer_repeats_is_answered_so_often_while_the_socket_is_full() -> None:
+    """What must hold: neither CONNECTs nor CHALLENGEs that cannot be answered yet pile up."""
+    opener, answerer = (Endpoint(Random(seed), ChannelSettings()) for seed in (1, 2))
+    opener.dial(0.0, [RIGHT])
+    connect = opener.poll_transmit(0.0)
+    assert connect is not None
+    for _ in range(COUNT):
+        answerer.handle_datagrams_untrusted(0.0, connect._replace(address=LEFT))
+    assert 1 <= drain(answerer) <= MOST_ANSWERS
+    sealed = SealedPair(1)
+    left, right = sealed.open(PeerPin())
+    sealed.run(0.5)
+    for nonce in range(COUNT):
+        challenge = encode_path(Kind.CHALLENGE, right.connection_id, nonce)
+        told = keys_of(left).seal(RIGHT, challenge, len(challenge))
+        sealed.right.handle_datagrams_untrusted(sealed.now, told._replace(address=LEFT))
+    assert 1 <= drain(sealed.right) <= MOST_ANSWERS + 1
+    assert sealed.transfer(left, right, [b"still here"]) == [b"still here"]

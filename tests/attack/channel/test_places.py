@@ -22,7 +22,7 @@ from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import FRONT, Kind, encode_front
 from sphtp.core.secure.noise_framework import IK, NoiseHandshake
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import Knocking, Sent, answers, kind_of, meddle, watch
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, keys_of, make_sealed
 from tests.core.channel.talk import offer

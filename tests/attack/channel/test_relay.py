@@ -15,7 +15,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import VERSION, Kind
 from sphtp.core.secure.identity import Identity
 from sphtp.testing import Faults
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import Sent, kind_of, meddle, watch
 from tests.core.channel.sealed import (
     LEFT,

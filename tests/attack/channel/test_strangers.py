@@ -12,7 +12,7 @@ from sphtp.core.channel.security import HandshakeLimits, PeerPin, RosterAuthenti
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address
 from sphtp.testing import Faults
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import Knocking
 from tests.core.channel.sealed import LEFT, RIGHT, SealedPair, identity, make_sealed
 

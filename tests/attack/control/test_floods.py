@@ -1,23 +1,40 @@
 """More than anybody should ask: each bound bites, is counted by its name, and gives way again."""
 
+import json
 import time
 from typing import Any
 
 import msgpack
 import pytest
 
-from sphtp.core.control.client_messages import Announce, ClientData, Heartbeat, Lookup
-from sphtp.core.control.codec import Digest, Holder, Watch
+from sphtp.core.control.client_messages import (
+    Announce,
+    ClientData,
+    Heartbeat,
+    Lookup,
+    StatusRequest,
+)
+from sphtp.core.control.codec import PART
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged
 from sphtp.core.control.interest import group_topic
-from sphtp.core.control.records import Peer, PeerRecord
+from sphtp.core.control.outputs import PeerChanged
+from sphtp.core.control.records import (
+    MAX_MEMBERS,
+    ClusterView,
+    Digest,
+    Holder,
+    Member,
+    Peer,
+    PeerRecord,
+    Watch,
+)
 from sphtp.core.control.registrations import RatesPerHolder
 from sphtp.core.control.senders import SenderConnections
+from sphtp.core.control.server_messages import Peers, ServerHeartbeat, ServerLeave
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
-from sphtp.core.control.vocabulary import Command, Reason
+from sphtp.core.control.vocabulary import EVERYBODY, Command, Reason
 from sphtp.errors import SettingsError
-from sphtp.testing.cluster import SimulatedCluster
+from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.cases import each
 from tests.core.control.helpers import ask, established, is_established, said
 
@@ -77,6 +94,48 @@ def test_a_flood_of_watches_is_cut_and_a_group_listed_no_faster_than_its_readers
         bus.run(0.01)
     # A list of these hundred takes four messages, and after each the group rests for 40 ms.
     assert 4 <= len(said(server, Command.PEERS)) - before <= 4 * 30
+
+
+def test_a_flood_of_requests_for_the_status_is_cut() -> None:
+    """What must hold: strangers' requests become no more than a few copies of the status."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    for number in range(3, 603, 2):
+        ask(bus, server, Announce(number, 5))
+    bus.run(2.0)
+    before = len(server.sent)
+    for stranger in range(100_001, 102_001, 2):
+        server.machine.handle_message(bus.now, StatusRequest(stranger).encode())
+    bus.pump(server)
+    whole = len(json.dumps(server.machine.status()))
+    assert whole < sum(len(out.data) for out in server.sent[before:]) < 20 * whole
+    assert server.machine.counters[Count.OVER_MAX_ANSWERS] > 900
+    bus.run(2.0)
+    bus.inject(server, StatusRequest(99_999).encode())
+    bus.run(0.5)
+    assert {message.simulation for message in said(server, Command.STATUS)} > {99_999}
+
+
+def test_a_flood_of_groups_that_nobody_is_in_delays_no_list_of_another() -> None:
+    """What must hold: who watches a group learns its members at once, whoever lies beside it."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    for number in range(3, 403, 2):
+        ask(bus, server, Announce(number, 5))
+    bus.inject(server, ClientData(3, 5, 1, b"", (), ("fluid",)).encode())
+    bus.run(2.0)
+    for start in range(2, 18_002, 600):
+        lies = tuple(Watch(topic, Digest(9, 9)) for topic in range(start, start + 600, 2))
+        server.machine.handle_message(bus.now, Lookup(5, 5, None, None, lies).encode())
+    bus.pump(server)
+    before = len(server.sent)
+    watch = Watch(group_topic("fluid"), Digest(0, 0))
+    bus.inject(server, Lookup(7, 5, None, None, (watch,)).encode())
+    bus.run(0.01)
+    assert group_topic("fluid") in [
+        message.simulation for message in said(server, Command.PEERS) if PART.first(message)
+    ]
+    assert len(server.sent) < before + 30
 
 
 def test_a_flood_of_data_is_cut_for_the_one_and_not_for_others() -> None:
@@ -144,6 +203,20 @@ def test_a_crowd_is_let_in_by_and_by() -> None:
     bus.server(0, new_cluster=True, limits=ServerLimits(announces_per_second=5))
     crowd = [bus.client(f"c{n}") for n in range(20)]
     bus.run_until(lambda: is_established(*crowd), 120.0)
+
+
+def test_servers_that_come_and_go_leave_a_client_no_more_than_the_peers_of_so_many() -> None:
+    """What must hold: the peers of lost servers are kept for a while, not of ever more servers."""
+    bus = SimulatedCluster()
+    client = bus.client("x")
+    for number in range(2, 402, 2):
+        here = Member(number, 7, server_address(0))
+        bus.inject(client, ServerHeartbeat(here, ClusterView(1, (here,))).encode())
+        record = PeerRecord(number + 1, 5)
+        bus.inject(client, Peers(number, EVERYBODY, (record,)).encode())
+        bus.inject(client, ServerLeave(number, 7).encode())
+    assert not client.machine.servers
+    assert list(client.machine.peers) == list(range(403 - 2 * MAX_MEMBERS, 403, 2))
 
 
 def test_connections_are_remembered_for_so_many_senders_only() -> None:

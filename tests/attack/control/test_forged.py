@@ -14,10 +14,17 @@ from sphtp.core.control.client_messages import (
     Lookup,
 )
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import GoneHolder, Holder, Parameter
+from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged, PeerLeft, ServerLeft, UserMessage
-from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
+from sphtp.core.control.outputs import PeerChanged, PeerLeft, ServerLeft, UserMessage
+from sphtp.core.control.records import (
+    Candidate,
+    ClusterView,
+    GoneHolder,
+    Holder,
+    Member,
+    PeerRecord,
+)
 from sphtp.core.control.server_messages import (
     IdAck,
     IdNack,

@@ -5,10 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from sphtp.core.control.codec import GoneHolder, Holder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerEntered, ServerEntered
-from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
+from sphtp.core.control.outputs import PeerEntered, ServerEntered
+from sphtp.core.control.records import (
+    Candidate,
+    ClusterView,
+    GoneHolder,
+    Holder,
+    Member,
+    PeerRecord,
+)
 from sphtp.core.control.server_messages import (
     IdAck,
     IdNack,

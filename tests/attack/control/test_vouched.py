@@ -7,7 +7,7 @@ import pytest
 from sphtp.core.control.client_messages import Announce, Heartbeat, Leave
 from sphtp.core.control.codec import MAX_MESSAGE
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerLeft, ServerLeft
+from sphtp.core.control.outputs import PeerLeft, ServerLeft
 from sphtp.core.secure.vouch import MARK_SIZE, SPEAKERS_KEPT, Authenticity, Voucher, strip
 from sphtp.errors import MessageTooLargeError
 from sphtp.testing.cluster import SimulatedCluster

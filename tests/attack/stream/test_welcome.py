@@ -14,9 +14,8 @@ from sphtp.core.stream.wire import Window
 from sphtp.errors import RefusedError, UnreachableError
 from sphtp.shell import stream_admission as admission
 from sphtp.shell.channel import Channel
-from sphtp.shell.multicast import MulticastGroup, open_receiver
 from sphtp.shell.stream_admission import send_message
-from sphtp.shell.udp import UdpSocket
+from sphtp.shell.udp import MulticastGroup, UdpSocket, open_receiver
 from tests.attack.stream.wire import TOPIC, opened, streaming
 from tests.deadline import within_20_seconds
 from tests.fuzz.census import census

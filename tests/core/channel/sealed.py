@@ -12,8 +12,7 @@ from sphtp.core.schema import Schema
 from sphtp.core.secure.identity import Identity
 from sphtp.core.secure.noise_framework import NoiseHandshake
 from sphtp.testing import Faults
-from sphtp.testing.pair import LEFT, RIGHT
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import LEFT, RIGHT, Stage
 from tests.reach import count
 
 __all__ = ["LEFT", "RIGHT", "SealedPair", "check_forgotten", "identity", "keys_of", "make_sealed"]

@@ -34,7 +34,7 @@ from sphtp.core.channel.frames import (
     encode_data,
     encode_frames,
 )
-from sphtp.core.payloads import LENGTH_OVERHEAD
+from sphtp.core.wire import LENGTH_OVERHEAD
 from sphtp.errors import RemoteError
 
 VECTORS: list[tuple[Frame, str]] = [

@@ -11,7 +11,7 @@ from sphtp.core.channel.security import PeerPin
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Datagrams, Kind
 from sphtp.testing import Faults
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.attack.channel.mallory import kind_of, watch
 from tests.core.channel.sealed import (
     LEFT,

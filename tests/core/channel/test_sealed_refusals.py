@@ -15,7 +15,7 @@ from sphtp.core.channel.security import PeerPin, RosterAuthenticator
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import MOST_BYTES, VERSION, Datagrams, Kind
 from sphtp.core.schema import Schema
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import Stage
 from tests.core.channel.sealed import (
     LEFT,
     RIGHT,

@@ -45,6 +45,25 @@ def test_a_service_that_the_peer_has_not_is_refused() -> None:
     assert dialled.closed.reason is CloseReason.SCHEMA
 
 
+def test_a_service_that_ends_keeps_what_is_open_and_refuses_what_comes() -> None:
+    pair, left, right = serving_pair()
+    dialled = left.dial(pair.now, [RIGHT], schema=OTHER)
+    pair.run(1)
+    assert not right.stop_serving(OTHER), "one waits"
+    incoming = right.poll_incoming(OTHER)
+    assert right.stop_serving(OTHER)
+    late = left.dial(pair.now, [RIGHT], schema=OTHER)
+    pair.run(1)
+    assert late.closed is not None
+    assert late.closed.reason is CloseReason.SCHEMA
+    assert incoming is not None
+    assert (dialled.state, incoming.state) == (State.OPEN, State.OPEN)
+    dialled.close(pair.now)
+    pair.run(1)
+    assert incoming.closed is not None
+    assert incoming.closed.reason is CloseReason.DONE
+
+
 def test_channels_of_a_service_have_its_lanes_and_others_those_of_the_settings() -> None:
     pair, left, _ = serving_pair()
     left.serve(OTHER, (Lane(), Lane()))

@@ -1,6 +1,7 @@
 """Shared memory: the ledger of regions against a list, and what a lying peer may write."""
 
 import random
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from sphtp.core.channel.handshake import (
     encode_accept,
     encode_connect,
 )
+from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.core.channel.shared_memory import (
     DATA_START,
     PAGE,
@@ -29,7 +31,8 @@ from sphtp.core.channel.shared_memory import (
     encode_segment,
 )
 from sphtp.errors import RemoteError
-from tests.core.channel.talk import offer
+from sphtp.testing import Faults, Pair
+from tests.core.channel.talk import follow, offer
 
 MARKER = bytes(range(16))
 HERE = Rendezvous(0x01020304, 0x1122334455667788)
@@ -154,3 +157,59 @@ def test_an_accept_carries_one_behind_its_offer_and_nothing_else() -> None:
     for wrong in (data[:-1], data + b"\0", data[:-16] + b"\xff" * 16):
         with pytest.raises(RemoteError):
             decode_accept_untrusted(wrong)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_messages_beside_packets_keep_the_order_of_their_lane(seed: int) -> None:
+    random_ = random.Random(seed)
+    lanes = (Lane(), Lane(ordered=False))
+    settings = ChannelSettings(lanes=lanes, max_datagram=600, base_datagram=600, send_buffer=64)
+    pair = Pair(seed, Faults(delay=0.01, loss=0.1, jitter=0.01), settings)
+    left, right = pair.open()
+    sent: list[list[bytes]] = [[], []]
+    came: list[bytes] = []
+    beside: deque[tuple[int, int, bytes]] = deque()
+    passed = 0
+    for number in range(400):
+        lane = random_.randrange(2)
+        # Some do not fit a packet.
+        message = bytes((lane,)) + number.to_bytes(4, "big") * random_.choice((1, 50, 400))
+        if random_.random() < 0.6 and left.port.may_send_beside(lane):
+            beside.append((*left.port.send_beside(lane, len(message)), message))
+            passed += 1
+        elif random_.random() < 0.2:
+            follow(left, message, pair.now, lane=lane, deadline=pair.now + random_.random() * 0.1)
+            continue
+        elif not left.port.queue((message,), lane):
+            continue
+        sent[lane].append(message)
+        pair.touch(left)
+        if random_.random() < 0.3:
+            pair.run(random_.choice((0.0, 0.005, 0.1)))
+        for _ in range(random_.randrange(3)):
+            if beside and right.port.deliver_beside_untrusted(*beside[0]):
+                beside.popleft()
+        came += pair.receive(right)
+    while beside and right.port.deliver_beside_untrusted(*beside[0]):
+        beside.popleft()
+    pair.run(20.0)
+    came += pair.receive(right)
+    assert passed > 20, f"seed {seed}"
+    assert (left.port.statistics().waiting, len(beside)) == (0, 0), f"seed {seed}"
+    for lane, messages in enumerate(sent):
+        here = [message for message in came if message[0] == lane]
+        assert len(set(here)) == len(here), f"seed {seed}"
+        assert set(messages) <= set(here), f"seed {seed}"
+        if not lane:
+            assert [message for message in here if message in set(messages)] == messages
+
+
+def test_a_message_beside_packets_in_a_lane_that_cannot_be_is_no_message() -> None:
+    left, right = Pair(1).open()
+    with pytest.raises(RemoteError):
+        right.port.deliver_beside_untrusted(200, 0, b"")
+    assert right.port.deliver_beside_untrusted(*left.port.send_beside(0, 1), b"x")
+    # One that came before is not delivered once more, and one far ahead stays where it is.
+    assert right.port.deliver_beside_untrusted(0, 0, b"x")
+    assert not right.port.deliver_beside_untrusted(0, 20_000, b"y")
+    assert right.port.receive_many(10) == [b"x"]

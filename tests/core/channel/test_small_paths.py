@@ -13,8 +13,7 @@ from sphtp.core.channel.security import SEALED, Security
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults, Pair
-from sphtp.testing.pair import LEFT, RIGHT
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import LEFT, RIGHT, Stage
 from tests.core.channel.sealed import make_sealed
 from tests.core.channel.talk import follow
 from tests.soaked import soaked

@@ -22,8 +22,7 @@ from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.schema import Schema
 from sphtp.testing import Faults
-from sphtp.testing.pair import LEFT, RIGHT
-from sphtp.testing.stage import Stage
+from sphtp.testing.pair import LEFT, RIGHT, Stage
 from tests.core.channel.talk import offer
 
 Endings = Callable[[Connection], list[Closed]]

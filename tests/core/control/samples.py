@@ -5,15 +5,17 @@ from typing import Any
 from sphtp.core.clock import Stamp, Term, TimeRequest
 from sphtp.core.control import client_messages as client
 from sphtp.core.control import server_messages as server
-from sphtp.core.control.codec import (
+from sphtp.core.control.codec import Parameter, Part
+from sphtp.core.control.records import (
+    Candidate,
+    ClusterView,
     Digest,
     GoneHolder,
     Holder,
-    Parameter,
-    Part,
+    Member,
+    PeerRecord,
     Watch,
 )
-from sphtp.core.control.records import Candidate, ClusterView, Member, PeerRecord
 from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp.testing.cluster import server_address
 

@@ -61,7 +61,12 @@ def test_whatever_arrives_is_understood_or_refused(values: dict[str, str]) -> No
 
 @pytest.mark.parametrize(
     "changed",
-    [{"version": "2"}, {"address": "tcp://10.0.0.1:0"}, {"cluster": "x"}, {"more": "x" * 300}],
+    [
+        {"version": "2"},
+        {"address": "tcp://10.0.0.1:0"},
+        {"more": "x" * 300},
+        *({"cluster": text} for text in ("x", "2", "-0000002", " 0000002", "0_000002", "0" * 9)),
+    ],
 )
 def test_malformed_announcements_are_refused(changed: dict[str, str]) -> None:
     with pytest.raises(RemoteError):

@@ -9,7 +9,7 @@ from sphtp.core.control.client_messages import Announce, Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import NONCE, REASON, Message, Parameter, decode_message_untrusted
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import IdLost, Suspended, UserMessage
+from sphtp.core.control.outputs import IdLost, Suspended, UserMessage
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.registry import MemoryRegistry, Registry
 from sphtp.core.control.server_table import ServerState
@@ -301,3 +301,14 @@ def test_applicants_for_whom_there_is_no_place_are_counted() -> None:
     assert server.machine.counters[Count.OVER_MAX_ANSWERS] == 1
     bus.pump(server)
     assert server.machine.clients.keys() == {7, 9}
+
+
+def test_status_has_the_wall_clock_if_that_is_handed_in() -> None:
+    bus = SimulatedCluster()
+    server = active_server(bus)
+    assert "wall_time" not in server.machine.status()
+    server.machine.wall_ahead = 1e9
+    began = server.machine.status()["wall_time"]
+    bus.run(60.0)
+    passed = server.machine.status()["wall_time"] - began
+    assert passed == pytest.approx(60.0, abs=2 * bus.timers.heartbeat)

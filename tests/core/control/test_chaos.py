@@ -36,8 +36,12 @@ class Chaos:
         self.bus.run(90)
 
     def kill(self) -> None:
+        """Kill a server, unless one that has not joined would be left: it does not open alone."""
         if len(self.alive) > 1:
-            self.bus.kill(self.alive.pop(self.entropy.choice(sorted(self.alive))))
+            number = self.entropy.choice(sorted(self.alive))
+            left = [server for other, server in self.alive.items() if other != number]
+            if len(left) > 1 or left[0].is_in(ServerState.ACTIVE):
+                self.bus.kill(self.alive.pop(number))
 
     def restart(self) -> None:
         dead = [number for number in SERVERS if number not in self.alive]

@@ -5,12 +5,14 @@ import random
 
 import pytest
 
-from sphtp.core.clock import ClusterClock, Reading, TimeRequest
+from sphtp.core.clock import MAX_TIME, ClusterClock, Reading, Stamp, Term, TimeRequest
 from sphtp.core.control.client_messages import Announce, Heartbeat
-from sphtp.core.control.codec import decode_message
+from sphtp.core.control.codec import TIME_REQUEST, decode_message
+from sphtp.core.control.records import ClusterView, Member
 from sphtp.core.control.server import ServerMachine
+from sphtp.core.control.server_messages import ServerHeartbeat, ServerLeave, TimeAnswer
 from sphtp.core.control.settings import ControlTimers
-from sphtp.core.control.vocabulary import Command
+from sphtp.core.control.vocabulary import Command, MemberState
 from sphtp.errors import StateError
 from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.cases import each
@@ -102,3 +104,31 @@ def test_that_answers_are_fewer_where_each_costs_very_many() -> None:
                 answers += decode_message(message.data).command == Command.TIME
     # Each costs 150 clients 2 us, and all together 2 % of a core; 50 ms may be spent at once.
     assert 600 < answers <= (0.02 * 10 + 0.001) / (150 * 2e-6) + 1
+
+
+@each(("generation", "time"), [(2**32 - 1, 10**15), (1, MAX_TIME), (2**32 - 1, MAX_TIME)])
+def test_that_a_server_with_an_absurd_clock_silences_no_other(generation: int, time: int) -> None:
+    """What must hold: whatever time a server names, the others go on with all but the time."""
+    bus = SimulatedCluster()
+    honest = bus.server(0, new_cluster=True)
+    client = bus.client("a")
+    established(bus, client)
+    liar = Member(1000, 77, server_address(1), MemberState.ACTIVE)
+    stamp = Stamp(Term(5, generation, 77, 0, 0), time, 1000)
+    answered = 0
+    for _ in range(40):
+        heartbeat = ServerHeartbeat(liar, ClusterView(1, (liar,)), None, stamp)
+        bus.inject(honest, heartbeat.encode())
+        bus.run(0.5)
+        for sent in honest.sent:
+            if (request := TIME_REQUEST.first(decode_message(sent.data))) is not None:
+                answer = TimeAnswer(liar.id, honest.id, request.origin, stamp)
+                bus.inject(honest, answer.encode())
+                answered += 1
+        honest.sent.clear()
+    assert answered
+    assert honest.machine.clock.term == stamp.term
+    bus.inject(honest, ServerLeave(liar.id, liar.nonce).encode())
+    bus.run(30)
+    assert client.is_established
+    assert client.machine.counters.as_dict().get("malformed", 0) == 0

@@ -14,14 +14,13 @@ from sphtp.core.control.codec import (
     MAX_MESSAGE,
     NONCE,
     VERSION,
-    GoneHolder,
     Message,
     Parameter,
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.records import ClusterView, GoneHolder, Member, PeerRecord
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.testing.cluster import server_address

@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.control.codec import Message
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
     IdLost,
     PeerEntered,
     PeerLeft,

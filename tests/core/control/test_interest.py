@@ -6,11 +6,11 @@ from collections.abc import Iterable
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
-from sphtp.core.control.codec import Digest, Watch, decode_message_untrusted
+from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft, PeerUnknown, UserMessage
 from sphtp.core.control.interest import group_topic
-from sphtp.core.control.records import MAX_LOOKED_UP, MAX_WATCHES
+from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft, PeerUnknown, UserMessage
+from sphtp.core.control.records import MAX_LOOKED_UP, MAX_WATCHES, Digest, Watch
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
 from sphtp.testing.cluster import SimulatedClient, SimulatedCluster, SimulatedServer

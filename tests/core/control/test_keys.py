@@ -9,7 +9,7 @@ from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged, PeerEntered
+from sphtp.core.control.outputs import PeerChanged, PeerEntered
 from sphtp.core.control.records import PeerRecord
 from sphtp.core.control.registry import MemoryRegistry
 from sphtp.core.control.server_messages import Peers, Registered

@@ -6,9 +6,9 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import NONCE, Holder, Message, Parameter
-from sphtp.core.control.events import IdLost, PeerLeft
-from sphtp.core.control.records import ClusterView, Member, Peer, PeerRecord
+from sphtp.core.control.codec import NONCE, Message, Parameter
+from sphtp.core.control.outputs import IdLost, PeerLeft
+from sphtp.core.control.records import ClusterView, Holder, Member, Peer, PeerRecord
 from sphtp.core.control.server_messages import IdAck, Peers, ServerHeartbeat
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, DataId, MemberState, Reason

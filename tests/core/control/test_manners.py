@@ -6,9 +6,10 @@ import pytest
 
 from sphtp.core.control.client_messages import Announce, Heartbeat, Leave, StatusRequest
 from sphtp.core.control.codec import PART, TEXT, decode_message_untrusted
-from sphtp.core.control.events import ServerLeft
-from sphtp.core.control.outputs import BusAudience, BusMessage
+from sphtp.core.control.counters import Count
+from sphtp.core.control.outputs import BusAudience, BusMessage, ServerLeft
 from sphtp.core.control.registry import MemoryRegistry
+from sphtp.core.control.settings import ServerLimits
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import MessageTooLargeError, StateError
 from sphtp.testing.cluster import SimulatedCluster
@@ -38,6 +39,24 @@ def test_a_full_server_says_so() -> None:
     server = bus.server(0, new_cluster=True, registry=MemoryRegistry(10.0, 1))
     assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
     assert ask(bus, server, Announce(9, 5)) == [(Command.NACK, 9, 5, Reason.FULL)]
+
+
+def test_limits_that_change_hold_from_the_next_message_on() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True, limits=ServerLimits(max_clients=1))
+    assert ask(bus, server, Announce(7, 5)) == [(Command.ACK, 7, 5, 0)]
+    assert ask(bus, server, Announce(9, 5)) == [(Command.NACK, 9, 5, Reason.FULL)]
+    server.machine.set_limits(ServerLimits(max_clients=2))
+    assert ask(bus, server, Announce(9, 5)) == [(Command.ACK, 9, 5, 0)]
+    # Those who are there stay, and are acknowledged again.
+    server.machine.set_limits(ServerLimits(max_clients=1, announces_per_second=1))
+    assert ask(bus, server, Announce(9, 5)) == [(Command.ACK, 9, 5, 0)]
+    assert ask(bus, server, Announce(7, 5)) == []
+    assert server.machine.counters[Count.OVER_ANNOUNCES_PER_SECOND] == 1
+    server.machine.set_limits(ServerLimits(max_clients=1))
+    bus.run(1)
+    assert ask(bus, server, Announce(11, 5)) == [(Command.NACK, 11, 5, Reason.FULL)]
+    assert server.machine.clients.keys() == {7, 9}
 
 
 def test_clients_that_come_and_go_leave_nothing_behind() -> None:

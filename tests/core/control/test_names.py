@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sphtp.core.control.client_messages import Announce, ClientData
 from sphtp.core.control.codec import NAME, NONCE, Message, Parameter
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer, PeerRecord
 from sphtp.core.control.server_messages import Peers, Registered
 from sphtp.core.control.vocabulary import Command, DataId

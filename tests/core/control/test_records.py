@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sphtp.core.control.codec import MAX_MESSAGE, MAX_PARTS, Part
 from sphtp.core.control.lists import MAX_RECORD_SIZE, divide_records, write_records
 from sphtp.core.control.records import (
-    CAPACITY,
     KEY_SIZE,
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAMES,
     MAX_NAMES_SIZE,
+    MOST_PEERS,
     Candidate,
     PeerRecord,
     ServerAddress,
@@ -70,6 +70,8 @@ def test_any_two_ports_survive(pub: int, sub: int) -> None:
             "tcp://h:65536",
             "tcp://h:65535",
             "tcp://h:1,x",
+            "tcp://h:1,\u0663",
+            "tcp://h:1," + "1" * 5000,
         ),
         *("tcp://h:1,", "tcp://h:1,2,3", "tcp://:1", "tcp://[]:1", "tcp://[1:2]:1", "tcp://[h]:1"),
         *("tcp://a?b:1", "tcp://a b:1", "tcp://\u00e4:1", "tcp://h:\u0661", "tcp://h:000001"),
@@ -179,7 +181,7 @@ def test_as_many_clients_as_are_allowed_fit_a_list_and_a_roster() -> None:
     shares = divide_records([largest] * MAX_CLIENTS)
     assert len(shares) <= MAX_PARTS
     assert len(Peers(2, 0, shares[0], Part(0, len(shares))).encode()) <= MAX_MESSAGE
-    assert MAX_CLIENTS <= CAPACITY
+    assert MAX_CLIENTS <= MOST_PEERS
 
 
 class Counting:

@@ -2,9 +2,9 @@
 
 from sphtp.core.control.client_messages import Announce, ClientData
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import NONCE, REASON, Digest, GoneHolder, Message
+from sphtp.core.control.codec import NONCE, REASON, Message
 from sphtp.core.control.directory import PendingLookups
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
     Established,
     IdLost,
     PeerEntered,
@@ -14,7 +14,7 @@ from sphtp.core.control.events import (
     ServerLeft,
     Suspended,
 )
-from sphtp.core.control.records import PeerRecord, next_revision
+from sphtp.core.control.records import Digest, GoneHolder, PeerRecord, next_revision
 from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason

@@ -6,10 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.codec import Digest, GoneHolder, Holder, Part
+from sphtp.core.control.codec import Part
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.directory import Roster
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.lists import (
     MAX_CHUNK,
     Assembly,
@@ -18,8 +17,16 @@ from sphtp.core.control.lists import (
     fingerprint,
     number_parts,
 )
-from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import CAPACITY, Candidate, Peer, PeerRecord
+from sphtp.core.control.outputs import Dial, HangUp, PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.records import (
+    MOST_PEERS,
+    Candidate,
+    Digest,
+    GoneHolder,
+    Holder,
+    Peer,
+    PeerRecord,
+)
 from sphtp.core.control.registry import IdAvailability, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
 from sphtp.core.control.vocabulary import Reason
@@ -88,9 +95,9 @@ def test_the_client_itself_is_no_peer_but_counts_for_the_digest() -> None:
 def test_peers_beyond_the_capacity_are_dropped_and_counted() -> None:
     counters = ControlCounters()
     roster = Roster(10.0, counters)
-    for peer in range(3, 3 + 2 * (CAPACITY + 2), 2):
+    for peer in range(3, 3 + 2 * (MOST_PEERS + 2), 2):
         roster.enter(0.0, A, PeerRecord(peer, 1))
-    assert len(roster.peers) == CAPACITY
+    assert len(roster.peers) == MOST_PEERS
     assert counters[Count.OVER_MAX_PEERS] == 2
 
 

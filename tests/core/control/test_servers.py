@@ -3,10 +3,17 @@
 import pytest
 
 from sphtp.core.control.client_messages import Announce, ClientData, Leave
-from sphtp.core.control.codec import GoneHolder, Part
-from sphtp.core.control.events import IdLost, PeerLeft, ServerEntered, ServerLeft, StateChanged
-from sphtp.core.control.outputs import Dial, HangUp
-from sphtp.core.control.records import ClusterView, Member, PeerRecord
+from sphtp.core.control.codec import Part
+from sphtp.core.control.outputs import (
+    Dial,
+    HangUp,
+    IdLost,
+    PeerLeft,
+    ServerEntered,
+    ServerLeft,
+    StateChanged,
+)
+from sphtp.core.control.records import ClusterView, GoneHolder, Member, PeerRecord
 from sphtp.core.control.server_messages import (
     Peers,
     Registered,

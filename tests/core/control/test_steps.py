@@ -5,13 +5,16 @@ from typing import Any
 
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import BLOB, NONCE, REASON
-from sphtp.core.control.events import (
+from sphtp.core.control.outputs import (
+    Dial,
     Established,
     PeerEntered,
     PeerLeft,
     PeerSuspected,
+    Subscribe,
+    Unsubscribe,
+    topic,
 )
-from sphtp.core.control.outputs import Dial, Subscribe, Unsubscribe, topic
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.core.control.helpers import established, heard, is_established, said

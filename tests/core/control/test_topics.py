@@ -19,7 +19,7 @@ from sphtp.core.control.codec import (
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import Count
-from sphtp.core.control.events import PeerChanged, PeerEntered, PeerLeft
+from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import (
     MAX_NAMES,
     MAX_NAMES_SIZE,

@@ -6,10 +6,9 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.codec import MAX_VIEW
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.events import ClientEvent, ServerEntered, ServerLeft
-from sphtp.core.control.records import MAX_MEMBERS, ClusterView, Member
+from sphtp.core.control.outputs import ClientEvent, ServerEntered, ServerLeft
+from sphtp.core.control.records import MAX_MEMBERS, MAX_VIEW, ClusterView, Member
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.server_set import ServerSet, ViewKeeper, current_view
 from sphtp.core.control.vocabulary import MemberState, Reason

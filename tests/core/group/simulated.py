@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION
+from sphtp.core.group.messages import CONTRIBUTION, contribution_bytes
 from sphtp.core.group.seats import Key, OnDeath
-from sphtp.core.packing import pack, unpack
+from sphtp.core.packing import Parts, pack, pack_parts, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
 from sphtp.testing.network import Flight
 
@@ -91,6 +91,15 @@ class Worker:
         return self.machine.step
 
     @property
+    def is_out(self) -> bool:
+        """True if it died or was excluded: the others went on without its last steps.
+
+        One that was to leave while it was frozen may find that it has been excluded.
+        """
+        was_excluded = isinstance(self.failure, ExcludedError)
+        return not self.is_running and (was_excluded or not self.is_leaving)
+
+    @property
     def is_member(self) -> bool:
         return self.is_running and self.machine.state is GroupState.MEMBER
 
@@ -128,7 +137,10 @@ class Worker:
             while (row := machine.poll_link()) is not None:
                 number, outgoing = row
                 while outgoing:
-                    world.send(self, number, outgoing.popleft())
+                    data = outgoing.popleft()
+                    if isinstance(data, Parts):
+                        data = memoryview(data.join())
+                    world.send(self, number, data)
             if machine.wants_state:
                 machine.give_state(pack(STATE.pack(*self.field)))
                 continue
@@ -139,7 +151,10 @@ class Worker:
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
         if (done := machine.poll_step()) is not None:
-            values = [unpack(data, CONTRIBUTION.size)[0] for _, data in done.contributions]
+            values = [
+                unpack(contribution_bytes(done.step, data), CONTRIBUTION.size)[0]
+                for _, data in done.contributions
+            ]
             self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
             if self.world.on_death is not OnDeath.WAIT:
                 joined = {seat.key for seat, _ in done.contributions} - self.members
@@ -190,7 +205,7 @@ class Worker:
             self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(pack([value, self.world.padding], machine.head()), near)
+            machine.contribute(pack_parts([value, self.world.padding], machine.head()), near)
         self.flush()
 
 
@@ -263,7 +278,7 @@ class World:
             self._arrivals[number, it.id] = when
             self._flight.add(when, (it, ("opened", number, peer)))
 
-    def send(self, sender: Worker, number: int, data: bytes) -> None:
+    def send(self, sender: Worker, number: int, data: bytes | memoryview) -> None:
         self.sent += 1
         self.largest = max(self.largest, len(data))
         pair = self._links.get(number)
@@ -434,8 +449,7 @@ def agreed_names(workers: Iterable[Worker]) -> list[tuple[str, ...]]:
     """
     names: dict[int, tuple[str, ...]] = {}
     for worker in workers:
-        is_out = not worker.is_running and not worker.is_leaving
-        last = max(worker.names, default=-1) - 2 if is_out else len(worker.names) + 10**6
+        last = max(worker.names, default=-1) - 2 if worker.is_out else len(worker.names) + 10**6
         for step, those in worker.names.items():
             if step <= last:
                 assert names.setdefault(step, those) == those, (step, worker.name, worker.died)

@@ -96,7 +96,7 @@ def check(world: World) -> list[tuple[str, ...]]:
     names = agreed_names(world.workers)
     fields = compute_alone(names)
     for worker in world.workers:
-        if worker.is_leaving and worker.began_at is not None:
+        if worker.is_leaving and not worker.is_out and worker.began_at is not None:
             assert worker.field == fields[worker.step], worker.name
             died = [(name, end) for name, end in worker.died if end is not None]
             assert all(name not in names[end] for name, end in died if end < len(names)) or (

@@ -5,6 +5,7 @@ has been told all of it, in order, so that whoever waits for a repair at the end
 counts against it what is only on its way, and waits behind a loss.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -17,21 +18,25 @@ RATE = 10e6
 """Bytes a second of new data."""
 SIZE = 1300
 """Bytes of a message: one fills a datagram."""
-SECONDS = 1.0
 TICK = 0.001
 LOSS = 0.05
 KEPT = 0.85
 
 
 class Case(NamedTuple):
-    """Receivers, whether they share what is sent and lost, and the round trip."""
+    """Receivers, whether they share what is sent and lost, the round trip, and the seconds.
+
+    A repair that is lost twice holds up what is behind it for two NAK backoffs. Of eight receivers,
+    one nearly always ends like that, 0.1 to 0.3 s behind the source: too much of a single second.
+    """
 
     receivers: int
     shared: bool
     round_trip: float
+    seconds: float = 3.0
 
 
-QUICK = [Case(1, False, 0.0005)]
+QUICK = [Case(1, False, 0.0005, seconds=1.0)]
 LONG = [
     Case(1, False, 0.01),
     Case(8, False, 0.0005),
@@ -39,6 +44,11 @@ LONG = [
     Case(20, True, 0.0005),
     Case(20, True, 0.01),
 ]
+
+
+@cache
+def lossless_goodput(case: Case) -> float:
+    return goodput(0, case, 0.0)
 
 
 def goodput(seed: int, case: Case, loss: float) -> float:
@@ -50,7 +60,7 @@ def goodput(seed: int, case: Case, loss: float) -> float:
         StreamSettings(data_rate=RATE),
         shared=case.shared,
     )
-    for _ in range(round(SECONDS / TICK)):
+    for _ in range(round(case.seconds / TICK)):
         while broadcast.publisher.source.room:
             broadcast.send([bytes(SIZE)] * 50)
         broadcast.run(TICK)
@@ -64,6 +74,6 @@ def goodput(seed: int, case: Case, loss: float) -> float:
 @pytest.mark.parametrize("seed", [0, *soaked(range(1, 8))])
 @pytest.mark.parametrize("case", [*QUICK, *soaked(LONG)], ids=str)
 def test_at_5_percent_loss_most_of_the_goodput_is_kept(case: Case, seed: int) -> None:
-    lossless = goodput(seed, case, 0.0)
+    lossless = lossless_goodput(case)
     assert lossless > 0.95 * RATE
     assert goodput(seed, case, LOSS) >= KEPT * lossless

@@ -16,8 +16,7 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import BodyFlag, BodyType
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.soaked import soaked
 
 SIZE = 1000
@@ -41,7 +40,7 @@ class Ledger(Observer):
         self.recovery = 0
         self._copies = copies
 
-    def said(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
+    def bodies_sent(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
         """Look at what the source says, to all or to one."""
         copies = self._copies if outgoing.receiver == ALL_RECEIVERS else 1
         for body in outgoing.bodies:
@@ -50,7 +49,7 @@ class Ledger(Observer):
             elif body[0] in {BodyType.DATA, BodyType.NCF}:
                 self.recovery += copies * len(body)
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         """Look at what a receiver says."""
         if body[0] == BodyType.NAK:
             self.recovery += len(body)

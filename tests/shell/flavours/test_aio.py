@@ -3,15 +3,16 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
 import pytest
 import trio
 
-from sphtp import Outcome, UnreachableError, aio
+from sphtp import Outcome, RefusedError, Request, UnreachableError, aio
 from sphtp.config import ChannelSettings
+from sphtp.errors import HandlerCrashedError
 from sphtp.shell.config import Config
 
 BRIEFLY = Config(channel=ChannelSettings(linger=0.05))
@@ -139,6 +140,34 @@ async def fail_in_a_handler() -> None:
 def test_errors_are_those_of_the_objects_for_trio() -> None:
     run(meet_errors())
     run(fail_in_a_handler())
+
+
+async def request_and_join() -> None:
+    async def increase(request: Request) -> int:
+        await asyncio.sleep(0)
+        if request.value == "cancel":
+            raise asyncio.CancelledError
+        return int(request.value) + 1
+
+    async with (
+        aio.open_server("tcp://127.0.0.1:0", new_cluster=True) as server,
+        aio.open_client(server.address, name="Ann", config=BRIEFLY) as ann,
+        aio.open_client(server.address, name="Bob", config=BRIEFLY) as bob,
+    ):
+        serving = asyncio.create_task(bob.serve("increase", increase))
+        while True:
+            with suppress(RefusedError):
+                assert await ann.request("Bob", "increase", 1) == 2
+                break
+        with pytest.raises(HandlerCrashedError):
+            await ann.request("Bob", "increase", "cancel")
+        serving.cancel()
+        async with ann.join("alone") as group:
+            assert list(await group.exchange("step")) == ["step"]
+
+
+def test_clients_answer_requests_and_join_groups() -> None:
+    run(request_and_join())
 
 
 async def open_and_cancel() -> None:

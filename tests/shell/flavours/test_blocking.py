@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from sphtp import Delivery, Outcome, Peer, UnreachableError, blocking
+from sphtp import (
+    Delivery,
+    Outcome,
+    Peer,
+    RefusedError,
+    Request,
+    RequestError,
+    UnreachableError,
+    blocking,
+)
 from sphtp.config import ChannelSettings
 from sphtp.events import PeerEntered
 from sphtp.shell.config import Config
@@ -53,6 +62,36 @@ def test_a_channel_carries_messages_both_ways() -> None:
         assert there.receive() == "once"
         here.close()
         assert list(there) == []
+
+
+def test_clients_answer_requests_and_join_groups() -> None:
+    def increase(request: Request) -> int:
+        if request.value < 0:
+            raise RequestError("too small")
+        return int(request.value) + 1
+
+    with (
+        blocking.open_server("tcp://127.0.0.1:0", new_cluster=True) as server,
+        blocking.open_client(server.address, name="Ann", config=BRIEFLY) as ann,
+    ):
+        with blocking.open_client(server.address, name="Bob", config=BRIEFLY) as bob:
+
+            def serve() -> None:
+                with suppress(trio.ClosedResourceError):
+                    bob.serve("increase", increase)
+
+            serving = threading.Thread(target=serve)
+            serving.start()
+            while True:
+                with suppress(RefusedError):
+                    assert ann.request("Bob", "increase", 1) == 2
+                    break
+            with pytest.raises(RequestError, match="too small"):
+                ann.request("Bob", "increase", -1)
+        serving.join()
+        with ann.join("alone", state=lambda: None) as group:
+            assert list(group.exchange("step")) == ["step"]
+            assert group.reduce(3) == 3
 
 
 def test_clients_find_each_other_and_tell_of_events() -> None:
@@ -235,3 +274,26 @@ def test_a_program_that_leaves_its_blocks_open_ends(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "open True\n", "")
+
+
+def test_a_forked_process_opens_its_own_and_has_none_of_its_parents() -> None:
+    program = """
+import os
+import trio
+from sphtp import blocking
+with blocking.open_node() as node:
+    child = os.fork()
+    if not child:
+        try:
+            node.address
+        except trio.ClosedResourceError:
+            with blocking.open_node() as own:
+                own.address
+            print("closed in the child", flush=True)
+if child:
+    os.waitpid(child, 0)
+    print("left in the parent")
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout == "closed in the child\nleft in the parent\n"

@@ -37,9 +37,7 @@ def test_whatever_waits_is_listed() -> None:
         for name, it in found.items()
         if isinstance(it, type) and any(waits(member) for member in vars(it).values())
     }
-    assert classes <= set(CLASSES)
-    # Events are read from a listener, which no program names.
-    assert set(CLASSES) - classes == {"Listener"}
+    assert classes == set(CLASSES)
 
 
 @FLAVOURS
@@ -55,6 +53,18 @@ def test_a_class_has_the_public_members_of_the_one_for_trio(flavour: ModuleType,
             said = set(inspect.signature(other).parameters)
             assert said == set(inspect.signature(member).parameters) - set(OF_TRIO_ONLY)
     assert {key for key in vars(original) if key in {"__exit__"}} <= set(dir(derived))
+
+
+def test_whatever_returns_a_block_is_one_in_every_flavour() -> None:
+    returns_block = {
+        f"{name}.{key}"
+        for name, module in CLASSES.items()
+        for key, member in public_members(getattr(import_module(module), name)).items()
+        if inspect.isfunction(member)
+        and "ContextManager" in str(inspect.signature(member).return_annotation)
+        and not opens_block(member)
+    }
+    assert returns_block == set()
 
 
 @FLAVOURS

@@ -15,7 +15,7 @@ from sphtp.core.stream.events import Loss
 from sphtp.core.stream.sealing import SealCounters, StreamUnsealer
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.wire import encode_data, stream_header
-from sphtp.shell.hosted_source import FanOutSocket
+from sphtp.shell.hosted_streams import FanOutSocket
 from sphtp.shell.node import Node
 from sphtp.shell.subscription import Subscription
 from tests.deadline import until, within_20_seconds

@@ -16,7 +16,7 @@ from sphtp.core.datagrams import Datagrams
 from sphtp.core.stream.events import EndReason, Loss, LossReason, StreamEnd
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import RefusedError, SettingsError
-from sphtp.shell.hosted_subscription import HostedSubscription
+from sphtp.shell.hosted_streams import HostedSubscription
 from sphtp.shell.source import Source
 from sphtp.shell.subscription import StreamMessage, Subscription, Terms
 from sphtp.shell.udp import UdpSocket

@@ -16,10 +16,10 @@ from sphtp.core.stream.settings import StreamSettings
 from sphtp.errors import LocalError, RefusedError, SettingsError, StateError, UnreachableError
 from sphtp.shell.channel import Channel
 from sphtp.shell.impairment import Impairment
-from sphtp.shell.multicast import MulticastGroup
 from sphtp.shell.node import Node
 from sphtp.shell.source import Source
 from sphtp.shell.subscription import Subscription, Terms, join
+from sphtp.shell.udp import MulticastGroup
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_elsewhere, open_node
 from tests.shell.streams.joined import overheard

@@ -1,8 +1,8 @@
 """Congestion control: the bytes that may be in flight, and the rate at which packets leave.
 
-``controller`` has the interface of all controllers, the fixed rate, and the factory that
-makes a controller by name. ``signals`` says what a controller is told. ``new_reno``, ``cubic`` and
-``tolerant`` are the other controllers; ``hystart`` ends the slow start of the first two, and
-``delivery_rate`` measures what arrives. ``sphtp.core.channel.path`` calls all of them, with the
-pacer of ``sphtp.core.token_bucket``.
+``controller`` has the interface of all controllers, the fixed rate, and the factory that makes a
+controller by name. ``delivery_rate`` has the inputs of controllers: acks, losses, and the rate at
+which packets arrive. ``new_reno``, ``cubic`` and ``tolerant`` are the other controllers;
+``hystart`` ends the slow start of the first two. ``sphtp.core.channel.path`` calls all of them,
+with the pacer of ``sphtp.core.token_bucket``.
 """

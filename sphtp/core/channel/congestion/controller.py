@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sphtp.core.channel.congestion.cubic import Cubic
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import NewReno
-from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import LossTolerant
 from sphtp.errors import SettingsError
 

@@ -5,9 +5,9 @@ that loss was, slowly around it, and then fast again to find free bandwidth. So 
 depend on the round trip. On short paths, where Reno would grow faster, it grows as Reno does.
 """
 
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.hystart import HyStart
 from sphtp.core.channel.congestion.new_reno import Checkpoint, LossBased
-from sphtp.core.channel.congestion.signals import Ack, Lost
 
 C = 0.4
 BETA = 0.7

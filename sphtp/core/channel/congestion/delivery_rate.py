@@ -1,15 +1,51 @@
-"""The delivery rate: how fast packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
+"""The inputs of congestion controllers: acks, losses, and the delivery rate.
 
-Each packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the
-bytes delivered in between, divided by the time, are a sample of the path's bandwidth. The time is
-the longer of sending and acking, so that acks which arrive in a bunch do not make the path look
-faster.
+Sizes are in bytes, times in seconds, rates in bytes/s. The inputs are named tuples, because each
+received ack makes one, and a frozen dataclass takes three times as long.
+
+The delivery rate is how fast packets arrive (draft-cheng-iccrg-delivery-rate-estimation). Each
+packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the bytes
+delivered in between, divided by the time, are a sample of the path's bandwidth. The time is the
+longer of sending and acking, so that acks which arrive in a bunch do not make the path look faster.
 
 A sample is app-limited if the application had too little to send (section 3.4 of the draft): the
 path may carry more. The sender is app-limited until the bytes then in flight are delivered.
 """
 
 from typing import Final, NamedTuple
+
+
+class Ack(NamedTuple):
+    """The signal that a received header has acked new packets.
+
+    ``sent_at`` is when the newest of them left. ``round_trip`` is its sample, less the receiver's
+    ack delay, or None. ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the
+    first sample). ``in_flight`` is what remains. ``limited`` is true if window or pacing held the
+    sender back, and not a lack of messages: otherwise a window does not grow. ``delivered_rate`` is
+    the sample of ``delivery_rate``. ``busy_since`` is when a packet last left while none was in
+    flight.
+    """
+
+    size: int
+    sent_at: float
+    round_trip: float | None
+    smoothed: float
+    minimum: float
+    in_flight: int
+    limited: bool
+    delivered_rate: float | None
+    busy_since: float = 0.0
+
+
+class Lost(NamedTuple):
+    """Packets that were declared lost together; the newest of them left at ``newest_sent_at``.
+
+    ``in_flight`` is what remains.
+    """
+
+    size: int
+    newest_sent_at: float
+    in_flight: int
 
 
 class RateSnapshot(NamedTuple):

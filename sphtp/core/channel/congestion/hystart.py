@@ -6,7 +6,7 @@ window grows at a quarter of that pace for some rounds. If the round trip falls 
 jitter, and slow start goes on.
 """
 
-from sphtp.core.channel.congestion.signals import Ack
+from sphtp.core.channel.congestion.delivery_rate import Ack
 from sphtp.core.fsm import Machine, Name, Row, Runner
 
 SAMPLES = 8
@@ -39,37 +39,37 @@ class HyStartAction(Name):
     TAKE_BASELINE = "remember the round trip, and start to count rounds"
 
 
-P, S = HyStartPhase, HyStartEvent
+S, E = HyStartPhase, HyStartEvent
 
 ROWS: tuple[Row[HyStartPhase, HyStartEvent, HyStartAction], ...] = (
     Row(
-        P.DOUBLING,
-        S.ROSE,
-        P.CAREFUL,
+        S.DOUBLING,
+        E.ROSE,
+        S.CAREFUL,
         (HyStartAction.TAKE_BASELINE,),
         "the path has a queue, or jitter",
     ),
-    Row(P.DOUBLING, S.LOSS, P.OVER, (), "the queue is full"),
-    Row(P.CAREFUL, S.FELL, P.DOUBLING, (), "the rise was jitter"),
-    Row(P.CAREFUL, S.CAREFUL_OVER, P.OVER, (), "the rise is due to a queue, not to jitter"),
-    Row(P.CAREFUL, S.LOSS, P.OVER, (), "the queue is full"),
-    Row(P.OVER, S.LOSS, P.OVER, (), "slow start has ended already"),
+    Row(S.DOUBLING, E.LOSS, S.OVER, (), "the queue is full"),
+    Row(S.CAREFUL, E.FELL, S.DOUBLING, (), "the rise was jitter"),
+    Row(S.CAREFUL, E.CAREFUL_OVER, S.OVER, (), "the rise is due to a queue, not to jitter"),
+    Row(S.CAREFUL, E.LOSS, S.OVER, (), "the queue is full"),
+    Row(S.OVER, E.LOSS, S.OVER, (), "slow start has ended already"),
 )
 
 SLOW_START = Machine(
     "Slow start",
-    P.DOUBLING,
+    S.DOUBLING,
     ROWS,
     events=HyStartEvent,
-    final=frozenset({P.OVER}),
+    final=frozenset({S.OVER}),
     refused={
-        P.DOUBLING: frozenset({S.FELL, S.CAREFUL_OVER}),
-        P.CAREFUL: frozenset({S.ROSE}),
-        P.OVER: frozenset({S.ROSE, S.FELL, S.CAREFUL_OVER}),
+        S.DOUBLING: frozenset({E.FELL, E.CAREFUL_OVER}),
+        S.CAREFUL: frozenset({E.ROSE}),
+        S.OVER: frozenset({E.ROSE, E.FELL, E.CAREFUL_OVER}),
     },
 )
 
-GROWTH: dict[HyStartPhase, float] = {P.DOUBLING: 1.0, P.CAREFUL: 0.25, P.OVER: 1.0}
+GROWTH: dict[HyStartPhase, float] = {S.DOUBLING: 1.0, S.CAREFUL: 0.25, S.OVER: 1.0}
 
 
 class HyStart:

@@ -7,7 +7,7 @@ arrives after all: it was late, and no queue was full.
 from abc import ABC, abstractmethod
 from typing import Generic, NamedTuple, TypeVar
 
-from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 
 T = TypeVar("T")
 

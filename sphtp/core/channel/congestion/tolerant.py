@@ -5,8 +5,8 @@ then lets the queue that the probe made run empty. Every few seconds it keeps th
 purpose, to measure the true round trip.
 """
 
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import CLOCK_GRAIN, FEWEST_DATAGRAMS, initial_window
-from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.fsm import Machine, Name, Row, Runner
 
 
@@ -44,49 +44,49 @@ class TolerantAction(Name):
     FORGET = "start from the smallest window, with an empty model"
 
 
-P, S, D = TolerantPhase, TolerantEvent, TolerantAction
+S, E, A = TolerantPhase, TolerantEvent, TolerantAction
 
 ROWS: tuple[Row[TolerantPhase, TolerantEvent, TolerantAction], ...] = (
-    Row(P.STARTUP, S.FULL, P.DRAIN, (D.BEGIN_ROUNDS,), "the path is full, and so is its queue"),
-    Row(P.STARTUP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.DRAIN, S.DRAINED, P.CRUISE, (D.AGE_RATE, D.BEGIN_ROUNDS), "the rate is known"),
-    Row(P.DRAIN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.CRUISE, S.CRUISED, P.UP, (D.BEGIN_ROUNDS, D.RAISE_BOUND), "other flows may have ended"),
+    Row(S.STARTUP, E.FULL, S.DRAIN, (A.BEGIN_ROUNDS,), "the path is full, and so is its queue"),
+    Row(S.STARTUP, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
+    Row(S.DRAIN, E.DRAINED, S.CRUISE, (A.AGE_RATE, A.BEGIN_ROUNDS), "the rate is known"),
+    Row(S.DRAIN, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
+    Row(S.CRUISE, E.CRUISED, S.UP, (A.BEGIN_ROUNDS, A.RAISE_BOUND), "other flows may have ended"),
     Row(
-        P.CRUISE,
-        S.STALE,
-        P.PROBE_RTT,
-        (D.BEGIN_PROBE_RTT,),
+        S.CRUISE,
+        E.STALE,
+        S.PROBE_RTT,
+        (A.BEGIN_PROBE_RTT,),
         "a queue may hide the round trip",
     ),
-    Row(P.CRUISE, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.UP, S.TRIED, P.DOWN, (D.AGE_RATE, D.BEGIN_ROUNDS), "probing creates a queue"),
-    Row(P.UP, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.DOWN, S.DRAINED, P.CRUISE, (D.BEGIN_ROUNDS,), "the queue is gone"),
+    Row(S.CRUISE, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
+    Row(S.UP, E.TRIED, S.DOWN, (A.AGE_RATE, A.BEGIN_ROUNDS), "probing creates a queue"),
+    Row(S.UP, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
+    Row(S.DOWN, E.DRAINED, S.CRUISE, (A.BEGIN_ROUNDS,), "the queue is gone"),
     Row(
-        P.DOWN,
-        S.STALE,
-        P.PROBE_RTT,
-        (D.BEGIN_PROBE_RTT,),
+        S.DOWN,
+        E.STALE,
+        S.PROBE_RTT,
+        (A.BEGIN_PROBE_RTT,),
         "the queue stays: other flows may cause it",
     ),
-    Row(P.DOWN, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
-    Row(P.PROBE_RTT, S.SEEN, P.CRUISE, (D.ADOPT, D.BEGIN_ROUNDS), "the round trip is known"),
-    Row(P.PROBE_RTT, S.PERSISTENT, P.STARTUP, (D.FORGET,), "the path has changed"),
+    Row(S.DOWN, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
+    Row(S.PROBE_RTT, E.SEEN, S.CRUISE, (A.ADOPT, A.BEGIN_ROUNDS), "the round trip is known"),
+    Row(S.PROBE_RTT, E.PERSISTENT, S.STARTUP, (A.FORGET,), "the path has changed"),
 )
 
 TOLERANT = Machine(
     "Loss-tolerant congestion control",
-    P.STARTUP,
+    S.STARTUP,
     ROWS,
     events=TolerantEvent,
     refused={
-        P.STARTUP: frozenset({S.DRAINED, S.CRUISED, S.TRIED, S.STALE, S.SEEN}),
-        P.DRAIN: frozenset({S.FULL, S.CRUISED, S.TRIED, S.STALE, S.SEEN}),
-        P.CRUISE: frozenset({S.FULL, S.DRAINED, S.TRIED, S.SEEN}),
-        P.UP: frozenset({S.FULL, S.DRAINED, S.CRUISED, S.STALE, S.SEEN}),
-        P.DOWN: frozenset({S.FULL, S.CRUISED, S.TRIED, S.SEEN}),
-        P.PROBE_RTT: frozenset({S.FULL, S.DRAINED, S.CRUISED, S.TRIED, S.STALE}),
+        S.STARTUP: frozenset({E.DRAINED, E.CRUISED, E.TRIED, E.STALE, E.SEEN}),
+        S.DRAIN: frozenset({E.FULL, E.CRUISED, E.TRIED, E.STALE, E.SEEN}),
+        S.CRUISE: frozenset({E.FULL, E.DRAINED, E.TRIED, E.SEEN}),
+        S.UP: frozenset({E.FULL, E.DRAINED, E.CRUISED, E.STALE, E.SEEN}),
+        S.DOWN: frozenset({E.FULL, E.CRUISED, E.TRIED, E.SEEN}),
+        S.PROBE_RTT: frozenset({E.FULL, E.DRAINED, E.CRUISED, E.TRIED, E.STALE}),
     },
 )
 

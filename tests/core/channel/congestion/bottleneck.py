@@ -12,8 +12,7 @@ from itertools import count
 from random import Random
 
 from sphtp.core.channel.congestion.controller import Controller
-from sphtp.core.channel.congestion.delivery_rate import DeliveryRate, RateSnapshot
-from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.delivery_rate import Ack, DeliveryRate, Lost, RateSnapshot
 from sphtp.core.token_bucket import Pacer
 
 DATAGRAM = 1200

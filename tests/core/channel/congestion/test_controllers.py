@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sphtp.core.channel.congestion.controller import Controller, make_controller
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import initial_window
-from sphtp.core.channel.congestion.signals import Ack, Lost
 from sphtp.core.channel.settings import parse_congestion
 from sphtp.errors import SettingsError
 from tests.profiles import few

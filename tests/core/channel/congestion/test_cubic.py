@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.channel.congestion.cubic import RENO_GROWTH, Cubic
-from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 
 DATAGRAM = 1000
 LIMIT = 10_000_000

@@ -1,7 +1,7 @@
 """Slow start ends where the queue begins (RFC 9406)."""
 
+from sphtp.core.channel.congestion.delivery_rate import Ack
 from sphtp.core.channel.congestion.hystart import CAREFUL_ROUNDS, HyStart, HyStartPhase
-from sphtp.core.channel.congestion.signals import Ack
 
 DATAGRAM = 1200
 

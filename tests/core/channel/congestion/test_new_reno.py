@@ -1,7 +1,7 @@
 """NewReno by numbers (RFC 9002, section 7): one reaction per round trip, and its undoing."""
 
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.new_reno import NewReno, RecoveryEpoch
-from sphtp.core.channel.congestion.signals import Ack, Lost
 
 DATAGRAM = 1200
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sphtp.core.channel.congestion.signals import Ack, Lost
+from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
 from sphtp.core.channel.congestion.tolerant import (
     GRAIN,
     MARGIN,

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from sphtp.core.stream.settings import Backoff
 from sphtp.core.stream.wire import BodyType, Nak, decode_nak_untrusted
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.play import Judge, Play
 from tests.core.stream.invariants.reception import Reception
 
@@ -20,7 +20,7 @@ class AsksForWhatIsMissing(Judge):
         self._asked: dict[Subscriber, Counter[int]] = {}
         self._last: dict[Subscriber, float] = {}
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         if body[0] != BodyType.NAK:
             return
         settings = subscriber.settings

@@ -8,8 +8,7 @@ from sphtp.core.stream.statistics import UNRECOVERED
 from sphtp.core.stream.wire import Body, BodyFlag, StreamData
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.core.stream.invariants.play import Judge, Play
 
 
@@ -24,14 +23,14 @@ class CountsAddUp(Judge):
         self._repairs = Counter[Publisher]()
         self._news = set[Party]()
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, Batch):
                 self._told[subscriber] += len(item.payloads)
             elif not isinstance(item, StreamEnd):
                 self._lost[subscriber] += item.last - item.first + 1
 
-    def asked(self, now: float, subscriber: Subscriber, body: bytes) -> None:
+    def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
         self._asked[subscriber] += 1
 
     def left(self, now: float, publisher: Publisher, place: Address, said: Body, size: int) -> None:

@@ -9,8 +9,7 @@ from sphtp.errors import RemoteError
 from sphtp.testing import Broadcast
 from sphtp.testing.broadcast import STATION, Observer, Party
 from sphtp.testing.network import Address
-from sphtp.testing.publisher import Publisher
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Publisher, Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.reception import Reception, read
 from tests.core.stream.invariants.schedule import (
@@ -262,7 +261,7 @@ class _Listener(Observer):
     def __init__(self, play: Play) -> None:
         self._play = play
 
-    def heard(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
+    def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
         self._play.hear(now, subscriber, bodies)
 
 

@@ -10,7 +10,7 @@ from sphtp.core.stream.wire import Body, BodyFlag, Ncf, StreamData, Window
 from sphtp.core.token_bucket import BURST, HOLD
 from sphtp.testing.broadcast import Party
 from sphtp.testing.network import Address
-from sphtp.testing.publisher import Publisher
+from sphtp.testing.stream import Publisher
 from tests.core.stream.invariants.play import Judge, Play
 
 ROUNDING = 1e-9

@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 from hypothesis import strategies as st
 
 from sphtp.core.stream.settings import StreamSettings
-from sphtp.testing.faults import Faults
-from sphtp.testing.history_line import LineFaults
-from sphtp.testing.subscriber import SubscriberTerms
+from sphtp.testing.network import Faults
+from sphtp.testing.stream import LineFaults, SubscriberTerms
 
 ALL: Final = 1 << 40
 DELAY: Final = 0.002

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sphtp.core.stream.events import Batch, EndReason, Item, Loss, StreamEnd
 from sphtp.core.stream.ranges import RangeSet, Span
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.ledger import Ledger
 from tests.core.stream.invariants.play import Judge, Play
 from tests.core.stream.invariants.schedule import Fate
@@ -17,7 +17,7 @@ class TellsOnceAsItWasSent(Judge):
         super().__init__(play)
         self._known: dict[Subscriber, RangeSet] = {}
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, Batch):
                 self._check_batch(subscriber, item)
@@ -57,7 +57,7 @@ class EndsOnce(Judge):
         super().__init__(play)
         self._ended = set[Subscriber]()
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
             assert subscriber not in self._ended, f"{item} is told after the end"
             if isinstance(item, StreamEnd):

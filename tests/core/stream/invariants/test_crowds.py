@@ -12,7 +12,7 @@ from sphtp.core.stream.events import Batch, Item
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults, Observer
 from sphtp.testing.broadcast import GROUP, STATION
-from sphtp.testing.subscriber import Subscriber, SubscriberTerms
+from sphtp.testing.stream import Subscriber, SubscriberTerms
 from tests.profiles import brisk
 
 few = settings(max_examples=max(brisk.max_examples // 15, 1))
@@ -87,7 +87,7 @@ class Stopwatch(Observer):
         self.count = 0
         self.ignored: Subscriber | None = None
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         if subscriber is self.ignored:
             return
         for item in items:
@@ -142,7 +142,7 @@ class Worst(Observer):
         self.sent_at = list[float]()
         self.delay = 0.0
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         for item in items:
             assert isinstance(item, Batch)
             last = item.first + len(item.payloads)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sphtp.testing.faults import Faults
+from sphtp.testing.network import Faults
 from tests.core.stream.invariants.play import Judge, play
 from tests.core.stream.invariants.schedule import (
     DELAY,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sphtp.core.stream.events import Item, Loss
 from sphtp.core.stream.receiver import ReceiverState
 from sphtp.testing.broadcast import Party
-from sphtp.testing.subscriber import Subscriber
+from sphtp.testing.stream import Subscriber
 from tests.core.stream.invariants.play import Judge
 
 ROUNDING = 1e-6
@@ -55,7 +55,7 @@ class EverythingComes(Judge):
     That it is within a generation interval of when it came to light is judged above.
     """
 
-    def told(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
+    def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
         if not self.play.schedule.is_fair:
             return
         for item in items:

@@ -1,0 +1,61 @@
+"""The verb ``sphtp doctor``."""
+
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from sphtp_client.doctor.collection import collect
+from sphtp_client.doctor.findings import Finding, Level, judge
+from sphtp_client.options import TERMINAL_OPTIONS, with_options
+from sphtp_client.terminal.connection import EarlyEndError, Output, TerminalOptions, run_verb
+
+FAULTY: Final = 1
+
+
+@click.command(short_help="Look for faults of this machine and of a cluster.")
+@click.argument("address", default="")
+@with_options(TERMINAL_OPTIONS)
+def doctor(address: str, **values: Any) -> None:
+    """Look for what keeps programs on this machine from working with a cluster.
+
+    Prints a line for each check: ok, warning or fault, and under a fault a command against it.
+    Checks this machine (receive buffer, descriptors, ports, multicast, shared memory), the keys,
+    each server, the registration, the cluster's time, and each peer: a channel to it is opened and
+    closed, and the largest datagram is searched that arrives there. Programs of peers do not
+    notice.
+
+    ADDRESS is that of a server, tcp://host:port. Without it, the cluster is looked for that is
+    announced on this machine, and then on this network.
+
+    Exit codes: 0 no fault, 1 a fault, 2 wrong arguments, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    options = TerminalOptions(server=(address,) if address else (), **values)
+    run_verb(partial(_examine, options), as_json=options.json)
+
+
+async def _examine(options: TerminalOptions) -> None:
+    output = Output(as_json=options.json)
+    findings = judge(await collect(options))
+    for finding in findings:
+        _print_finding(output, finding)
+    levels = [finding.level for finding in findings]
+    faults, warnings = levels.count(Level.FAULT), levels.count(Level.WARNING)
+    text = f"{len(levels)} checks, {faults} faults, {warnings} warnings"
+    output.event("summary", text, checks=len(levels), faults=faults, warnings=warnings)
+    if faults:
+        raise EarlyEndError(FAULTY)
+
+
+def _print_finding(output: Output, finding: Finding) -> None:
+    text = f"{finding.level.value:8} {finding.check}: {finding.text}"
+    if finding.remedy:
+        text += f"\n         do: {finding.remedy}"
+    output.event(
+        "finding",
+        text,
+        check=finding.check,
+        level=finding.level.value,
+        text=finding.text,
+        remedy=finding.remedy,
+    )

@@ -1,0 +1,289 @@
+"""The verb ``sphtp replay``: a recording is sent again, to the same subscribers.
+
+Each peer of the recording is a client of its own with the peer's name, and publishes the peer's
+topics. So whoever subscribes to topics gets the same messages of the same names.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import trio
+
+from sphtp import Client, Source
+from sphtp.core.topics import LONGEST_NAME, TopicPattern
+from sphtp.errors import SettingsError, SphtpError
+from sphtp_client.connection import ConnectionOptions, ConnectionSettings
+from sphtp_client.options import REPLAY_OPTIONS, with_options
+from sphtp_client.program import ExitStatus, run_until_stopped
+from sphtp_client.recording.events import (
+    RecordingCut,
+    ReplayStarted,
+    ReplaySummary,
+    Show,
+    StepsSummary,
+    complain,
+    shown_as,
+)
+from sphtp_client.recording.mcap_file import (
+    NANOSECONDS,
+    RecordedChannel,
+    RecordedMessage,
+    Recording,
+    read_recording,
+)
+from sphtp_client.recording.schedule import Schedule
+from sphtp_client.recording.steps import RecordedSteps, replay_steps
+from sphtp_client.recording.values import RecordingError
+
+Send = Callable[[RecordedChannel, Any], Awaitable[object]]
+Open = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+class Place(NamedTuple):
+    """A source of the replay: the name of its peer, and its topic."""
+
+    peer: str
+    topic: str
+
+
+def place_of(channel: RecordedChannel) -> Place:
+    """Return the source that sends what a channel of the recording has."""
+    return Place(channel.peer, channel.name)
+
+
+def selected(
+    channels: Iterable[RecordedChannel], patterns: Iterable[str]
+) -> dict[int, RecordedChannel]:
+    """Return the channels of topics that one of the patterns selects, or all without any."""
+    wanted = [TopicPattern(pattern) for pattern in patterns]
+    return {
+        channel.id: channel
+        for channel in channels
+        if channel.kind != "group"
+        and (not wanted or any(pattern.matches(channel.name) for pattern in wanted))
+    }
+
+
+def span(recording: Recording, first: float, last: float | None) -> tuple[int, int]:
+    """Return begin and end, in nanoseconds, of the seconds from the beginning of a recording."""
+    begin = recording.begin + round(first * NANOSECONDS)
+    end = recording.end if last is None else recording.begin + round(last * NANOSECONDS)
+    return begin, min(end, max(recording.end, begin))
+
+
+class Player:
+    """Sends the messages of a recording when they are due."""
+
+    def __init__(
+        self, recording: Recording, channels: Mapping[int, RecordedChannel], schedule: Schedule
+    ) -> None:
+        self.sent = 0
+        self.laps = 0
+        self.unreadable = 0
+        self.latest = 0.0
+        """The most seconds by which a message left too late."""
+        self._recording = recording
+        self._channels = channels
+        self._schedule = schedule
+
+    async def play(self, send: Send, laps: int | None = 1) -> None:
+        """Send the messages, several times or, with None, for ever."""
+        start = trio.current_time()
+        for lap in range(laps) if laps is not None else count():
+            known = self.sent
+            for at, message in self._schedule.lap(lap, self._messages()):
+                late = trio.current_time() - (start + at)
+                if late < 0:
+                    await trio.sleep_until(start + at)
+                elif self._schedule.speed is not None:
+                    self.latest = max(self.latest, late)
+                await self._send(send, message)
+            self.laps += 1
+            if self.sent == known:
+                return
+
+    async def _send(self, send: Send, message: RecordedMessage) -> None:
+        try:
+            value = message.value()
+        except RecordingError:
+            self.unreadable += 1
+            await trio.lowlevel.checkpoint()
+            return
+        await send(message.channel, value)
+        self.sent += 1
+
+    def _messages(self) -> Iterator[RecordedMessage]:
+        messages = self._recording.messages(self._schedule.begin, self._schedule.end)
+        return (message for message in messages if message.channel.id in self._channels)
+
+
+async def replay_topics(
+    player: Player,
+    channels: Iterable[RecordedChannel],
+    connect: Open,
+    *,
+    laps: int | None,
+    gather: float,
+    begun: Callable[[], None] = lambda: None,
+) -> None:
+    """Open the sources, wait up to ``gather`` seconds for receivers, and play."""
+    topics = defaultdict[str, list[str]](list)
+    for peer, topic in sorted({place_of(channel) for channel in channels}):
+        topics[peer].append(topic)
+    sources: dict[Place, Source] = {}
+
+    async def keep(
+        peer: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(connect(None, name=_name(peer)))
+            source = await stack.enter_async_context(client.publish(*topics[peer]))
+            sources.update({Place(peer, topic): source for topic in topics[peer]})
+            task_status.started()
+            await done.wait()
+
+    async def send(channel: RecordedChannel, value: Any) -> None:
+        await sources[place_of(channel)].send(value, topic=channel.name)
+
+    done = trio.Event()
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as opening:
+            for peer in topics:
+                opening.start_soon(nursery.start, keep, peer)
+        with trio.move_on_after(gather):
+            async with trio.open_nursery() as waiting:
+                for source in set(sources.values()):
+                    waiting.start_soon(source.wait_for_receivers)
+        begun()
+        await player.play(send, laps)
+        done.set()
+
+
+def _name(peer: str) -> str:
+    """Return the name of a client for a peer of a recording; empty for one that had none."""
+    is_name = not peer.startswith("0x") and len(peer) <= LONGEST_NAME and peer.isprintable()
+    return peer if is_name else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(ConnectionOptions):
+    """The values of the command line."""
+
+    file: Path
+    topic: tuple[str, ...]
+    speed: float | None
+    begin: float
+    end: float | None
+    loop: int
+    gather: float
+    group: str | None
+    changed: str | None
+    on_death: str
+    json: bool
+
+
+@click.command(short_help="Send what was recorded again.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@with_options(REPLAY_OPTIONS)
+def replay(**values: Any) -> None:
+    """Send the topics of a recording again, in their time, to whoever subscribes to them.
+
+    Each recorded peer is a client of its own, with the same name and the same topics. Where FILE
+    is cut, the replay ends with the last whole record, and says so.
+
+    With --group and --changed, a run in lock step is made again: the replay takes the places of all
+    members but one, that one runs for itself, and the replay tells at which steps it contributes
+    something else than then.
+
+    Exit codes: 0 all was sent, 1 a step differs, 2 usage or configuration, 3 no server answered, or
+    FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    options = ReplayOptions(begin=values.pop("from"), end=values.pop("to"), **values)
+    try:
+        status = _replay(options, shown_as(json=options.json))
+    except* (SphtpError, OSError) as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        complain(error, json=options.json)
+        status = ExitStatus.USAGE if isinstance(error, SettingsError) else ExitStatus.FAILED
+    sys.exit(status.code)
+
+
+def _replay(options: ReplayOptions, show: Show) -> ExitStatus:
+    connection = options.connection()
+    recording = read_recording(options.file)
+    if recording.cut is not None:
+        show(RecordingCut(text_of_cut=recording.cut))
+    if options.group is not None or options.changed is not None:
+        return _replay_steps(options, connection, recording, show)
+    channels = selected(recording.channels.values(), options.topic)
+    begin, end = span(recording, options.begin, options.end)
+    schedule = Schedule(begin=begin, end=end, speed=options.speed)
+    player = Player(recording, channels, schedule)
+    laps = options.loop or None
+
+    def begun() -> None:
+        topics = sorted({channel.name for channel in channels.values()})
+        show(ReplayStarted(file=str(options.file), topics=topics, seconds=schedule.seconds))
+
+    work = partial(
+        replay_topics,
+        player,
+        channels.values(),
+        connection.open,
+        laps=laps,
+        gather=options.gather,
+        begun=begun,
+    )
+    known = recording.cut
+    stopped = trio.run(run_until_stopped, work)
+    if recording.cut is not None and recording.cut != known:
+        show(RecordingCut(text_of_cut=recording.cut))
+    show(
+        ReplaySummary(
+            messages=player.sent,
+            laps=player.laps,
+            unreadable=player.unreadable,
+            latest=player.latest,
+        )
+    )
+    return stopped or ExitStatus.FINISHED
+
+
+def _replay_steps(
+    options: ReplayOptions, connection: ConnectionSettings, recording: Recording, show: Show
+) -> ExitStatus:
+    if options.group is None or options.changed is None:
+        raise SettingsError("--group and --changed belong together")
+    steps = RecordedSteps(recording, options.group)
+    summaries = list[StepsSummary]()
+
+    async def work() -> None:
+        assert options.group is not None
+        assert options.changed is not None
+        summary = await replay_steps(
+            steps,
+            options.group,
+            options.changed,
+            connection.open,
+            show,
+            file=str(options.file),
+            on_death=options.on_death,
+        )
+        summaries.append(summary)
+        show(summary)
+
+    stopped = trio.run(run_until_stopped, work)
+    if stopped is not None:
+        return stopped
+    (summary,) = summaries
+    return ExitStatus.FINISHED if summary.equal == summary.steps else ExitStatus.MISMATCH

@@ -1,0 +1,266 @@
+"""A recorded run in lock step, made again against one changed member.
+
+The recorded members but one join the group under their names, and contribute what they contributed
+then. The one that changed is a program of its own, which notices nothing. At each step its
+contribution is compared with the recorded one, bit by bit.
+
+Sums in a group depend on the order of members, and that on their ids. So the ids of the others are
+chosen around that of the changed member, in the recorded order.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy
+import trio
+
+from sphtp import Client, Peer
+from sphtp.core.packing import pack
+from sphtp.errors import GroupError, SettingsError
+from sphtp.groups import LockstepGroup
+from sphtp.shell.group_watch import WatchedMember
+from sphtp_client.recording.events import ReplayStarted, Show, StepDiffers, StepsSummary
+from sphtp_client.recording.mcap_file import RecordedMessage, Recording
+from sphtp_client.recording.recorder import MEMBERS, NEIGHBOURS, peer_name
+from sphtp_client.recording.values import RecordingError
+
+Open = Callable[..., AbstractAsyncContextManager[Client]]
+ID_STRIDE = 2
+"""From one id of a client to the next: those of clients are odd."""
+
+MOST_SHOWN = 60
+"""The most letters of a value in a difference."""
+
+
+class RecordedStep(NamedTuple):
+    """A step: the values of the members, in the order of members."""
+
+    step: int
+    values: Sequence[Any]
+
+
+class RecordedSteps:
+    """The steps of a group in a recording, from its first one on.
+
+    Raises ``SettingsError`` if there are none, or if they cannot be made again.
+    """
+
+    def __init__(self, recording: Recording, group: str) -> None:
+        notes = [
+            properties
+            for name, properties in recording.metadata
+            if name == MEMBERS and properties.get("group") == group
+        ]
+        if not notes:
+            raise SettingsError(f"the recording has no steps of a group {group!r}")
+        self._recording = recording
+        self._group = group
+        # By the step from which on they are the members.
+        self._members = {int(it["step"]): _members_of(it["members"]) for it in reversed(notes)}
+        self.first = min(self._members)
+        if self.first > 0:
+            raise SettingsError(
+                f"the recording begins at step {self.first}, and a member that begins anew makes "
+                "step 0; start the recorder before the members"
+            )
+        self._partial = {
+            int(properties["step"])
+            for name, properties in recording.metadata
+            if name == NEIGHBOURS and properties.get("group") == group
+        }
+        self.ended = ""
+        """A sentence that says why ``__iter__`` has ended early; empty if it has not."""
+
+    @property
+    def members(self) -> tuple[WatchedMember, ...]:
+        """The members of the first step, in order."""
+        return self._members[self.first]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of these members."""
+        return [peer_name(member.name, member.id) for member in self.members]
+
+    def __iter__(self) -> Iterator[RecordedStep]:
+        """Iterate over the steps that are whole and have the first step's members."""
+        keys = [(str(member.id), str(member.incarnation)) for member in self.members]
+        places = {key: place for place, key in enumerate(keys)}
+        waiting: dict[int, dict[int, RecordedMessage]] = {}
+        step = self.first
+        for message in self._recording.messages():
+            about = message.channel.metadata
+            if message.channel.kind != "group" or message.channel.name != self._group:
+                continue
+            place = places.get((about.get("peer_id", ""), about.get("session", "")))
+            if place is not None and message.number >= step:
+                waiting.setdefault(message.number, {})[place] = message
+            while len(waiting.get(step, ())) == len(keys):
+                if self._is_over(step):
+                    return
+                messages = waiting.pop(step)
+                values = [messages[place].value() for place in range(len(keys))]
+                yield RecordedStep(step, values)
+                step += 1
+        if not self._is_over(step) and waiting:
+            lacking = waiting.get(step, {})
+            names = [name for place, name in enumerate(self.names) if place not in lacking]
+            self.ended = f"the recording lacks step {step} of {', '.join(names)}"
+
+    def _is_over(self, step: int) -> bool:
+        changed = [at for at in self._members if self.first < at <= step]
+        if any(self._members[at] != self.members for at in changed):
+            self.ended = f"the members are others from step {min(changed)} on"
+        elif step in self._partial:
+            self.ended = f"step {step} was made with neighbours only"
+        return bool(self.ended)
+
+
+def _members_of(text: str) -> tuple[WatchedMember, ...]:
+    try:
+        return tuple(WatchedMember(*row) for row in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise RecordingError(f"the members of a group are malformed: {error}") from None
+
+
+async def replay_steps(
+    steps: RecordedSteps,
+    group: str,
+    changed: str,
+    connect: Open,
+    show: Show,
+    *,
+    file: str,
+    on_death: str = "raise",
+    wait: float = inf,
+) -> StepsSummary:
+    """Contribute as all members but one, and show where that one differs; return the summary.
+
+    Waits up to ``wait`` seconds for the changed member. Raises ``SettingsError`` for one that was
+    no member, and ``trio.TooSlowError`` if it does not come.
+    """
+    names = steps.names
+    if names.count(changed) != 1:
+        raise SettingsError(f"--changed = {changed!r}; the members were {', '.join(names)}")
+    if len(names) == 1:
+        raise SettingsError("there was no other member")
+    place = names.index(changed)
+    show(ReplayStarted(file=file, topics=[f"group {group}"], seconds=None))
+
+    def is_changed(peer: Peer) -> bool:
+        return group in peer.groups and peer_name(peer.name, peer.id) == changed
+
+    async with connect(None, name="replay") as watcher:
+        with trio.fail_after(wait):
+            peer = await watcher.wait_for_peer(is_changed)
+    joined: dict[int, LockstepGroup] = {}
+    stepping = _Stepping(steps, place, changed, show)
+
+    async def be(other: int, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        member = steps.members[other]
+        ids = _ids_beside(peer.id, other - place, len(names))
+        async with (
+            connect(None, name=member.name, ids=ids) as client,
+            client.join(group, size=len(names), on_death=on_death) as joined[other],
+        ):
+            task_status.started()
+            await done.wait()
+
+    done = trio.Event()
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as joining:
+            for other in range(len(names)):
+                if other != place:
+                    joining.start_soon(nursery.start, be, other)
+        await stepping.run(joined)
+        done.set()
+    return StepsSummary(
+        group=group,
+        member=changed,
+        first=steps.first,
+        steps=stepping.steps,
+        equal=stepping.equal,
+        reason=stepping.reason or steps.ended,
+    )
+
+
+def _ids_beside(own: int, distance: int, members: int) -> Iterator[int]:
+    """Iterate over ids for a member that stands so many places behind, or before, an id."""
+    stride = members * (1 if distance > 0 else -1)
+    return (own + ID_STRIDE * (distance + stride * more) for more in count())
+
+
+class _Stepping:
+    """Makes the steps of all members but one."""
+
+    def __init__(self, steps: RecordedSteps, place: int, changed: str, show: Show) -> None:
+        self.steps = 0
+        self.equal = 0
+        self.reason = ""
+        self._recorded = steps
+        self._place = place
+        self._changed = changed
+        self._show = show
+
+    async def run(self, groups: Mapping[int, LockstepGroup]) -> None:
+        first = min(groups)
+        try:
+            for step in self._recorded:
+                got: list[Any] = []
+
+                async def exchange(
+                    place: int, step: RecordedStep = step, got: list[Any] = got
+                ) -> None:
+                    contributions = await groups[place].exchange(step.values[place])
+                    if place == first:
+                        got.extend(
+                            value
+                            for member, value in contributions.items()
+                            if peer_name(member.name, member.id) == self._changed
+                        )
+
+                async with trio.open_nursery() as nursery:
+                    for place in groups:
+                        nursery.start_soon(exchange, place)
+                if not got:
+                    self.reason = f"{self._changed} is no member any more at step {step.step}"
+                    return
+                self._compare(step, got[0])
+        except* GroupError as errors:
+            self.reason = str(errors.exceptions[0])
+        except* RecordingError as errors:
+            self.reason = str(errors.exceptions[0])
+
+    def _compare(self, step: RecordedStep, got: Any) -> None:
+        self.steps += 1
+        recorded = step.values[self._place]
+        if pack(recorded) == pack(got):
+            self.equal += 1
+        else:
+            self._show(StepDiffers(step=step.step, what=difference(recorded, got)))
+
+
+def difference(recorded: Any, got: Any) -> str:
+    """Return how a value differs from the recorded one, in words."""
+    if isinstance(recorded, numpy.ndarray) and isinstance(got, numpy.ndarray):
+        if (recorded.dtype, recorded.shape) != (got.dtype, got.shape):
+            return (
+                f"recorded {recorded.dtype} of shape {recorded.shape}, "
+                f"now {got.dtype} of shape {got.shape}"
+            )
+        different = recorded != got
+        text = f"{int(different.sum())} of {recorded.size} items differ"
+        if recorded.dtype.kind in "iufc" and different.any():
+            wide = complex if recorded.dtype.kind == "c" else float
+            most = numpy.abs(got.astype(wide) - recorded.astype(wide)).max()
+            text += f", by at most {most:.6g}"
+        return text
+    return f"recorded {_short(recorded)}, now {_short(got)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

@@ -1,0 +1,134 @@
+"""The verb ``sphtp ping``: round trips to a peer, as requests have them.
+
+A ping is a request for a name that nobody serves. Every client answers it, and its program does not
+notice. So a round trip has all that a request has: a sealed channel, and the peer's process.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import click
+import trio
+
+from sphtp import Client, Peer, RefusedError
+from sphtp.core.printable import peer_label
+from sphtp.errors import HandlerCrashedError, RequestError, UnreachableError
+from sphtp_client.options import PING_OPTIONS, with_options
+from sphtp_client.terminal.connection import (
+    LOST,
+    Output,
+    TerminalOptions,
+    facts_of,
+    run_verb,
+)
+
+NAME: Final = "sphtp/ping"
+"""The name that nobody serves."""
+
+ANSWERS: Final = frozenset(("unknown", "busy", "malformed", "cancelled", "ended"))
+"""The refusals that come from the peer's requests; others come where no channel opens."""
+
+
+async def answer_of(client: Client, peer: Peer, patience: float, value: Any = None) -> float:
+    """Return the seconds until a peer has answered.
+
+    Raises ``UnreachableError`` if it does not, and ``RefusedError`` if it refuses this client.
+    """
+    began = trio.current_time()
+    try:
+        with trio.fail_after(patience):
+            await client.request(peer, NAME, value)
+    except trio.TooSlowError as error:
+        raise UnreachableError(f"no answer within {patience:g} s") from error
+    except (RequestError, HandlerCrashedError):
+        pass  # somebody serves the name, after all
+    except RefusedError as error:
+        if error.reason not in ANSWERS:
+            raise
+    return trio.current_time() - began
+
+
+@click.command(short_help="Measure round trips to a peer.")
+@click.argument("peer")
+@with_options(PING_OPTIONS)
+def ping(peer: str, count: int | None, interval: float, **values: Any) -> None:
+    """Measure round trips to PEER, a name or an id such as 0x1a2b3c4d.
+
+    The first line has the time to open a channel to it, the others one round trip each, through the
+    peer's process; its program does not notice. Ctrl-C shows the summary.
+
+    Exit codes: 0 an answer came, 2 wrong arguments, 3 none came, or there is no such server or
+    peer, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    options = TerminalOptions(**values)
+    run_verb(partial(_ping, options, peer, count, interval), as_json=options.json)
+
+
+class _Tally:
+    """The round trips so far, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.times: list[float] = []
+
+    def tell(self, output: Output) -> None:
+        times, missing = self.times, self.sent - len(self.times)
+        text = f"{len(times)} answers, {missing} missing"
+        values: dict[str, Any] = {"answers": len(times), "missing": missing}
+        if times:
+            figures = {"min": min(times), "mean": sum(times) / len(times), "max": max(times)}
+            values |= {f"{name}_ms": round(time, 3) for name, time in figures.items()}
+            words = ", ".join(f"{name} {time:.3f}" for name, time in figures.items())
+            text += f"; {words} ms"
+        output.event("summary", text, **values)
+
+
+async def _ping(options: TerminalOptions, text: str, count: int | None, interval: float) -> None:
+    output = Output(as_json=options.json)
+    async with options.open() as client:
+        peer = await options.find_peer(client, text)
+        label = peer_label(peer.name, peer.id)
+        opened = 1000 * await answer_of(client, peer, options.timeout)
+        output.event(
+            "opened",
+            f"channel to {label}: {opened:.3f} ms",
+            **facts_of(peer),
+            time_ms=round(opened, 3),
+        )
+        async with _summed_up(output) as tally:
+            while count is None or tally.sent < count:
+                if tally.sent:
+                    await trio.sleep(interval)
+                tally.sent += 1
+                await _one(options, client, peer, tally, output)
+    if not tally.times:
+        raise UnreachableError(f"{label} does not answer any more")
+
+
+@asynccontextmanager
+async def _summed_up(output: Output) -> AsyncIterator[_Tally]:
+    tally = _Tally()
+    try:
+        yield tally
+    except trio.Cancelled:
+        tally.sent = max(tally.sent - 1, len(tally.times))  # the last one had no time to answer
+        raise
+    finally:
+        tally.tell(output)
+
+
+async def _one(
+    options: TerminalOptions, client: Client, peer: Peer, tally: _Tally, output: Output
+) -> None:
+    label, number = peer_label(peer.name, peer.id), tally.sent
+    try:
+        time = 1000 * await answer_of(client, peer, options.timeout)
+    except LOST as error:
+        text = f"{label}: ping {number}: {error}"
+        output.event("missing", text, **facts_of(peer), number=number, reason=str(error))
+        return
+    tally.times.append(time)
+    text = f"{label}: ping {number}: {time:.3f} ms"
+    output.event("answer", text, **facts_of(peer), number=number, time_ms=round(time, 3))

@@ -1,0 +1,68 @@
+"""The verb ``sphtp config``: settings checked before anything runs with them."""
+
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+
+from sphtp.__main__ import GROUP, how_to_get
+from sphtp.errors import SettingsError
+from sphtp_server.client_config import check_client
+from sphtp_server.settings import SOURCES, ServerSettings
+
+
+@click.group(short_help="Check a configuration before anything runs with it.")
+def config() -> None:
+    """Check configurations."""
+
+
+@config.command(short_help="Check the settings of a server or client, and the files they name.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--client", is_flag=True, help="The settings of sphtp client, not of a server.")
+def check(file: Path | None, client: bool) -> None:
+    """Check the settings that ``sphtp server --config FILE`` would have, or a client.
+
+    Reads the file, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files
+    that the settings name: keys, certificates, the secret. Binds no port. Prints the settings that
+    are given, those of a server with their sources. Without FILE, SPHTP_SERVER_CONFIG or
+    SPHTP_CLIENT_CONFIG names it.
+
+    Exit codes: 0 a program would start with it, 2 something is wrong, which the error names.
+    """
+    try:
+        lines = _check_client(file) if client else _check_server(file)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    for line in lines:
+        click.echo(line)
+    click.echo(f"a {'client' if client else 'server'} would start with these settings")
+
+
+def _check_server(file: Path | None) -> list[str]:
+    variable = SOURCES.variable("config")
+    path = file or (Path(os.environ[variable]) if os.environ.get(variable) else None)
+    settings = SOURCES.load({}, os.environ, path)
+    check_files(settings)
+    given = SOURCES.settings({}, os.environ, path)
+    return [f"{name} = {getattr(settings, name)!s}  ({one.origin})" for name, one in given.items()]
+
+
+def _check_client(file: Path | None) -> list[str]:
+    # Of another package, which is above this one.
+    (verb,) = entry_points(group=GROUP, name="client")
+    try:
+        given = check_client(verb.load(), file)
+    except ModuleNotFoundError as error:
+        raise SettingsError(how_to_get("sphtp client", error) or str(error)) from error
+    return [f"{name} = {value!s}" for name, value in given.items()]
+
+
+def check_files(settings: ServerSettings) -> None:
+    """Read all files that settings name, as a server does. Raises ``SettingsError``."""
+    settings.config()
+    settings.admit()
+    if (tls := settings.tls()) is not None:
+        tls.check()
+    if settings.metrics_token_file is not None:
+        settings.metrics_token()

@@ -1,0 +1,108 @@
+"""The settings of verbs that are clients: options over environment variables over a TOML file.
+
+One file and one set of variables serve all these verbs, so a key of another one is no mistake. Each
+option of a verb is a key, and a variable ``SPHTP_CLIENT_...``.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sphtp.security import Tls, load_identity, load_public_keys, load_secret
+from sphtp.shell.keys import load_token
+
+CONTEXT: Final = {"auto_envvar_prefix": "SPHTP_CLIENT"}
+"""The context settings of such a verb."""
+
+KEYS: Final = frozenset(
+    (
+        "server", "scenario", "slab", "slabs", "steps", "loss", "duplicate", "reorder", "seed",
+        "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "report", "alone", "qlog",
+        "server_key", "server_key_file", "secret_file", "identity_file", "tls_ca", "tls_cert",
+        "tls_key", "metrics", "metrics_token_file", "exit_with_stdin", "seconds", "once", "json",
+        "timeout",
+    )
+)  # fmt: skip
+"""The options of all these verbs."""
+
+
+def read_config(ctx: click.Context, _: click.Parameter, file: Path | None) -> None:
+    """Make the values of a file the defaults of a verb's options."""
+    if file is None:
+        return
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {error.strerror}", ctx) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file} is not TOML: {error}", ctx) from error
+    options = {key_of(one): one for one in ctx.command.params if isinstance(one, click.Option)}
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        option = options.get(key)
+        if option is not None and option.name is not None:
+            found[option.name] = _checked(ctx, file, key, option, value)
+        elif key not in KEYS:
+            allowed = ", ".join(sorted(KEYS))
+            raise click.UsageError(f"{file}: there is no key {key}; allowed are {allowed}", ctx)
+    ctx.default_map = found
+
+
+def key_of(option: click.Option) -> str:
+    """Return the key of an option in a file."""
+    return max(option.opts, key=len).removeprefix("--").replace("-", "_")
+
+
+def _checked(ctx: click.Context, file: Path, key: str, option: click.Option, value: Any) -> Any:
+    if option.multiple and isinstance(value, str):
+        value = [value]
+    try:
+        if option.is_flag and not isinstance(value, bool):
+            raise click.BadParameter("allowed is true or false")
+        option.type_cast_value(ctx, value)
+    except (click.BadParameter, TypeError) as error:
+        why = error.message if isinstance(error, click.BadParameter) else str(error)
+        raise click.UsageError(f"{file}: {key} = {value!r}: {why}", ctx) from error
+    return value
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    metavar="FILE",
+    help="TOML file with these options, one key each, with _ instead of -. Each option is also an "
+    "environment variable, SPHTP_CLIENT_...; options win over variables, variables over the file.",
+)
+"""The option that names the file."""
+
+
+def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
+    """Return the settings that a verb would have. Raises ``SettingsError`` for files.
+
+    Raises ``click.UsageError`` for values.
+    """
+    arguments = [] if file is None else ["--config", str(file)]
+    with command.make_context(command.name, arguments) as context:
+        values = context.params
+        given = {
+            name: value
+            for name, value in values.items()
+            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        }
+    for name, load in {
+        "secret_file": load_secret,
+        "identity_file": load_identity,
+        "server_key_file": load_public_keys,
+        "metrics_token_file": load_token,
+    }.items():
+        if values.get(name) is not None:
+            load(values[name])
+    ca, cert, key = (values.get(f"tls_{part}") for part in ("ca", "cert", "key"))
+    if ca or cert or key:
+        Tls(ca, cert, key).check()
+    return given

@@ -1,0 +1,76 @@
+"""The servers of this user on this host: the search for one, and the verb ``sphtp drain``."""
+
+import errno
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from sphtp.core.control.records import ServerAddress
+from sphtp.errors import SettingsError
+from sphtp.shell.discovery import LocalServer, local_servers
+
+NOT_FOUND: Final = 4
+INTERRUPTED: Final = 130
+
+
+def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress | None:
+    """Return the address of an argument, None for none."""
+    if not value:
+        return None
+    try:
+        return ServerAddress.parse(value)
+    except SettingsError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> LocalServer | str:
+    """Return the server that is meant, or the reason why there is none."""
+    found = {each.announcement.address: each for each in servers}
+    if not found:
+        return "no server of yours is announced on this machine"
+    here = ", ".join(map(str, found))
+    if wanted is not None:
+        return found.get(wanted) or f"no server of yours here has the address {wanted}: {here}"
+    if len(found) > 1:
+        return f"there are {len(found)} servers of yours here; name one: {here}"
+    return next(iter(found.values()))
+
+
+@click.command(short_help="Have a server leave when the others hear its clients.")
+@click.argument("address", default="", callback=parse_address)
+@click.option("--no-wait", is_flag=True, help="Return at once, not when the server has ended.")
+def drain(address: ServerAddress | None, no_wait: bool) -> None:
+    """Have a server of yours on this machine leave without a gap for its clients.
+
+    The server stays until each of its clients is heard by another server, for --drain-time at most,
+    and then ends. ADDRESS may be left out if there is only one. The server gets SIGUSR1, which
+    makes any server drain, also one with --no-announce, or on another machine.
+
+    Exit codes: 0 the server has ended, 2 wrong arguments, 4 no such server, 130 after Ctrl-C.
+    """
+    server = choose(local_servers(), address)
+    if isinstance(server, str):
+        click.echo(f"Error: {server}", err=True)
+        sys.exit(NOT_FOUND)
+    try:
+        process = os.pidfd_open(server.pid)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGUSR1)
+            if no_wait:
+                return
+            # It can be read from when the process has ended.
+            select.select([process], [], [])
+        finally:
+            os.close(process)
+    except OSError as error:
+        if error.errno != errno.ESRCH:
+            click.echo(f"Error: process {server.pid}: {error.strerror}", err=True)
+            sys.exit(NOT_FOUND)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    click.echo(f"server {server.announcement.address} has left")

@@ -1,0 +1,95 @@
+"""Reload of the settings of a server that runs: what can change does, the rest is named.
+
+Everything new is read and checked before anything changes. So a wrong file leaves the server as it
+was, and a reload takes effect as a whole.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from sphtp import Peer, Server
+from sphtp.errors import SettingsError
+from sphtp_server.descriptors import raise_limit
+from sphtp_server.logs import LEVELS, Log, LogTarget
+from sphtp_server.settings import ServerSettings
+
+LIMITS: Final = frozenset(
+    (
+        "max_clients", "announces_per_second", "lookups_per_second", "data_per_second",
+        "max_answers", "max_connections", "max_handshakes", "handshake_timeout",
+    )
+)  # fmt: skip
+CERTIFICATES: Final = frozenset(("tls_cert", "tls_key", "tls_ca", "tls_mutual"))
+ADMISSION: Final = frozenset(("allow_key", "allow_file"))
+RELOADED: Final = LIMITS | CERTIFICATES | ADMISSION | {"log_level", "log_interval", "drain_time"}
+"""The settings that can change while a server runs. Of the files, the content is read anew."""
+
+
+_FIELDS: Final = frozenset(ServerSettings.model_fields)
+
+
+class ClientPredicate:
+    """The predicate for clients to admit, which a reload replaces."""
+
+    def __init__(self, admit: Callable[[Peer], bool]) -> None:
+        self.admit = admit
+
+    def __call__(self, peer: Peer) -> bool:
+        """Return True if a client is to be admitted."""
+        return self.admit(peer)
+
+
+class Reloader:
+    """The settings of a running server. ``load`` reads them anew, from the same sources."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        load: Callable[[], ServerSettings],
+        server: Server,
+        admission: ClientPredicate,
+        log: Log,
+        target: LogTarget,
+    ) -> None:
+        self.settings = settings
+        """The settings that are in force."""
+        self._load = load
+        self._server = server
+        self._admission = admission
+        self._log = log
+        self._target = target
+
+    def reload(self) -> None:
+        """Reload the settings and reopen the log file; log what has changed and what has not."""
+        old = self.settings
+        try:
+            self._target.reopen()
+            new = self._load()
+            kept = {name: getattr(old, name) for name in _FIELDS - RELOADED}
+            if (new.tls() is None) != (old.tls() is None):
+                # With TLS the addresses are others.
+                kept |= {name: getattr(old, name) for name in CERTIFICATES}
+            effective = new.model_copy(update=kept)
+            limits, admit, tls = effective.limits(), effective.admit(), effective.tls()
+            # The first to change something, and the last that can fail.
+            if tls is not None:
+                self._server.set_tls(tls)
+        except (SettingsError, OSError) as error:
+            self._log.error("not reloaded: everything stays as it was", why=str(error))
+            return
+        self._server.set_limits(limits)
+        self._admission.admit = admit
+        self.settings = effective
+        if limits != old.limits():
+            raise_limit(self._log, limits.connections)
+        # Neither level hides the outcome.
+        levels = (old.log_level, effective.log_level)
+        self._target.level = min(levels, key=LEVELS.index)
+        self._log.info("reloaded", changed=_differing(old, effective))
+        if left := _differing(effective, new):
+            self._log.warning("these settings need a restart", settings=left)
+        self._target.level = effective.log_level
+
+
+def _differing(one: ServerSettings, other: ServerSettings) -> list[str]:
+    return [name for name in type(one).model_fields if getattr(one, name) != getattr(other, name)]

@@ -1,0 +1,315 @@
+"""Watching a group in lock step from outside: a recorder gets what the members contribute.
+
+Theory of operation. Whoever watches a group opens a channel to each of its members. A member sends
+there each of its own contributions, and the members of a step whenever these are others than
+before. They leave together, every 20 ms: packets and their acks would cost more than the bytes. A
+member waits for nobody: what a watcher has no room for is left out, and the watcher is told the
+steps. While nobody watches, this costs a look at an empty list.
+
+A step is complete for a watcher only if it was there before the member's first one. So a watcher
+announces itself, as a group of its own name, and a member that enters waits for it briefly.
+
+A message is a byte 0, a step u64 and the value as msgpack; or a byte 1 and a list in msgpack.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from sphtp.core.control.outputs import PeerChanged, PeerEntered
+from sphtp.core.control.records import Peer
+from sphtp.core.group.seats import Seat
+from sphtp.core.packing import MALFORMED, pack, unpack
+from sphtp.core.schema import Schema
+from sphtp.core.topics import check_group
+from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
+from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.encoding import RAW
+from sphtp.shell.services import Service
+
+if TYPE_CHECKING:
+    from sphtp.shell.client import Client
+    from sphtp.shell.loop import Loop
+
+HEAD: Final = Struct("<BQ")
+"""The head of a contribution: 0, and the number of its step."""
+
+CONTROL: Final = b"\x01"
+
+PATIENCE: Final = 5.0
+"""The most seconds for which a member that enters waits for those who have announced to watch."""
+
+DELAY: Final = 0.02
+"""Seconds for which contributions wait for others, to leave in fewer packets."""
+
+MOST_QUEUED: Final = 1 << 16
+"""The bytes of contributions that leave without waiting for others."""
+
+REDIAL: Final = 0.25
+"""Seconds between two attempts to reach a member."""
+
+GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class WatchMessage(IntEnum):
+    """The messages of a member beside its contributions; each is a list that begins with it."""
+
+    HELLO = 0
+    """Its id, the number that it drew when it joined, and its name."""
+    MEMBERS = 1
+    """A step, and its members from then on, as in HELLO."""
+    SKIPPED = 2
+    """The first and the last step of contributions that had no room."""
+    NEIGHBOURS = 3
+    """A step to which the next contribution is for some members only."""
+
+
+class WatchedMember(NamedTuple):
+    """A member, as a watcher knows it."""
+
+    id: int
+    incarnation: int
+    name: str
+
+
+class MemberContribution(NamedTuple):
+    """A contribution to a step, as msgpack."""
+
+    member: WatchedMember
+    step: int
+    payload: bytes
+
+
+class StepMembers(NamedTuple):
+    """The members from a step on, in order."""
+
+    step: int
+    members: tuple[WatchedMember, ...]
+
+
+class ContributionsSkipped(NamedTuple):
+    """The steps of which contributions of a member are missing, from first to last."""
+
+    member: WatchedMember
+    first: int
+    last: int
+
+
+class NeighboursOnly(NamedTuple):
+    """A step at which a member exchanges with some members only."""
+
+    member: WatchedMember
+    step: int
+
+
+Watched = MemberContribution | StepMembers | ContributionsSkipped | NeighboursOnly
+
+
+def mark_of(group: str) -> str:
+    """Return the group in which the watchers of a group are."""
+    return f"{group} (watched)"
+
+
+def watch_service(group: str, admit: Callable[[ServiceChannel], None]) -> Service:
+    """Return the service over which a group is watched."""
+    return Service(Schema([f"(group watch): {group}"]), admit, RAW)
+
+
+class GroupWatchers:
+    """The watchers of a group, as a member has them."""
+
+    def __init__(self, group: str, member: WatchedMember, loop: "Loop") -> None:
+        self._group = group
+        self._member = member
+        self._loop = loop
+        # The steps that each of them lacks since there was no room.
+        self._channels: dict[ServiceChannel, tuple[int, int] | None] = {}
+        self._scopes: dict[ServiceChannel, trio.CancelScope] = {}
+        self._members: tuple[WatchedMember, ...] = ()
+        self._changed = trio.lowlevel.ParkingLot()
+        # What leaves together: steps, or None for what is no contribution, and messages.
+        self._queued: list[tuple[int | None, bytes]] = []
+        self._queued_bytes = 0
+        self._is_queued = trio.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._channels)
+
+    async def keep(self, channel: ServiceChannel) -> None:
+        """Serve a watcher until it goes."""
+        with suppress(*GONE):
+            async with channel:
+                await channel.send(CONTROL + pack([WatchMessage.HELLO, *self._member]))
+                # It is told the members with the next step.
+                self._members = ()
+                self._channels[channel] = None
+                self._changed.unpark_all()
+                with trio.CancelScope() as self._scopes[channel]:
+                    try:
+                        while True:
+                            await channel.receive()
+                    finally:
+                        del self._channels[channel], self._scopes[channel]
+
+    def close(self) -> None:
+        """Close the channels, each once all that was sent has arrived."""
+        self._send_queued()
+        for scope in tuple(self._scopes.values()):
+            scope.cancel()
+
+    async def wait_for_announced(self, client: "Client") -> None:
+        """Wait a while for those who have announced that they watch this group."""
+        mark = mark_of(self._group)
+        with trio.move_on_after(PATIENCE):
+            while True:
+                announced = [peer for peer in client.peers.values() if mark in peer.groups]
+                if len(self._channels) >= len(announced):
+                    return
+                with trio.move_on_after(REDIAL):
+                    await self._changed.park()
+
+    def contributed(self, step: int, value: Any, *, is_for_all: bool) -> None:
+        """Send this member's contribution to all watchers, a little later."""
+        if not is_for_all:
+            self._queue(None, CONTROL + pack([WatchMessage.NEIGHBOURS, step]))
+        self._queue(step, pack(value, HEAD.pack(0, step)))
+
+    def completed(self, step: int, seats: Sequence[Seat]) -> None:
+        """Send the members of a step, if they are others than before."""
+        members = tuple(WatchedMember(*seat[:3]) for seat in seats)
+        if members != self._members:
+            self._members = members
+            self._queue(None, CONTROL + pack([WatchMessage.MEMBERS, step, members]))
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled."""
+        while True:
+            await self._is_queued.wait()
+            await trio.sleep(DELAY)
+            self._send_queued()
+
+    def _queue(self, step: int | None, payload: bytes) -> None:
+        self._queued.append((step, payload))
+        self._queued_bytes += len(payload)
+        self._is_queued.set()
+        if self._queued_bytes >= MOST_QUEUED:
+            self._send_queued()
+
+    def _send_queued(self) -> None:
+        for channel in tuple(self._channels):
+            for step, payload in self._queued:
+                if not self._send(channel, step, payload):
+                    break
+        self._queued.clear()
+        self._queued_bytes = 0
+        self._is_queued = trio.Event()
+        self._loop.ask()
+
+    def _send(self, channel: ServiceChannel, step: int | None, payload: bytes) -> bool:
+        """Send a message, or note what a watcher lacks; return False if the channel has ended."""
+        try:
+            if (skipped := self._channels[channel]) is not None:
+                channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
+                self._channels[channel] = None
+            channel.hold_nowait(payload)
+        except trio.WouldBlock:
+            if step is None:
+                # The members again, with the next step.
+                self._members = ()
+            else:
+                first, _ = self._channels[channel] or (step, step)
+                self._channels[channel] = first, step
+        except (*GONE, LocalError):
+            return False
+        return True
+
+
+async def watch_group(client: "Client", group: str, take: Callable[[Watched], None]) -> None:
+    """Watch a group until cancelled; ``take`` is called with all that its members send.
+
+    ``take`` must not wait. Raises ``SettingsError`` if ``group`` is none.
+    """
+    check_group(group)
+    followed = set[int]()
+    service = watch_service(group, lambda channel: channel.abort("it is no member"))
+    services = client._node.services  # noqa: SLF001 # a service of the library
+    services.add(service)
+
+    async def follow(peer_id: int) -> None:
+        try:
+            while (peer := client.peers.get(peer_id)) and group in peer.groups:
+                with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
+                    async with services.open(service, peer.addresses, peer_id) as channel:
+                        await read_member_untrusted(channel, take)
+                await trio.sleep(REDIAL)
+        finally:
+            followed.discard(peer_id)
+
+    def consider(peer: Peer) -> None:
+        if group in peer.groups and peer.id not in followed:
+            followed.add(peer.id)
+            nursery.start_soon(follow, peer.id)
+
+    mark = mark_of(group)
+    with client.events() as events:
+        async with trio.open_nursery() as nursery:
+            client.set_groups([*client.groups, mark])
+            try:
+                for peer in tuple(client.peers.values()):
+                    consider(peer)
+                async for event in events:
+                    if isinstance(event, PeerEntered | PeerChanged):
+                        consider(event.peer)
+            finally:
+                client.set_groups([one for one in client.groups if one != mark])
+
+
+async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
+    """Take what a member sends until its channel ends. Raises ``RemoteError``."""
+    member: WatchedMember | None = None
+    while True:
+        data = await channel.receive()
+        try:
+            if data[:1] == CONTROL:
+                kind, *fields = unpack(data, 1)
+                if kind == WatchMessage.HELLO:
+                    member = _member_untrusted(fields)
+                    continue
+                if member is None:
+                    raise RemoteError("a member that does not introduce itself")
+                take(_event_untrusted(member, kind, fields))
+            elif member is not None:
+                take(MemberContribution(member, HEAD.unpack_from(data)[1], data[HEAD.size :]))
+        except (*MALFORMED, StructError) as error:
+            raise RemoteError(f"a malformed message of a member: {error}") from None
+
+
+def _event_untrusted(member: WatchedMember, kind: Any, fields: list[Any]) -> Watched:
+    if kind == WatchMessage.MEMBERS:
+        step, members = fields
+        return StepMembers(_number(step), tuple(map(_member_untrusted, members)))
+    if kind == WatchMessage.SKIPPED:
+        first, last = fields
+        return ContributionsSkipped(member, _number(first), _number(last))
+    if kind == WatchMessage.NEIGHBOURS:
+        (step,) = fields
+        return NeighboursOnly(member, _number(step))
+    raise RemoteError(f"a message of kind {kind!r}")
+
+
+def _member_untrusted(fields: Any) -> WatchedMember:
+    number, incarnation, name = fields
+    if not isinstance(name, str):
+        raise RemoteError("a name that is no text")
+    return WatchedMember(_number(number), _number(incarnation), name)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise RemoteError(f"{value!r} is no number")
+    return value

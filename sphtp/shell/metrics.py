@@ -1,0 +1,520 @@
+"""The metrics of servers, clients and nodes for Prometheus.
+
+Nothing is counted for the metrics alone: each scrape reads the statistics that programs read, too.
+So a channel, stream or group that has ended vanishes from the answer, and the number of series is
+bounded by what is open. ``METRICS`` lists every metric with its meaning, for the answer and for the
+page of the reference.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.server_table import ServerState
+from sphtp.core.group.steps import BOUNDS, TimeHistogram
+from sphtp.core.printable import peer_label
+from sphtp.errors import SettingsError
+from sphtp.shell.client import Client
+from sphtp.shell.clock import Clock
+from sphtp.shell.node import Node
+from sphtp.shell.server import Server
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
+    from sphtp.shell.group import LockstepGroup
+    from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
+
+Watched = Server | Client | Node | Collector
+"""The objects with metrics; a collector of ``prometheus_client`` has metrics of the program."""
+
+Values = Mapping[tuple[str, ...], float | TimeHistogram]
+
+
+class MetricText(NamedTuple):
+    """A metric: its name, its labels, and its meaning."""
+
+    name: str
+    labels: tuple[str, ...]
+    text: str
+    fields: str | Mapping[str, str] = ""
+    """The field of the statistics, or the fields by the value of the last label."""
+
+    @property
+    def kind(self) -> str:
+        """The type, which follows from the name."""
+        if self.name.endswith("_total"):
+            return "counter"
+        return "histogram" if self.name.endswith(OF_TIMES) else "gauge"
+
+
+def _table(
+    prefix: str, labels: tuple[str, ...], *rows: tuple[str, str | Mapping[str, str], str]
+) -> tuple[MetricText, ...]:
+    """Return metrics that are fields of one object. Those of several fields have a last label."""
+    return tuple(
+        MetricText(
+            f"{prefix}_{name.partition('{')[0]}",
+            (*labels, *([name.partition("{")[2][:-1]] if "{" in name else [])),
+            text,
+            fields,
+        )
+        for name, fields, text in rows
+    )
+
+
+def _each(*names: str) -> Mapping[str, str]:
+    return {name: name for name in names}
+
+
+OF_TIMES: Final = ("_step_seconds", "_exchange_seconds", "_wait_seconds")
+"""The ends of the names of histograms."""
+
+SERVER: Final = _table(
+    "sphtp_server",
+    ("server",),
+    ("connections{socket}", {"pub": "publishing_to", "sub": "hearing_from"},
+     "Connections of the message bus."),
+    ("connections_ended_total", "connections_ended", "Connections that ended."),
+    ("connections_refused_total", "connections_refused", "Connections beyond the limit."),
+    ("events_dropped_total", "events_dropped", "Events that a slow reader of them missed."),
+)  # fmt: skip
+
+CONTROL: Final = (
+    MetricText("sphtp_server_state", ("server", "state"), "1 for the state of the server."),
+    MetricText("sphtp_server_clients", ("server",), "Registered clients, here or elsewhere."),
+    MetricText("sphtp_server_members", ("server",), "Servers in its view, itself included."),
+    MetricText(
+        "sphtp_server_refused_total", ("server", "reason"),
+        "Messages and connections of the control plane that were dropped or refused.",
+    ),
+    MetricText("sphtp_client_state", ("node", "state"), "1 for the state of the registration."),
+    MetricText("sphtp_client_peers", ("node",), "Other clients that this one knows."),
+    MetricText("sphtp_client_servers", ("node",), "Live servers."),
+    MetricText(
+        "sphtp_client_refused_total", ("node", "reason"),
+        "Messages of the control plane that were dropped.",
+    ),
+    MetricText("sphtp_client_events_dropped_total", ("node",), "Events that a slow reader missed."),
+    MetricText("sphtp_clock_error_seconds", ("node",), "Bound of the error of the cluster's time."),
+    MetricText("sphtp_build_info", ("version",), "1, with the version of this program."),
+)  # fmt: skip
+
+REQUESTS: Final = _table(
+    "sphtp_requests",
+    ("node",),
+    ("sent_total", "sent", "Requests that left."),
+    ("ended_total{outcome}", {"reply": "replies", "error": "errors", "cancelled": "cancelled",
+     "lost": "lost"}, "Requests of this side that ended."),
+    ("late_total", "late", "Answers to requests that nobody waited for any more."),
+    ("received_total", "received", "Requests of peers."),
+    ("answered_total", "answered", "Replies and errors for peers."),
+    ("failed_total{reason}", _each("refused", "crashed", "malformed"),
+     "Requests of peers that were refused, failed, or were not allowed."),
+)  # fmt: skip
+
+NODE: Final = _table(
+    "sphtp_node",
+    ("node",),
+    ("datagrams_sent_total", "sent", "Datagrams sent."),
+    ("datagrams_received_total", "received", "Datagrams received."),
+    ("socket_calls_total{direction}", {"send": "send_calls", "receive": "receive_calls"},
+     "Calls of the system for datagrams."),
+    ("socket_errors_total{direction}", {"send": "send_errors", "receive": "receive_errors"},
+     "Errors of the socket."),
+    ("datagrams_rejected_total{reason}", _each(
+        "malformed", "unknown", "in_the_clear", "forged", "replayed", "strangers", "denied",
+        "stream_malformed", "stream_unknown", "stream_forged", "stream_replayed",
+        "stream_unknown_key", "stream_foreign"),
+     "Datagrams that reached no channel or stream."),
+    ("channels_refused_total{reason}", {
+        "full": "refused_full", "backlog": "over_backlog", "max_channels": "over_max_channels",
+        "wrong_peer": "refused_wrong_peer", "closed": "refused_closed", "schema": "refused_schema",
+        "sealed": "refused_sealed", "handshake_rate": "handshakes_over_rate",
+        "handshake_limit": "handshakes_over_limit"},
+     "Channels of peers that were refused."),
+    ("handshakes_total", "handshakes", "Handshakes of sealed channels."),
+    ("paths_changed_total", "paths_changed", "Channels that moved to another address of a peer."),
+    ("limits_reached_total{limit}", {
+        name: f"over_{name}" for name in (
+            "receive_buffer", "receive_buffer_bytes", "max_message", "unreliable_buffer",
+            "node_buffer_bytes")},
+     "Times that something was dropped because of a setting."),
+    ("sending_held_total{limit}", {
+        "receive_buffer": "held_by_receive_buffer",
+        "receive_buffer_bytes": "held_by_receive_buffer_bytes"},
+     "Times that sending waited for a peer to read."),
+)  # fmt: skip
+
+_CHANNEL_LABELS: Final = ("node", "peer", "service", "channel")
+
+CHANNEL: Final = _table(
+    "sphtp_channel",
+    _CHANNEL_LABELS,
+    ("packets_sent_total", "sent", "Packets sent."),
+    ("packets_received_total", "received", "Packets received."),
+    ("sent_bytes_total", "bytes_sent", "Bytes sent."),
+    ("received_bytes_total", "bytes_received", "Bytes received."),
+    ("packets_lost_total", "lost", "Packets lost on the way to the peer."),
+    ("packets_lost_spuriously_total", "lost_in_appearance",
+     "Packets that were taken for lost, and arrived."),
+    ("packets_rejected_total{reason}", _each(
+        "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
+     "Packets of the peer that were not accepted."),
+    ("resent_total", "resent", "Messages and fragments that were sent again."),
+    ("messages_sent_total", "messages_sent", "Messages sent."),
+    ("messages_received_total", "messages_received", "Messages that the program received."),
+    ("messages_dropped_total{reason}", {
+        "undecodable": "undecodable", "unreliable": "unreliable_dropped"},
+     "Messages dropped: received and undecodable, or unreliable and not sent."),
+    ("shared_memory_messages_total{direction}", {
+        "sent": "shared_memory_sent", "received": "shared_memory_received"},
+     "Messages among the others that went by shared memory."),
+    ("messages_waiting", "waiting", "Messages that the peer has not acknowledged."),
+    ("messages_unread", "unread", "Messages that the program has not read."),
+    ("round_trip_seconds", "rtt", "Smoothed round trip."),
+    ("round_trip_deviation_seconds", "rtt_deviation", "Mean deviation of the round trip."),
+    ("loss_ratio", "loss", "Smoothed share of packets that are lost."),
+    ("bandwidth_bytes_per_second", "bandwidth", "Highest recent rate of delivery."),
+    ("window_bytes", "window", "Congestion window."),
+    ("datagram_bytes", "datagram_size", "Largest datagram that the path is known to carry."),
+)  # fmt: skip
+
+LANE: Final = (
+    MetricText(
+        "sphtp_lane_messages_waiting", (*_CHANNEL_LABELS, "lane"),
+        "Messages of a lane that the peer has not acknowledged.",
+    ),
+    MetricText(
+        "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"), "Bytes of these messages.",
+    ),
+)  # fmt: skip
+
+SOURCE: Final = _table(
+    "sphtp_source",
+    ("node", "topics"),
+    ("messages_sent_total", "messages_sent", "Messages sent."),
+    ("datagrams_sent_total", "datagrams_sent", "Datagrams of new data sent."),
+    ("sent_bytes_total", "bytes_sent", "Bytes of new data sent."),
+    ("repairs_sent_total", "repairs_sent", "Datagrams sent again."),
+    ("repair_sent_bytes_total", "repair_bytes_sent", "Bytes sent again."),
+    ("naks_received_total", "naks_received", "Datagrams that receivers reported missing."),
+    ("naks_unserved_total{reason}", {
+        "ignored": "naks_ignored", "rx_delay": "naks_rx_delay", "shed": "naks_shed",
+        "out_of_window": "naks_out_of_window", "over_budget": "naks_over_budget"},
+     "Of these, those that led to no repair."),
+    ("receivers", "receivers", "Receivers."),
+    ("receivers_left_behind", "left_behind", "Receivers that the source does not wait for."),
+    ("receivers_refused_total", "receivers_refused", "Receivers beyond the limit."),
+    ("window_datagrams", "window_datagrams", "Datagrams kept for repairs."),
+    ("window_bytes", "window_bytes", "Bytes kept for repairs."),
+    ("waiting_bytes", "waiting_bytes", "Bytes of new data that wait for the data rate."),
+    ("repairs_waiting", "waiting_repairs", "Datagrams that wait for the repair rate."),
+)  # fmt: skip
+
+RECEIVER: Final = (
+    MetricText(
+        "sphtp_source_receiver_behind_datagrams", ("node", "topics", "peer", "receiver"),
+        "Datagrams that the source does not know to have arrived at a receiver.",
+    ),
+)  # fmt: skip
+
+_SUBSCRIPTION_LABELS: Final = ("node", "peer", "topic", "receiver")
+
+TRANSPORT: Final = _table(
+    "sphtp_subscription",
+    _SUBSCRIPTION_LABELS,
+    ("datagrams_received_total", "datagrams", "Datagrams received."),
+    ("received_bytes_total", "bytes", "Bytes received."),
+    ("naks_sent_total", "naks_sent", "Datagrams that were reported missing to the source."),
+    ("datagrams_missed_total", "lost", "Datagrams that were ever missing."),
+    ("datagrams_recovered_total{by}", {"repair": "recovered", "reordering": "out_of_order"},
+     "Of these, those that came after all."),
+    ("datagrams_unrecovered_total{reason}", {
+        name: f"unrecovered_{name}" for name in ("txw", "tmo", "ncf", "map", "end")},
+     "Of these, those that were given up."),
+    ("datagrams_missing", "pending", "Datagrams that are missing now."),
+    ("datagrams_rejected_total{reason}", _each(
+        "duplicates", "before_start", "after_end", "malformed", "implausible"),
+     "Datagrams that were not accepted."),
+)  # fmt: skip
+
+DELIVERY: Final = _table(
+    "sphtp_subscription",
+    _SUBSCRIPTION_LABELS,
+    ("messages_delivered_total", "delivered", "Messages delivered."),
+    ("messages_lost_total", "lost", "Messages whose loss was reported."),
+    ("messages_waiting", "waiting", "Messages that wait for earlier ones."),
+    ("waiting_bytes", "waiting_bytes", "Bytes of these."),
+)  # fmt: skip
+
+GROUP: Final = (
+    MetricText("sphtp_group_members", ("node", "group"), "Members of the present step."),
+    MetricText("sphtp_group_steps_total", ("node", "group"), "Number of the present step."),
+    MetricText(
+        "sphtp_group_step_seconds", ("node", "group"),
+        "Time from the end of a step to the end of the next.",
+    ),
+    MetricText(
+        "sphtp_group_exchange_seconds", ("node", "group"),
+        "Time from this member's contribution to the end of the step.",
+    ),
+    MetricText(
+        "sphtp_group_wait_seconds", ("node", "group", "member"),
+        "The same, by the member whose contribution came last.",
+    ),
+    MetricText("sphtp_group_malformed_total", ("node", "group"), "Messages that are not allowed."),
+)  # fmt: skip
+
+METRICS: Final = {
+    metric.name: metric
+    for metric in (
+        *CONTROL, *SERVER, *REQUESTS, *NODE, *CHANNEL, *LANE, *SOURCE, *RECEIVER, *TRANSPORT,
+        *DELIVERY, *GROUP,
+    )
+}  # fmt: skip
+
+
+class _Samples:
+    """The values of one scrape, by the name of the metric and its labels."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[tuple[str, ...], float | TimeHistogram]] = defaultdict(dict)
+
+    def add(self, name: str, labels: tuple[str, ...], value: float | TimeHistogram | None) -> None:
+        """Add a value; None is not known yet."""
+        if value is not None:
+            self.by_name[name][labels] = value
+
+    def add_fields(
+        self, table: Sequence[MetricText], labels: tuple[str, ...], statistics: object
+    ) -> None:
+        """Add the values of a table."""
+        for metric in table:
+            fields = metric.fields
+            if isinstance(fields, str):
+                self.add(metric.name, labels, getattr(statistics, fields))
+            else:
+                for word, field in fields.items():
+                    self.add(metric.name, (*labels, word), getattr(statistics, field))
+
+
+class LibraryCollector(Collector):
+    """A collector of ``prometheus_client`` over servers, clients and nodes."""
+
+    def __init__(self, watched: Iterable[Server | Client | Node]) -> None:
+        self._watched = tuple(watched)
+        self._version = version("sphtp")
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics with their values now."""
+        samples, taken = _Samples(), set[str]()
+        samples.add("sphtp_build_info", (self._version,), 1)
+        for one in self._watched:
+            # Two of one name have one series each.
+            label = label_of(one)
+            if label in taken:
+                label = f"{label} at {_place(one)}"
+            taken.add(label)
+            match one:
+                case Server():
+                    _read_server(samples, label, one)
+                case Client():
+                    _read_client(samples, label, one)
+                case Node():
+                    _read_node(samples, label, one)
+        return (metric_family(METRICS[name], values) for name, values in samples.by_name.items())
+
+
+def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
+    """Return the collectors for what is watched, and for the process.
+
+    Raises ``SettingsError`` for an object without metrics.
+    """
+    own: list[Server | Client | Node] = []
+    others: list[Collector] = []
+    for one in watched:
+        if isinstance(one, Server | Client | Node):
+            own.append(one)
+        elif hasattr(one, "collect"):
+            others.append(one)
+        else:
+            raise SettingsError(f"{one!r} is no server, client, node or collector")
+    return (LibraryCollector(own), *others, ProcessCollector(registry=None))
+
+
+def label_of(one: Server | Client | Node) -> str:
+    """Return the value of the label of a server, client or node."""
+    match one:
+        case Server():
+            return f"{one.id:#010x}"
+        case Client():
+            return one.name or f"{one.id:#010x}"
+        case Node():
+            return _place(one)
+
+
+def _place(one: Server | Client | Node) -> str:
+    if isinstance(one, Server):
+        return one.address.pub
+    host, port = one.address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def metric_family(metric: MetricText, values: Values) -> Metric:
+    """Return a metric with its values by labels, as ``prometheus_client`` renders it."""
+    families: dict[str, Callable[..., Any]] = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    family: Any = families[metric.kind](metric.name, metric.text, labels=metric.labels)
+    for labels, value in values.items():
+        if isinstance(value, TimeHistogram):
+            family.add_metric(labels, _buckets(value), value.total)
+        else:
+            family.add_metric(labels, value)
+    return family  # type: ignore[no-any-return]
+
+
+def _buckets(histogram: TimeHistogram) -> list[tuple[str, float]]:
+    buckets, count = [], 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram.counts, strict=True):
+        count += number
+        buckets.append((bound, float(count)))
+    return buckets
+
+
+def _add_state(samples: _Samples, name: str, label: str, state: ServerState | ClientState) -> None:
+    for one in type(state):
+        samples.add(name, (label, one.value), one is state)
+
+
+def _add_clock(samples: _Samples, label: str, clock: Clock) -> None:
+    if clock.is_synchronized:
+        samples.add("sphtp_clock_error_seconds", (label,), clock.error)
+
+
+def _read_server(samples: _Samples, label: str, server: Server) -> None:
+    statistics = server.statistics()
+    samples.add_fields(SERVER, (label,), statistics)
+    _add_state(samples, "sphtp_server_state", label, server.state)
+    samples.add("sphtp_server_clients", (label,), len(server.clients))
+    samples.add("sphtp_server_members", (label,), len(server.view.members))
+    for reason, count in statistics.counters.items():
+        samples.add("sphtp_server_refused_total", (label, reason), count)
+    _add_clock(samples, label, server.clock)
+
+
+def _read_client(samples: _Samples, label: str, client: Client) -> None:
+    statistics = client.statistics()
+    _add_state(samples, "sphtp_client_state", label, client.state)
+    samples.add("sphtp_client_peers", (label,), len(client.peers))
+    samples.add("sphtp_client_servers", (label,), len(client.servers))
+    for reason, count in statistics.counters.items():
+        samples.add("sphtp_client_refused_total", (label, reason), count)
+    samples.add("sphtp_client_events_dropped_total", (label,), statistics.events_dropped)
+    samples.add_fields(REQUESTS, (label,), statistics.requests)
+    _add_clock(samples, label, client.clock)
+    _read_node(samples, label, client.node)
+    for admission in client.admissions.values():
+        if admission.group is not None:
+            _read_group(samples, label, admission.group)
+
+
+def _read_node(samples: _Samples, label: str, node: Node) -> None:
+    samples.add_fields(NODE, (label,), node.statistics())
+    for connection in node.connections:
+        _read_channel(samples, label, node, connection)
+    dispatcher = node.streams.dispatcher
+    for source in dispatcher.sources:
+        _read_source(samples, label, node, source)
+    for subscription in dispatcher.subscriptions:
+        _read_subscription(samples, label, node, subscription)
+
+
+def _read_channel(samples: _Samples, label: str, node: Node, connection: "Connection") -> None:
+    labels = (
+        label,
+        _peer(node, connection.peer_id, connection.address),
+        node.services.name_of(connection),
+        f"{connection.connection_id:#010x}",
+    )
+    port = connection.port
+    samples.add_fields(CHANNEL, labels, port.statistics())
+    if port.send_side is not None:
+        for lane, (number, size) in enumerate(port.send_side.send_queue.levels()):
+            samples.add("sphtp_lane_messages_waiting", (*labels, str(lane)), number)
+            samples.add("sphtp_lane_waiting_bytes", (*labels, str(lane)), size)
+
+
+def _peer(node: Node, peer_id: int, address: tuple[str, int] | None) -> str:
+    """Return the name of a peer, or else its id, or its address."""
+    peer = node.roster.peers.get(peer_id)
+    if peer is not None and peer.name:
+        return peer.name
+    if peer_id or address is None:
+        return f"{peer_id:#010x}"
+    return "{}:{}".format(*address)
+
+
+def _read_source(samples: _Samples, label: str, node: Node, source: "HostedSource") -> None:
+    topics = ",".join(source.topics)
+    samples.add_fields(SOURCE, (label, topics), source.source.statistics())
+    for number, receiver in source.numbered_receivers(trio.current_time()):
+        peer = _peer(node, receiver.peer_id, receiver.address)
+        name = "sphtp_source_receiver_behind_datagrams"
+        samples.add(name, (label, topics, peer, f"{number:#010x}"), receiver.behind)
+
+
+def _read_subscription(
+    samples: _Samples, label: str, node: Node, subscription: "HostedSubscription"
+) -> None:
+    channel = subscription.channel
+    peer = _peer(node, channel.peer_id, channel.peer_address)
+    labels = (label, peer, subscription.topic, f"{subscription.welcome.receiver:#010x}")
+    statistics = subscription.subscription.statistics()
+    samples.add_fields(TRANSPORT, labels, statistics.transport)
+    samples.add_fields(DELIVERY, labels, statistics.delivery)
+
+
+def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
+    labels = (label, group.name)
+    samples.add("sphtp_group_members", labels, len(group.members))
+    samples.add("sphtp_group_steps_total", labels, group.step)
+    samples.add("sphtp_group_malformed_total", labels, group.malformed)
+    statistics = group.statistics
+    samples.add("sphtp_group_step_seconds", labels, statistics.steps)
+    samples.add("sphtp_group_exchange_seconds", labels, statistics.exchanges)
+    members = group.members
+    names = Counter(member.name for member in members)
+    for member in members:
+        if (waits := statistics.waits.get(member)) is not None:
+            is_told_apart = member.name and names[member.name] == 1
+            text = member.name if is_told_apart else peer_label(member.name, member.id)
+            samples.add("sphtp_group_wait_seconds", (*labels, text), waits)
+
+
+def find_unready(watched: Sequence[Watched]) -> list[str]:
+    """Return a line for each server and client that does not serve new peers now."""
+    lines = []
+    for one in watched:
+        match one:
+            case Server() if one.state is not ServerState.ACTIVE:
+                lines.append(f"server {label_of(one)} is {one.state.value}")
+            case Client() if one.state is not ClientState.ESTABLISHED:
+                lines.append(f"client {label_of(one)} is {one.state.value}")
+            case _:
+                pass
+    return lines

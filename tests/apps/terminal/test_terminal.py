@@ -1,0 +1,116 @@
+"""The verbs for a terminal, as their users run them: over real sockets, beside a real peer."""
+
+import json
+import signal
+
+import trio
+
+from tests.apps.terminal.company import Ended, ended, open_company
+from tests.deadline import within_20_seconds
+from tests.interpreters import ForkedProcess
+
+pytestmark = within_20_seconds
+
+
+def events(ending: Ended) -> list[dict[str, object]]:
+    return [json.loads(line) for line in ending.lines]
+
+
+async def test_the_peers_are_listed_with_all_that_is_known_of_them() -> None:
+    async with open_company() as company:
+        process = ForkedProcess.of_module("sphtp", ["peers", company.address, "--json"])
+        (row,) = events(await ended(process))
+        host, port = company.peer.address
+        assert row == {
+            "event": "peer",
+            "peer": company.peer.id,
+            "name": "fluid",
+            "addresses": [f"{host}:{port}"],
+            "groups": [],
+            "topics": ["positions/fluid"],
+            "data": {"cells": 3},
+        }
+        shown = await ended(ForkedProcess.of_module("sphtp", ["peers", company.address]))
+        assert f"{company.peer.id:#010x}" in shown.out
+
+
+async def test_a_ping_is_answered_by_a_peer_whose_program_does_nothing() -> None:
+    async with open_company() as company:
+        ending = await company.call("ping", "fluid", "--count", "3", "--interval", "0.01", "--json")
+        kinds = [event["event"] for event in events(ending)]
+        assert kinds == ["opened", "answer", "answer", "answer", "summary"]
+        assert ending.code == 0
+        by_id = await company.call("ping", hex(company.peer.id), "--count", "1")
+        assert by_id.lines[-1].startswith("1 answers, 0 missing; min ")
+
+
+async def test_ctrl_c_ends_a_ping_with_its_summary() -> None:
+    async with open_company() as company:
+        process = company.start("ping", "fluid", "--interval", "0.01")
+        said = b""
+        while b"ping 1:" not in said:
+            said += await process.stdout.receive_some()
+        process.send_signal(signal.SIGINT)
+        ending = await ended(process)
+        assert ending.code == 130
+        assert "missing; min " in ending.lines[-1]
+        assert ending.err == ""
+
+
+async def test_a_request_prints_the_reply_and_errors_are_one_sentence() -> None:
+    async with open_company() as company:
+        reply = await company.call("request", "fluid", "double", "4")
+        assert json.loads(reply.out) == {"twice": 8, "raw": {"base16": "6162"}, "far": "inf"}
+        refused = await company.call("request", "fluid", "double", "5")
+        assert refused == (3, "", "failed: only 4 has an answer\n")
+        message = "not registered"
+        # On a machine that has much else to do, registration takes longer than usual.
+        for seconds in ("0.2", "2", "20"):
+            if "not registered" not in message:
+                break
+            nobody = await company.call(
+                "request", "solid", "double", "--timeout", seconds, "--json"
+            )
+            assert nobody.code == 3
+            message = str(events(nobody)[0]["message"])
+        assert f"there are: fluid ({company.peer.id:#010x})" in message
+
+
+async def test_what_is_published_is_printed_by_who_subscribes() -> None:
+    lines = b'1\n{"x": [1, 2]}\n\n"a text"'
+    async with open_company() as company:
+        reader = company.start("sub", "chat/*", "--count", "3", "--json")
+        sent = await company.call("pub", "chat/all", "--name", "speaker", given=lines)
+        assert sent == (0, "", "")
+        got = events(await ended(reader))
+        assert [event["value"] for event in got] == [1, {"x": [1, 2]}, "a text"]
+        assert {(event["name"], event["topic"]) for event in got} == {("speaker", "chat/all")}
+
+
+async def test_a_subscription_ends_when_nobody_reads_its_output() -> None:
+    async with open_company() as company:
+        reader = company.start("sub", "positions/*")
+        await company.source.wait_for_receivers()
+        await reader.stdout.aclose()
+        async with trio.open_nursery() as nursery:
+
+            async def publish() -> None:
+                while True:
+                    await company.source.send(1)
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(publish)
+            assert await reader.wait() == 0
+            nursery.cancel_scope.cancel()
+        assert await reader.stderr.receive_some() == b""
+        await reader.aclose()
+
+
+async def test_nothing_is_published_when_nobody_subscribes_or_it_is_no_json() -> None:
+    async with open_company() as company:
+        alone = await company.call("pub", "chat", "1", "--timeout", "0.1")
+        assert alone.code == 3
+        assert "0 of 1 subscriptions to 'chat'" in alone.err
+        wrong = await company.call("pub", "chat", "hello")
+        assert wrong.code == 2
+        assert """a text has quotes: '"hello"'""" in wrong.err

@@ -1,0 +1,154 @@
+"""Watchers of groups: what has no room is told, and what is malformed ends only the channel."""
+
+from random import Random
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from sphtp.core.group.seats import Seat
+from sphtp.core.packing import pack, unpack
+from sphtp.errors import RemoteError
+from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.group_watch import (
+    ContributionsSkipped,
+    GroupWatchers,
+    MemberContribution,
+    NeighboursOnly,
+    StepMembers,
+    Watched,
+    WatchedMember,
+    read_member_untrusted,
+)
+
+ADA = WatchedMember(3, 77, "ada")
+BOB = WatchedMember(5, 88, "bob")
+
+
+def seats(*members: WatchedMember) -> list[Seat]:
+    return [Seat(*member, 0, (0, member.id), has_state=False) for member in members]
+
+
+class NarrowChannel:
+    """A channel with room for a few messages, until it is read."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sent: list[bytes] = []
+        self._end = trio.Event()
+
+    async def __aenter__(self):
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def send(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent.append(data)
+
+    def hold_nowait(self, data: bytes) -> None:
+        if self.room == 0:
+            raise trio.WouldBlock
+        self.room -= 1
+        self.sent.append(data)
+
+    async def receive(self) -> Any:
+        await self._end.wait()
+
+
+class Loop:
+    """A loop with nothing to send."""
+
+    def ask(self) -> None: ...
+
+
+class Sequence:
+    """A channel on which these messages come, and then its end."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = iter(messages)
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        try:
+            return next(self._messages)
+        except StopIteration:
+            raise trio.EndOfChannel from None
+
+
+async def events_of(messages: list[bytes]) -> list[Watched]:
+    taken: list[Watched] = []
+    with pytest.raises(trio.EndOfChannel):
+        await read_member_untrusted(Sequence(messages), taken.append)
+    return taken
+
+
+async def written(room: int) -> list[bytes]:
+    """What a member sends for ten steps; there is room again at the fourth of those without."""
+    channel = NarrowChannel(room)
+    watchers = GroupWatchers("fluid", ADA, cast("Any", Loop()))
+    assert not watchers
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watchers.keep, cast("ServiceChannel", channel))
+        nursery.start_soon(watchers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert watchers
+        blocked = 0
+        for step in range(10):
+            if channel.room == 0:
+                blocked += 1
+                channel.room = 1000 if blocked > 4 else 0
+            watchers.contributed(step, {"step": step}, is_for_all=step != 9)
+            watchers.completed(step, seats(ADA, BOB) if step < 8 else seats(ADA))
+            await trio.sleep(1)
+        watchers.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not watchers
+        nursery.cancel_scope.cancel()
+    return channel.sent
+
+
+async def test_a_watcher_with_room_gets_every_step_and_each_change_of_members(autojump_clock):
+    taken = await events_of(await written(1000))
+    contributions = [it for it in taken if isinstance(it, MemberContribution)]
+    assert [unpack(it.payload) for it in contributions] == [{"step": step} for step in range(10)]
+    assert {it.member for it in contributions} == {ADA}
+    assert [it for it in taken if isinstance(it, StepMembers)] == [
+        StepMembers(0, (ADA, BOB)), StepMembers(8, (ADA,)),
+    ]  # fmt: skip
+    assert taken[-2] == NeighboursOnly(ADA, 9)
+
+
+async def test_a_watcher_without_room_is_told_the_steps_that_it_lacks(autojump_clock):
+    taken = await events_of(await written(4))
+    steps = [it.step for it in taken if isinstance(it, MemberContribution)]
+    (skipped,) = [it for it in taken if isinstance(it, ContributionsSkipped)]
+    assert skipped.member == ADA
+    assert sorted([*steps, *range(skipped.first, skipped.last + 1)]) == list(range(10))
+    assert skipped.last > skipped.first
+
+
+async def test_whatever_a_member_sends_it_is_an_event_or_a_remote_error(seed, autojump_clock):
+    random, valid = Random(seed), await written(1000)
+    refused = 0
+    for _ in range(500):
+        messages = [valid[0], random.choice(valid)]
+        data = bytearray(messages[1])
+        for _ in range(random.randrange(1, 4)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        messages[1] = bytes(data[: random.randrange(len(data) + 1)])
+        try:
+            await read_member_untrusted(Sequence(messages), lambda _: None)
+        except RemoteError:
+            refused += 1
+        except trio.EndOfChannel:
+            continue
+    assert refused > 50
+
+
+async def test_a_member_that_does_not_introduce_itself_is_refused():
+    with pytest.raises(RemoteError, match="introduce"):
+        await read_member_untrusted(Sequence([b"\x01" + pack([2, 1, 1])]), lambda _: None)

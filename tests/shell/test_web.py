@@ -1,0 +1,260 @@
+"""Metrics and health over HTTP: from a real cluster, to readers of every kind."""
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+import sphtp
+from sphtp.errors import SettingsError, WebAddressError
+from sphtp.shell.lifetime import running
+from sphtp.shell.metrics import METRICS
+from sphtp.web import Web, open_web
+from tests.deadline import until, within_20_seconds
+from tests.shell.nodes import open_node
+from tests.shell.test_client import client, cluster
+
+pytestmark = within_20_seconds
+
+
+async def get(web: Web, path: str, **headers: str) -> tuple[int, str]:
+    """Return status and body."""
+    lines = {"Host": "localhost", "Connection": "close", **headers}
+    async with await trio.open_tcp_stream(*web.address) as stream:
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        await stream.send_all(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+        answer = b"".join([part async for part in stream]).decode()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def scrape(web: Web) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+    """Return the values by name and labels; each series stands once."""
+    status, text = await get(web, "/metrics")
+    assert status == 200
+    found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            series = found.setdefault(sample.name, {})
+            labels = frozenset(sample.labels.items())
+            assert labels not in series, (sample.name, labels)
+            series[labels] = sample.value
+    return found
+
+
+def value(
+    found: dict[str, dict[frozenset[tuple[str, str]], float]], name: str, **labels: str
+) -> float:
+    """Return the value of the one series that has these labels, among others."""
+    fitting = [
+        value for series, value in found.get(name, {}).items() if labels.items() <= set(series)
+    ]
+    assert len(fitting) == 1, (name, labels, found.get(name))
+    return fitting[0]
+
+
+def family_of(sample: str) -> str:
+    for end in ("_bucket", "_count", "_sum"):
+        if sample.removesuffix(end) in METRICS:
+            return sample.removesuffix(end)
+    return sample
+
+
+async def test_a_scrape_has_what_the_statistics_have() -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        open_web(server, ada, bob) as web,
+        ada.publish("positions") as source,
+    ):
+        peer = await bob.wait_for_peer("ada")
+        async with bob.subscribe_to(peer, "positions") as subscription, AsyncExitStack() as stack:
+            channel = await stack.enter_async_context(bob.open_channel(peer))
+            accepted = await ada.accept()
+            for number in range(3):
+                await channel.send(number)
+                assert await accepted.receive() == number
+            await source.send("here")
+            assert await subscription.receive() == "here"
+            found = await scrape(web)
+            assert {name for name in map(family_of, found) if name.startswith("sphtp_")} <= {
+                *METRICS
+            }
+            label = f"{server.id:#010x}"
+            assert value(found, "sphtp_server_state", server=label, state="active") == 1
+            assert value(found, "sphtp_server_clients", server=label) == 2
+            assert value(found, "sphtp_client_peers", node="ada") == 1
+            of_channel = {"node": "bob", "peer": "ada", "service": "messages"}
+            assert value(found, "sphtp_channel_messages_sent_total", **of_channel) == 3
+            assert value(found, "sphtp_lane_messages_waiting", **of_channel, lane="0") <= 3
+            assert 0 < value(found, "sphtp_channel_round_trip_seconds", **of_channel) < 20
+            of_source = {"node": "ada", "topics": "positions"}
+            assert value(found, "sphtp_source_messages_sent_total", **of_source) == 1
+            assert value(found, "sphtp_source_receiver_behind_datagrams", peer="bob") >= 0
+            of_topic = {"node": "bob", "peer": "ada", "topic": "positions"}
+            assert value(found, "sphtp_subscription_messages_delivered_total", **of_topic) == 1
+            assert found["process_cpu_seconds_total"]
+            # What ends vanishes.
+            await stack.aclose()
+            found = await scrape(web)
+            services = {
+                dict(labels)["service"]
+                for labels in found["sphtp_channel_packets_sent_total"]
+                if ("node", "bob") in labels
+            }
+            assert services == {"streams"}
+
+
+async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
+    steps = 5
+
+    async def take_part(member: sphtp.Client) -> None:
+        async with member.join("fluid", size=2) as group:
+            for _ in range(steps):
+                await group.exchange(None)
+            done.append(group)
+            await trio.sleep_forever()
+
+    done: list[object] = []
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        open_web(ada, bob) as web,
+        running(partial(take_part, ada)),
+        running(partial(take_part, bob)),
+    ):
+        await until(lambda: len(done) == 2)
+        found = await scrape(web)
+        for node in ("ada", "bob"):
+            labels = {"node": node, "group": "fluid"}
+            assert value(found, "sphtp_group_members", **labels) == 2
+            assert value(found, "sphtp_group_steps_total", **labels) == steps
+            assert value(found, "sphtp_group_exchange_seconds_count", **labels) == steps
+            assert value(found, "sphtp_group_step_seconds_count", **labels) == steps - 1
+        waits = {
+            dict(labels)["node"]: count
+            for labels, count in found["sphtp_group_wait_seconds_count"].items()
+        }
+        # Of two, whoever did not wait was waited for.
+        assert sum(waits.values()) >= steps
+
+
+async def test_two_of_one_name_have_their_own_series() -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="twin") as one,
+        client(server.address, name="twin") as other,
+        open_node() as node,
+        open_web(one, other, node) as web,
+    ):
+        found = await scrape(web)
+        nodes = {dict(labels)["node"] for labels in found["sphtp_node_datagrams_sent_total"]}
+        host, port = other.address
+        assert nodes == {"twin", f"twin at {host}:{port}", "{}:{}".format(*node.address)}
+
+
+async def test_readiness_follows_the_states() -> None:
+    # Nobody is there to be joined.
+    joining = sphtp.open_server("tcp://127.0.0.1:0", join=["tcp://127.0.0.1:1"])
+    async with cluster(1) as [active], joining as other:
+        async with open_web(active) as web:
+            assert await get(web, "/readyz") == (200, "ready\n")
+            web.unready = "draining"
+            assert await get(web, "/readyz") == (503, "draining\n")
+        async with open_web(active, other) as web:
+            assert await get(web, "/readyz") == (503, f"server {other.id:#010x} is joining\n")
+            assert await get(web, "/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:80", 200),
+        ("[::1]:80", 200),
+        ("LOCALHOST.", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("", 403),
+    ],
+)
+async def test_a_request_names_this_machine(host: str, status: int) -> None:
+    async with open_node() as node, open_web(node) as web:
+        assert (await get(web, "/metrics", Host=host))[0] == status
+
+
+async def test_with_a_token_only_health_is_for_everybody() -> None:
+    token = "a long enough token"
+    async with open_node() as node, open_web(node, host="0.0.0.0", token=token) as web:
+        reached = Web(("127.0.0.1", web.address[1]))
+        assert (await get(reached, "/metrics"))[0] == 401
+        assert (await get(reached, "/metrics", Authorization="Bearer another"))[0] == 401
+        right = {"Authorization": f"Bearer {token}", "Host": "x.example"}
+        assert (await get(reached, "/", **right))[0] == 200
+        assert (await get(reached, "/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"host": "0.0.0.0"}, "token"),
+        ({"host": "example.org"}, "token"),
+        ({"token": "short"}, "16"),
+        ({"token": "a token\nof two lines"}, "printable"),
+        ({"port": 1 << 16}, "65536"),
+    ],
+)
+async def test_wrong_arguments_are_named(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        async with open_web(**wrong):
+            pass
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with open_web() as web:
+        with pytest.raises(WebAddressError, match=str(web.address[1])):
+            async with open_web(port=web.address[1]):
+                pass
+
+
+async def test_what_has_no_metrics_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no server, client, node"):
+        async with open_web(7):  # type: ignore[arg-type]
+            pass
+
+
+class Large(Collector):
+    """More than the buffers of a connection hold."""
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        family = GaugeMetricFamily("program_something", "Something.", labels=["one"])
+        for number in range(800):
+            family.add_metric([f"{number}" + "x" * 4000], number)
+        return [family]
+
+
+async def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
+    async with AsyncExitStack() as stack, open_web(Large()) as web:
+        stalled = await stack.enter_async_context(await trio.open_tcp_stream(*web.address))
+        await stalled.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await stalled.receive_some(1)
+        # The program's own metrics, to a reader that does.
+        found = await scrape(web)
+        assert len(found["program_something"]) == 800
+
+
+@pytest.mark.parametrize("line", ["nonsense", "GET /none HTTP/1.1", "POST /metrics HTTP/1.1"])
+async def test_other_requests_are_refused(line: str) -> None:
+    async with open_web() as web, await trio.open_tcp_stream(*web.address) as stream:
+        head = f"{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        await stream.send_all(head.encode())
+        answer = b"".join([part async for part in stream]).decode()
+        assert answer.split()[1] in ("400", "404", "405")
+        assert (await get(web, "/healthz"))[0] == 200
