@@ -6,6 +6,8 @@ from typing import Any
 
 from sphtp.core.control import client_messages as client
 from sphtp.core.control import server_messages as server
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import ClusterView, Holder, Member, PeerRecord
 from sphtp.core.control.server_messages import AnyMessage
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
@@ -18,6 +20,12 @@ BESIDE = {
     "name": DataId.PEER_NAME,
     "groups": DataId.PEER_GROUPS,
 }
+
+
+def read_message(data: bytes, *, for_client: bool) -> tuple[object, ControlCounters]:
+    """Let a client or a server read a message; return what it is to it, and what it counted."""
+    counters = ControlCounters()
+    return MessageReader(counters, for_client=for_client).take(data), counters
 
 
 class Said:

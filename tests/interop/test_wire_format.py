@@ -19,7 +19,6 @@ from sphtp.core.channel.settings import RANGES, ChannelSettings
 from sphtp.core.control import client_messages, server_messages
 from sphtp.core.control.codec import ROSTER, Message, decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason
@@ -45,7 +44,7 @@ from tests.cases import Decorator, each
 from tests.interop import translation
 from tests.interop.datagrams import read_datagram, write_datagram
 from tests.interop.page import TEXT, Vector, read_vectors, rows_under
-from tests.interop.spoken import message_said
+from tests.interop.spoken import message_said, read_message
 
 VECTORS = read_vectors()
 FIRST_LOCAL_REASON = CloseReason.REFUSED
@@ -66,9 +65,7 @@ def family(*prefixes: str) -> Decorator:
 
 def take(vector: Vector) -> tuple[object, ControlCounters]:
     """Let whoever hears such a message read it."""
-    counters = ControlCounters()
-    for_client = vector.name.startswith(HEARD_BY_CLIENTS)
-    return MessageReader(counters, for_client=for_client).take(vector.data), counters
+    return read_message(vector.data, for_client=vector.name.startswith(HEARD_BY_CLIENTS))
 
 
 class TestControlVectors:
@@ -137,10 +134,7 @@ class TestControlVectors:
     def test_without_the_secret_a_voucher_is_skipped(self, vector: Vector) -> None:
         message = bytes.fromhex(vector.fields["message"])
         for_client = "server" in vector.name
-        heard = [
-            MessageReader(ControlCounters(), for_client=for_client).take(d)
-            for d in (vector.data, message)
-        ]
+        heard = [read_message(d, for_client=for_client)[0] for d in (vector.data, message)]
         assert heard[0] == heard[1] is not None
 
     @family("signed")
@@ -169,10 +163,7 @@ class TestControlVectors:
     def test_without_keys_a_signature_is_skipped(self, vector: Vector) -> None:
         message = bytes.fromhex(vector.fields["message"])
         for_client = vector.fields["to"] == "clients"
-        heard = [
-            MessageReader(ControlCounters(), for_client=for_client).take(d)
-            for d in (vector.data, message)
-        ]
+        heard = [read_message(d, for_client=for_client)[0] for d in (vector.data, message)]
         assert heard[0] == heard[1] is not None
 
 

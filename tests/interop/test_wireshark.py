@@ -16,8 +16,6 @@ from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import Header, Messages, encode_data, encode_frames
 from sphtp.core.channel.security import KeyLog, Security
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.inbound import MessageReader
 from sphtp.core.datagrams import Kind, encode_front
 from sphtp.core.secure.seal import Sealer
 from sphtp.core.stream.wire import STREAM_HEADER
@@ -27,6 +25,7 @@ from sphtp.testing.pair import LEFT, RIGHT, Stage
 from tests.interop import datagrams
 from tests.interop.captures import Capture, Seen
 from tests.interop.page import Vector, read_vectors
+from tests.interop.spoken import read_message
 
 pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
@@ -329,8 +328,8 @@ def is_well_formed(data: bytes) -> bool:
 
 def is_read(message: bytes) -> bool:
     """Return True if a client or a server reads this message of the control plane."""
-    readers = (MessageReader(ControlCounters(), for_client=which) for which in (True, False))
-    return any(reader.take(message) is not None for reader in readers)
+    taken = (read_message(message, for_client=which)[0] for which in (True, False))
+    return any(one is not None for one in taken)
 
 
 def test_datagrams_of_the_vectors_are_shown_as_they_are(shown: Shown) -> None:
