@@ -113,7 +113,6 @@ class _Probe:
         self.host = host
         self.name = _joined(host, port)
         self.is_connected = False
-        self._has_shaken_hands = False
         self._port = port
         self._protocol = protocol
 
@@ -122,25 +121,25 @@ class _Probe:
         async with self._connected() as stream:
             try:
                 if tls is None:
-                    header = await _exchange(stream, self._protocol)
+                    await stream.send_all(_HEADER % (PUB if self._protocol == SUB else SUB))
+                    header = await _receive_header(stream)
                 else:
                     secured = trio.SSLStream(stream, _context(tls), server_hostname=self.host)
                     await secured.do_handshake()
-                    self._has_shaken_hands = True
-                    header = await _exchange(secured, self._protocol)
+                    # Nothing is sent here: a server that refuses our certificate would close a
+                    # connection with unread bytes by a reset, which overtakes the alert.
+                    header = await _receive_header(secured)
             except trio.BrokenResourceError as error:
                 cause = error.__cause__
-                is_told = isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError)
-                if is_told and not self._has_shaken_hands:
+                # By TLS 1.3 our certificate is judged after the handshake, and an alert tells. The
+                # mere end of a connection tells nothing: a full server ends any.
+                if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
                     return ServerFault(FaultKind.PERMANENT, self._why_no_handshake(cause, tls))
                 header = b""
             except SettingsError as error:
                 return ServerFault(FaultKind.PERMANENT, str(error))
         if header == _HEADER % self._protocol:
             return None
-        if not header and tls is not None and self._has_shaken_hands:
-            # Our certificate is judged after the handshake, by TLS 1.3.
-            return ServerFault(FaultKind.PERMANENT, self._why_no_handshake(None, tls))
         if not header and tls is None and await self._speaks_tls():
             return ServerFault(
                 FaultKind.PERMANENT, f"{self.name} speaks TLS: dial tls+tcp://{self.name}"
@@ -174,10 +173,10 @@ class _Probe:
             return False
         return True
 
-    def _why_no_handshake(self, cause: BaseException | None, tls: Tls | None) -> str:
+    def _why_no_handshake(self, cause: ssl.SSLError, tls: Tls | None) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the certificate of {self.name} is not accepted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+        if cause.reason == "WRONG_VERSION_NUMBER":
             return f"{self.name} speaks no TLS: dial tcp://{self.name}, or give it a certificate"
         has_none = tls is None or tls.cert is None
         return f"{self.name} {'requires a client' if has_none else 'refuses our'} certificate"
@@ -192,9 +191,8 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _exchange(stream: trio.abc.Stream, protocol: int) -> bytes:
-    """Send our header. Return the first eight bytes of the other side, or fewer if it hangs up."""
-    await stream.send_all(_HEADER % (PUB if protocol == SUB else SUB))
+async def _receive_header(stream: trio.abc.Stream) -> bytes:
+    """Return the first eight bytes of the other side, or fewer if it hangs up."""
     header = b""
     while len(header) < _HEADER_SIZE:
         more = await stream.receive_some(_HEADER_SIZE - len(header))
