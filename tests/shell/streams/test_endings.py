@@ -272,7 +272,7 @@ async def test_of_large_messages_as_many_come_late_as_were_asked_for(retention: 
             assert [item for item in items if not isinstance(item, Loss)] == wanted
 
 
-@pytest.mark.parametrize("seed", [0, 1, *soaked(range(2, 20))])
+@pytest.mark.parametrize("seed", [0, *soaked(range(1, 20))])
 async def test_sent_is_delivered_and_told_lost_wherever_the_network_is_cut(
     seed: int, cable: Cable
 ) -> None:

@@ -10,6 +10,7 @@ import trio
 
 from sphtp import Config
 from sphtp.core.channel.security import SEALED, Security
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.stream.events import Loss
 from sphtp.core.stream.membership import Welcome
 from sphtp.core.stream.settings import StreamSettings
@@ -301,7 +302,8 @@ async def test_a_source_takes_as_many_receivers_as_it_may_have() -> None:
 
 
 async def test_nobody_there_is_told() -> None:
-    async with open_node() as node, open_elsewhere() as (gone, close):
+    impatient = Config(channel=ChannelSettings(connect_timeout=0.5))
+    async with open_node(config=impatient) as node, open_elsewhere() as (gone, close):
         await close()
         with pytest.raises((UnreachableError, RefusedError)):
             async with node.subscribe(*gone.address, topic=TOPIC):
