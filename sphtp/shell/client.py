@@ -100,10 +100,11 @@ class Client(ScopedService):
         self._name = name
         self._groups: tuple[str, ...] = ()
         self.admissions: dict[str, GroupAdmission] = {}
-        """The groups in lock step that it is in, or was."""
+        """The groups in lock step that it is in, by name."""
         self._identity = identity
         self._search = search
-        self._node = self.node = node
+        self.node = node
+        """The node whose socket its channels and streams share."""
         self._machine = machine
         self._clock = Clock(machine.clock)
         self._peers = peers
@@ -127,7 +128,7 @@ class Client(ScopedService):
 
         After ``IdLost`` it stays until another one is acknowledged.
         """
-        return self._node.peer_id
+        return self.node.peer_id
 
     @property
     def name(self) -> str:
@@ -152,7 +153,7 @@ class Client(ScopedService):
     @property
     def address(self) -> Address:
         """The address that its UDP socket is bound to, with the real port."""
-        return self._node.address
+        return self.node.address
 
     @property
     def peers(self) -> Mapping[int, Peer]:
@@ -178,7 +179,7 @@ class Client(ScopedService):
         counters = self._machine.counters
         return ClientStatistics(
             counters=counters.as_dict(),
-            node=self._node.statistics(),
+            node=self.node.statistics(),
             events_dropped=self._registration.feed.dropped,
             undialable=counters[Count.UNDIALABLE],
             requests=self._requests.statistics(),
@@ -261,7 +262,7 @@ class Client(ScopedService):
                 of other types.
         """
         number, addresses = await self._search.reach(peer)
-        async with self._node.services.open(None, addresses, number) as channel:
+        async with self.node.services.open(None, addresses, number) as channel:
             yield channel
 
     @block
@@ -277,7 +278,7 @@ class Client(ScopedService):
         Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
         or too long ones.
         """
-        async with self._node.open_source(*topics, settings=settings, group=group) as source:
+        async with self.node.open_source(*topics, settings=settings, group=group) as source:
             self._tell_topics([*self._topics, *topics])
             try:
                 yield source
@@ -378,8 +379,8 @@ class Client(ScopedService):
             SettingsError: ``late_join`` is below 0, or ``after`` below -1.
         """
         number, addresses = await self._search.reach(peer)
-        streams = self._node.streams
-        dial = partial(self._node.services.open, streams.service, addresses, number)
+        streams = self.node.streams
+        dial = partial(self.node.services.open, streams.service, addresses, number)
         async with streams.subscribe(
             dial,
             topic,
@@ -428,7 +429,7 @@ class Client(ScopedService):
             text = f"this client does not watch the group {group!r} that it is to join"
             raise StateError(f"{text}; set_presence or open_client(presence=...) makes it")
         admissions = self.admissions
-        async with join_group(self, self._node, admissions, group, size, on_death, state) as joined:
+        async with join_group(self, self.node, admissions, group, size, on_death, state) as joined:
             yield joined
 
     async def request(
@@ -505,7 +506,7 @@ class Client(ScopedService):
 
     async def accept(self) -> Channel[Any]:
         """Wait for the next channel that a peer opens."""
-        return await self._node.accept()
+        return await self.node.accept()
 
     async def serve_channels(
         self,
@@ -518,7 +519,7 @@ class Client(ScopedService):
 
         See ``Node.serve_channels``.
         """
-        await self._node.serve_channels(
+        await self.node.serve_channels(
             handler, handler_nursery=handler_nursery, task_status=task_status
         )
 

@@ -237,7 +237,7 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
     check_group(group)
     followed = set[int]()
     service = watch_service(group, lambda channel: channel.abort("it is no member"))
-    services = client._node.services  # noqa: SLF001 # a service of the library
+    services = client.node.services
     services.add(service)
 
     async def follow(peer_id: int) -> None:

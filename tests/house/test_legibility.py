@@ -44,6 +44,12 @@ def test_the_control_plane_has_few_imports() -> None:
     assert sum(map(len, graph.values())) <= MOST_IMPORTS_OF_CONTROL
 
 
+def test_nothing_reaches_for_a_private_name() -> None:
+    places = (legibility.PACKAGE, legibility.SERVER, legibility.PACKAGE.parent / "client")
+    files = [path for place in places for path in place.rglob("*.py")]
+    assert [path.name for path in files if "noqa: SLF001" in path.read_text("utf-8")] == []
+
+
 def test_the_core_calls_nobody_back() -> None:
     assert legibility.stored_callables(legibility.CORE) == []
 

@@ -275,7 +275,7 @@ class RecordedMessage(NamedTuple):
         return decode_message(self.data)
 
 
-class _Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """The place of a chunk, and the times that it spans."""
 
     offset: int
@@ -294,17 +294,18 @@ class Recording:
     """Name and content of the records that are no messages, in order."""
     cut: str | None = None
     """A sentence that says where the file ends too early; None for a whole one."""
-    _chunks: list[_Place] = field(default_factory=list)
+    chunks: list[ChunkPlace] = field(default_factory=list)
+    """The places of its chunks in the file, in order."""
 
     @property
     def begin(self) -> int:
         """The time of the first message, in nanoseconds; 0 if there is none."""
-        return min((chunk.first for chunk in self._chunks), default=0)
+        return min((chunk.first for chunk in self.chunks), default=0)
 
     @property
     def end(self) -> int:
         """The time of the last message, in nanoseconds; 0 if there is none."""
-        return max((chunk.last for chunk in self._chunks), default=0)
+        return max((chunk.last for chunk in self.chunks), default=0)
 
     def messages(
         self, begin: int | None = None, end: int | None = None
@@ -315,7 +316,7 @@ class Recording:
         that is damaged ends the recording there, and ``cut`` says so.
         """
         with _open(self.source) as file:
-            for chunk in self._chunks:
+            for chunk in self.chunks:
                 if (end is not None and chunk.first > end) or (
                     begin is not None and chunk.last < begin
                 ):
@@ -331,7 +332,7 @@ class Recording:
                     ):
                         yield message
 
-    def _unpack(self, file: BinaryIO, place: _Place) -> Iterator[RecordedMessage]:
+    def _unpack(self, file: BinaryIO, place: ChunkPlace) -> Iterator[RecordedMessage]:
         file.seek(place.offset + _HEAD.size)
         content = file.read(place.length)
         chunk = Chunk.read(ReadDataStream(BytesIO(content)))
@@ -407,7 +408,7 @@ def _read_record(
 ) -> None:
     if opcode == Opcode.CHUNK:
         first, last, _, _ = _IN_CHUNK.unpack(file.read(_IN_CHUNK.size))
-        recording._chunks.append(_Place(position, length, first, last))  # noqa: SLF001 # its maker
+        recording.chunks.append(ChunkPlace(position, length, first, last))
         return
     if opcode not in (Opcode.CHANNEL, Opcode.METADATA):
         return
