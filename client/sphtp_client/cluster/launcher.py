@@ -121,7 +121,7 @@ class ClusterPlan:
     def _work(self) -> tuple[str, ...]:
         return (
             *("--scenario", str(self.scenario), "--steps", str(self.steps)),
-            *("--report", "json", "--exit-with-stdin"),
+            *("--json", "--exit-with-stdin"),
         )
 
     def _timers(self) -> tuple[str, ...]:
