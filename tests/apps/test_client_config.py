@@ -1,5 +1,6 @@
 """Settings of clients: options over variables over a file that all verbs share."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,5 @@ def test_the_check_of_a_client_reads_the_files_that_it_names(tmp_path: Path) -> 
     fine = checked(file)
     assert fine.exit_code == 0
     assert f"secret_file = {secret}" in fine.output
+    document = json.loads(CliRunner().invoke(check, [str(file), "--client", "--json"]).output)
+    assert document["settings"] == {"secret_file": {"value": str(secret), "from": None}}
