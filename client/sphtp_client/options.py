@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
@@ -49,6 +50,13 @@ class ScenarioFile(click.ParamType[Path]):
         if value in shipped_scenarios():
             return FOLDER / f"{value}.toml"
         raise click.BadParameter(f"{complaint} {', '.join(shipped_scenarios())}.", ctx, param)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the scenarios of the project that begin so, and let the shell add files."""
+        names = [name for name in shipped_scenarios() if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
 SECONDS = click.FloatRange(0, min_open=True)

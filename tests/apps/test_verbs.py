@@ -10,6 +10,7 @@ from sphtp.__main__ import main
 
 PRINT_NO_RECORDS = {
     "sphtp server": "its log has formats of its own: --log-format",
+    "sphtp completion": "its output is a script",
     "sphtp convert": "its output is a file of a format: --to",
     "sphtp plot": "its output is a picture",
 }
