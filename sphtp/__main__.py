@@ -16,6 +16,7 @@ GROUP = "sphtp.commands"
 EXTRAS = {
     **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    "textual": "top",
     **dict.fromkeys(("mcap", "zstandard"), "record"),
     "numpy": "sim",
     "matplotlib": "plot",
@@ -33,8 +34,9 @@ def how_to_get(program: str, error: ModuleNotFoundError) -> str | None:
             f"{program} comes with the source and not with the installed package: get a checkout "
             f"of the project, and run `make run` and then `.venv/bin/{program}` there."
         )
-    extra = EXTRAS.get(error.name or "")
-    return extra and f"{program} needs {error.name}: pip install 'sphtp[{extra}]' brings it."
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    return extra and f"{program} needs {module}: pip install 'sphtp[{extra}]' brings it."
 
 
 try:

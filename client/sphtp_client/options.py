@@ -429,6 +429,18 @@ _TERMINAL = (
 
 TERMINAL_OPTIONS = (config_option, _ANY_SERVER, *_TERMINAL)
 
+TOP_OPTIONS = (
+    *TERMINAL_OPTIONS,
+    _option("--interval", "Seconds from one look to the next.", type=SECONDS, default=1.0),
+    _option("--once", "Print one state in tables, and end.", is_flag=True),
+    _option(
+        "--metrics-token-file",
+        "File with the token that pages of metrics ask for.",
+        type=_FILE,
+        metavar="FILE",
+    ),
+)
+
 _NAME = _option("--name", "Name of this client for its peers.", default="", metavar="TEXT")
 
 PING_OPTIONS = (

@@ -2,7 +2,7 @@
 
 `sphtp.1` has the list of verbs, and each verb a page of its own, `sphtp-VERB.1`, as `git` has it.
 The benchmarks, which no wheel contains, have none. `--check` writes nothing and exits with 1 when a
-page does not say what its command says.
+page differs from its command.
 """
 
 import argparse
@@ -36,13 +36,13 @@ def main(arguments: list[str] | None = None) -> int:
         for name, text in render().items():
             (folder / name).write_text(text, encoding="utf-8")
     elif wrong := stale(folder):
-        sys.stderr.write(f"{', '.join(wrong)}: not what the commands say; run `make docs`\n")
+        sys.stderr.write(f"{', '.join(wrong)}: differ from the commands; run `make docs`\n")
         return 1
     return 0
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
-    """Return the names of the pages that are missing, left over, or not what the commands say."""
+    """Return the names of the pages that are missing or left over, or differ from the commands."""
     there = {page.name: page.read_text(encoding="utf-8") for page in folder.glob("*.1")}
     wanted = render()
     return sorted(

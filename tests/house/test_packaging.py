@@ -30,6 +30,7 @@ EXTRAS = {
     "client/sphtp_client/relay": ("cli",),
     "client/sphtp_client/simulation/step_metrics.py": ("cli", "sim", "metrics"),
     "client/sphtp_client/recording": ("cli", "sim", "record"),
+    "client/sphtp_client/top": ("cli", "top"),
     "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),
     "benchmarks/sphtp_benchmarks": ("cli", "sim"),
     "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
@@ -109,7 +110,7 @@ def test_pages_of_the_manual_and_completions_are_installed_where_programs_look()
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = ("cli", "sim", "metrics", "record", "plot")
+    told = ("cli", "sim", "top", "metrics", "record", "plot")
     brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 

@@ -1,0 +1,72 @@
+"""The verb: one state for scripts, and a line where something is missing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from sphtp.web import open_web
+from sphtp_client.top.command import top
+from tests.deadline import within_20_seconds
+from tests.shell.test_client import client, cluster
+
+
+async def call(*arguments: str) -> Result:
+    return await trio.to_thread.run_sync(CliRunner().invoke, top, arguments)
+
+
+@within_20_seconds
+async def test_one_state_is_printed_for_people_and_for_programs(tmp_path: Path) -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        open_web(ada) as web,
+        ada.open_channel(await ada.wait_for_peer("bob")) as channel,
+    ):
+        accepted = await bob.accept()
+        await channel.send(1)
+        assert await accepted.receive() == 1
+        found = await call(web.url, "--once", "--interval", "0.05")
+        assert found.exit_code == 0
+        titles = [line for line in found.stdout.splitlines() if line.isupper()]
+        assert titles == ["PEERS", "CHANNELS", "LANES", "WAITING"]
+        assert found.stdout.endswith("Nothing waits.\n")
+        found = await call(web.url, str(server.address), "--json", "--interval", "0.05")
+        state = json.loads(found.stdout)
+        assert {row["peer"] for row in state["views"]["peers"]} == {
+            "ada",
+            "bob",
+            f"{server.id:#010x}",
+        }
+        (row,) = state["views"]["channels"]
+        assert (row["from"], row["to"], row["waiting"]) == ("ada", "bob", 0)
+        assert row["out"] is not None
+        assert state["reasons"] == []
+        assert [place["error"] for place in state["places"]] == ["", ""]
+
+
+def test_without_an_answer_it_fails_and_says_why() -> None:
+    found = CliRunner().invoke(top, ["127.0.0.1:9", "--json"])
+    assert found.exit_code == 3
+    assert json.loads(found.stdout)["places"][0]["error"] == "connection refused"
+    found = CliRunner().invoke(top, ["127.0.0.1:9", "--once"])
+    assert "127.0.0.1:9 has not answered: connection refused." in found.stdout
+    wrong = CliRunner().invoke(top, ["host"])
+    assert (wrong.exit_code, "'host' is neither a server" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("module", ["textual", "prometheus_client.parser"])
+def test_what_is_missing_has_one_line(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*sys.modules]:
+        if name.startswith(("sphtp_client.top.screen", "sphtp_client.top.places")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    found = CliRunner().invoke(top, ["9464", "--once"])
+    assert found.exit_code == 2
+    assert found.stderr.count("\n") == 1
+    extra = "top" if module == "textual" else "metrics"
+    assert f"pip install 'sphtp[{extra}]'" in found.stderr
