@@ -155,14 +155,19 @@ def exit_codes(command: click.Command) -> str:
 
 def options(command: click.Command) -> Iterator[str]:
     """Yield the options with their meaning, as `--help` has them."""
-    with click.Context(command, help_option_names=["-h", "--help"]) as context:
-        for parameter in command.get_params(context):
-            record = parameter.get_help_record(context)
-            if isinstance(parameter, click.Option) and record is not None:
-                names, meaning = record
-                yield ".TP"
-                yield f".B {escaped(names)}"
-                yield escaped(" ".join(meaning.split()))
+    with click.Context(command) as context:
+        # Without click's own option for help: a command keeps that of the first call.
+        records = [
+            parameter.get_help_record(context)
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+        ]
+    for record in (*records, ("-h, --help", "Show this message and exit.")):
+        if record is not None:
+            names, meaning = record
+            yield ".TP"
+            yield f".B {escaped(names)}"
+            yield escaped(" ".join(meaning.split()))
 
 
 def escaped(text: str) -> str:
