@@ -85,10 +85,10 @@ def top(**values: Any) -> None:
 
 def _run(options: TopOptions, output: Output) -> int:
     """Show or print; return the exit code."""
-    # Textual first: without the extra, it is what is missing.
-    from sphtp_client.top.screen import TopApp  # noqa: I001
+    # Only here, because Textual takes a while, and may be missing.
     from sphtp_client.top.places import parse_places
     from sphtp_client.top.printing import print_state
+    from sphtp_client.top.screen import TopApp
 
     config = options.config()
     readers = parse_places(options.places(), config, options.timeout, options.token())

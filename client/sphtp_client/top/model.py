@@ -12,6 +12,7 @@ and gives their growth per second.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -252,6 +253,16 @@ def read_samples_untrusted(place: str, at: float, samples: Iterable[Sample]) -> 
     )
 
 
+_shown = lru_cache(8192)(printable)
+
+
+@lru_cache(1024)
+def _prefix_of(name: str) -> str | None:
+    if name.endswith("_bucket"):
+        return None
+    return next((prefix for prefix in _LABELS if name.startswith(prefix)), None)
+
+
 def _tabulate(samples: Iterable[Sample]) -> Mapping[str, _Rows]:
     """Return the figures of each thing, by the beginning of their names and by its labels.
 
@@ -261,14 +272,17 @@ def _tabulate(samples: Iterable[Sample]) -> Mapping[str, _Rows]:
         lambda: defaultdict(dict)
     )
     for name, labels, value in samples:
-        prefix = next((it for it in _LABELS if name.startswith(it)), None)
-        if prefix is None or not isfinite(value) or name.endswith("_bucket"):
+        prefix = _prefix_of(name)
+        if prefix is None or not isfinite(value):
             continue
-        key = tuple(printable(labels.get(label, "")) for label in _LABELS[prefix])
+        own = _LABELS[prefix]
+        key = tuple([_shown(labels.get(label, "")) for label in own])
         if prefix == "sphtp_clock_" and not key[0]:
             continue
-        others = [text for label, text in labels.items() if label not in _LABELS[prefix]]
-        figure = name.removeprefix(prefix) + "".join(f"{{{printable(text)}}}" for text in others)
+        figure = name.removeprefix(prefix)
+        if len(labels) > len(own):
+            others = [text for label, text in labels.items() if label not in own]
+            figure += "".join([f"{{{_shown(text)}}}" for text in others])
         tables[prefix][key][figure] = value
     return tables
 

@@ -10,12 +10,10 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
-
-from prometheus_client.parser import text_string_to_metric_families
 
 import sphtp
 from sphtp import ServerAddress, aio
@@ -74,7 +72,7 @@ class PageReader:
         try:
             async with asyncio.timeout(self.patience):
                 text = _body_untrusted(await self._fetch())
-            samples = list(_samples_untrusted(text))
+            samples = list(samples_untrusted(text))
         except TimeoutError:
             error = f"no answer within {self.patience:g} s"
         except OSError as failure:
@@ -126,14 +124,48 @@ def _body_untrusted(answer: bytes) -> str:
     return body.decode(errors="replace")
 
 
-def _samples_untrusted(text: str) -> Iterator[Sample]:
+# A page, in the text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and
+# a value. Of a node with 200 channels it has thousands, whose labels repeat: each text of labels is
+# read once, which makes this several times as fast as the parser of prometheus_client.
+
+_SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +(\S+)(?: +-?\d+)?")
+_LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)')
+_ESCAPED: Final = re.compile(r"\\(.)")
+
+
+def samples_untrusted(text: str) -> Iterator[Sample]:
     """Yield the samples of a page. Raises ``ValueError`` where it is malformed."""
-    try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                yield Sample(sample.name, sample.labels, float(sample.value))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError("its metrics are malformed") from error
+    read: dict[str, Mapping[str, str]] = {}
+    # Other ends of lines may stand within a label.
+    for line in text.split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        match = _SAMPLE.fullmatch(line)
+        if match is None:
+            raise ValueError("its metrics are malformed")
+        name, labels, value = match.groups("")
+        known = read.get(labels)
+        if known is None:
+            known = read[labels] = _labels_untrusted(labels)
+        try:
+            yield Sample(name, known, float(value))
+        except ValueError as error:
+            raise ValueError("its metrics are malformed") from error
+
+
+def _labels_untrusted(text: str) -> Mapping[str, str]:
+    found, end = {}, 0
+    while end < len(text):
+        match = _LABEL.match(text, end)
+        if match is None:
+            raise ValueError("its metrics are malformed")
+        found[match[1]] = _ESCAPED.sub(_unescaped, match[2])
+        end = match.end()
+    return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ come is shown at the next tick. The cursor stays on its row while rows come, go 
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -25,6 +26,11 @@ MOST_ROWS: Final = 500
 """The most rows of a table; a filter or another order shows others."""
 
 MOST_REASONS: Final = 8
+
+MOST_SHARE: Final = 0.05
+"""The most of the time in which a place is read; a page of 200 channels takes its node 0.1 s."""
+
+LONGEST_PAUSE: Final = 10.0
 
 NOTHING_WAITS: Final = "Nothing waits."
 
@@ -98,17 +104,21 @@ class TopApp(App[None]):
         self.exit(return_code=ExitStatus.TERMINATED.code)
 
     async def _follow(self, reader: PlaceReader) -> None:
-        await self._read(reader)
+        pause = await self._read(reader)
         self._show()
         while True:
-            await asyncio.sleep(self._interval)
-            await self._read(reader)
+            await asyncio.sleep(pause)
+            pause = await self._read(reader)
 
-    async def _read(self, reader: PlaceReader) -> None:
+    async def _read(self, reader: PlaceReader) -> float:
+        """Read a place, and return the seconds until it may be read again."""
+        began = time.monotonic()
         state = await reader.read()
+        took = 0.0 if state.error else time.monotonic() - began
         known = self.observations.get(reader.place)
         seen = Observation(state) if known is None else known.followed_by(state)
         self.observations[reader.place] = seen
+        return max(self._interval, min(took / MOST_SHARE, LONGEST_PAUSE))
 
     def _tick(self) -> None:
         if not self._is_paused:

@@ -3,15 +3,21 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 import sphtp
 from sphtp import aio
 from sphtp.errors import SettingsError
-from sphtp_client.top.model import PlaceState
-from sphtp_client.top.places import PageReader, ServerReader, parse_places
+from sphtp_client.top.model import PlaceState, read_samples_untrusted
+from sphtp_client.top.places import PageReader, ServerReader, parse_places, samples_untrusted
 
 PAGE = b"""\
 # HELP sphtp_channel_messages_waiting Messages.
@@ -82,6 +88,49 @@ def test_what_is_no_page_says_what_it_is(answer: bytes, error: str) -> None:
     assert asyncio.run(told(answer)).error == error
 
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(st.sampled_from(["node", "peer"]), TEXTS), st.floats()),
+        max_size=4,
+    )
+)
+def test_a_page_is_read_as_the_library_that_writes_it_reads_it(
+    rows: list[tuple[dict[str, str], float]],
+) -> None:
+    families = [
+        Metric(f"sphtp_of_{number}", 'its "meaning"', "gauge") for number in range(len(rows))
+    ]
+    for family, (labels, value) in zip(families, rows, strict=True):
+        family.add_sample(family.name, labels, value)
+    registry = CollectorRegistry()
+    registry.register(FixedCollector(families))
+    page = generate_latest(registry).decode()
+    expected = [
+        (sample.name, sample.labels, repr(float(sample.value)))
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    ]
+    found = [(name, dict(labels), repr(value)) for name, labels, value in samples_untrusted(page)]
+    assert found == expected
+
+
+class FixedCollector(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+@given(st.text(max_size=40) | st.text('sphtp_a{}="\\, 1\n', max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        read_samples_untrusted("here", 0.0, samples_untrusted(text))
+
+
 def test_a_page_that_is_not_there_and_one_that_stalls() -> None:
     async def main() -> None:
         async with page(OK + PAGE) as reader:
@@ -97,7 +146,7 @@ def test_a_page_that_is_not_there_and_one_that_stalls() -> None:
     asyncio.run(main())
 
 
-def test_a_server_tells_its_clients_and_a_dead_one_why_it_does_not() -> None:
+def test_a_server_reports_its_clients_and_a_dead_one_has_a_reason() -> None:
     async def main() -> None:
         address = "tcp://127.0.0.1:0"
         async with aio.open_server(address, new_cluster=True) as server:

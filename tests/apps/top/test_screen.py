@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static, Tabs
 
 from sphtp_client.top.model import PlaceState
+from sphtp_client.top.places import PageReader
 from sphtp_client.top.screen import NOTHING_WAITS, TopApp
 from sphtp_client.top.tables import VIEWS
 from tests.apps.top.samples import CHANNEL, channel, group, node, state
@@ -266,3 +269,41 @@ def test_a_thousand_channels_are_cut_to_those_that_come_first() -> None:
         await screen.press("2")
         assert screen.column("waiting ▼")[:2] == ["999", "998"]
         assert screen.text("summary").endswith("500 of 1000 rows")
+
+
+@beside
+def test_a_server_that_is_killed_is_missed_and_found_again_when_it_is_started_anew() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    reader = PageReader("127.0.0.1", port, 10.0)
+
+    async def start() -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sphtp", "server", "--new", "--pub-port=0", "--no-announce"),
+            *(f"--metrics={port}", "--log-format=json"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        while b'"started"' not in (line := await process.stdout.readline()):
+            assert line, "it has ended"
+        return process
+
+    async def main() -> None:
+        app = TopApp([reader], 0.05)
+        async with app.run_test(size=(120, 30)) as pilot, asyncio.timeout(60):
+
+            async def until(text: str) -> None:
+                screen = Screen(app, pilot, ())
+                while text not in str(screen.rows()) + screen.text("reasons"):  # noqa: ASYNC110 # it changes by itself
+                    await asyncio.sleep(0.02)
+
+            await until("connection refused")
+            for _ in range(2):
+                process = await start()
+                await until("'state': 'ok'")
+                process.kill()
+                await process.wait()
+                await until(f"(127.0.0.1:{port})")
+                await until("connection refused")
+
+    asyncio.run(main())
