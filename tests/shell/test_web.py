@@ -118,11 +118,12 @@ async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
     steps = 5
 
     async def take_part(member: sphtp.Client) -> None:
-        async with member.join("fluid", size=2) as group:
+        async with member.join("fluid", size=2, on_death="continue") as group:
             for _ in range(steps):
                 await group.exchange(None)
             done.append(group)
             if member is ada:
+                # Until Bob has left, at the end of the test.
                 await group.exchange(None)
             await trio.sleep_forever()
 

@@ -51,6 +51,7 @@ def test_each_shell_has_a_script_and_a_file_that_asks_for_it(shell: str) -> None
     assert f"sphtp completion {shell}" in installed.read_text(encoding="utf-8")
 
 
+@pytest.mark.soak  # a second of a processor
 def test_bash_asks_the_command(tmp_path: Path) -> None:
     command = tmp_path / "sphtp"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sphtp "$@"\n')
