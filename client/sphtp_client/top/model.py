@@ -27,7 +27,7 @@ class Sample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
     """A server, a client, or a node without a client.
 
@@ -47,7 +47,7 @@ class NodeState:
     topics: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaneState:
     """A lane of a channel, and what the peer has not acknowledged of it."""
 
@@ -56,7 +56,7 @@ class LaneState:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelState:
     """A channel as one of its nodes sees it; times in seconds, sizes in bytes.
 
@@ -91,7 +91,7 @@ class ChannelState:
         return self.node, self.peer, self.service, self.channel
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverState:
     """A receiver of a source: the datagrams that it is behind, and the bytes it has room for."""
 
@@ -101,7 +101,7 @@ class ReceiverState:
     room: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SourceState:
     """A source of a stream."""
 
@@ -121,7 +121,7 @@ class SourceState:
         return self.node, self.topics
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SubscriptionState:
     """A subscription to a source of a peer: ``missing`` in datagrams, else messages."""
 
@@ -141,7 +141,7 @@ class SubscriptionState:
         return self.node, self.peer, self.topic, self.receiver
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GroupState:
     """A group in lock step as one of its members sees it; times in seconds.
 
@@ -166,7 +166,7 @@ class GroupState:
         return self.node, self.group
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceState:
     """The report of a place at a time of this machine's, in seconds; or the error of asking it."""
 
@@ -180,7 +180,7 @@ class PlaceState:
     groups: tuple[GroupState, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Observation:
     """The last state of a place, and the one before, if there is one."""
 

@@ -30,6 +30,9 @@ MANY_UNREAD: Final = 64
 MUCH_WAITED: Final = 0.1
 """The share of the time from which waiting for a member is worth a sentence."""
 
+UNFAIR: Final = 1.5
+"""The multiple of an equal share of all waiting from which one member is the slow one."""
+
 STILL: Final = 0.5
 """Seconds without a new step from which a step stands still."""
 
@@ -254,12 +257,12 @@ def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Reason]:
             waited[member] += max(total - view.before.waits.get(member, 0.0), 0.0)
     if not time:
         return
-    for member, seconds in sorted(waited.items(), key=lambda it: -it[1]):
-        share = seconds / time
-        if share >= MUCH_WAITED:
-            text = f"{name} waits {percent(share)} of the time for {member}, the last of each step."
-            yield Reason(Weight.SLOW, text, (member,))
-            return
+    member, seconds = max(waited.items(), key=lambda it: it[1], default=("", 0.0))
+    # Where all wait for each other alike, each has its share, and nobody is slow.
+    is_alike = seconds < min(UNFAIR / max(len(waited), 1), 1.0) * sum(waited.values())
+    if seconds >= MUCH_WAITED * time and not is_alike:
+        text = f"{name} waits {percent(seconds / time)} of the time for {member}"
+        yield Reason(Weight.SLOW, f"{text}, the last of most steps.", (member,))
 
 
 # Words

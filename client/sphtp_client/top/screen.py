@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 from sphtp.shell.lifetime import ending
 from sphtp_client.program import ExitStatus
 from sphtp_client.top.model import Observation
-from sphtp_client.top.places import PlaceReader
+from sphtp_client.top.places import PlaceReader, ServerReader
 from sphtp_client.top.reasons import Reason, find_reasons
 from sphtp_client.top.tables import VIEWS, Row, View, arranged, fitting_columns
 
@@ -31,6 +31,9 @@ MOST_SHARE: Final = 0.05
 """The most of the time in which a place is read; a page of 200 channels takes its node 0.1 s."""
 
 LONGEST_PAUSE: Final = 10.0
+
+PAUSE_PER_TIME: Final = 4.0
+"""The pause behind a table, as a multiple of the time that it took."""
 
 NOTHING_WAITS: Final = "Nothing waits."
 
@@ -97,8 +100,7 @@ class TopApp(App[None]):
         self.query_one(DataTable).focus()
         for reader in self._readers:
             self.run_worker(self._follow(reader))
-        self.set_interval(self._interval, self._tick)
-        self._show()
+        self._tick()
 
     def _end(self) -> None:
         self.exit(return_code=ExitStatus.TERMINATED.code)
@@ -121,8 +123,11 @@ class TopApp(App[None]):
         return max(self._interval, min(took / MOST_SHARE, LONGEST_PAUSE))
 
     def _tick(self) -> None:
+        began = time.monotonic()
         if not self._is_paused:
             self._show()
+        # With tens of thousands of channels a table takes a second, and keys are answered between.
+        self.set_timer(max(self._interval, PAUSE_PER_TIME * (time.monotonic() - began)), self._tick)
 
     # What is shown
 
@@ -183,6 +188,8 @@ class TopApp(App[None]):
         silent = sum(bool(one.now.error) for one in observed)
         words = [f"{len(observed) - silent} of {len(self._readers)} places answer"]
         words.append(f"{rows} rows" if shown == rows else f"{shown} of {rows} rows")
+        if all(isinstance(reader, ServerReader) for reader in self._readers):
+            words.append("no page of metrics: channels, streams and groups are not known")
         if self._wanted:
             words.append(f"filter {self._wanted!r}")
         if self._is_paused:

@@ -394,7 +394,9 @@ VIEWS: Final = (
 def arranged(rows: Iterable[Row], column: int, *, descends: bool, wanted: str = "") -> list[Row]:
     """Return the rows with a text in any cell, sorted; those without a value are last."""
     text = wanted.casefold()
-    fitting = [row for row in rows if any(text in cell.text.casefold() for cell in row.cells)]
+    fitting = [
+        row for row in rows if not text or any(text in cell.text.casefold() for cell in row.cells)
+    ]
     known = [row for row in fitting if row.cells[column].value is not None]
     unknown = [row for row in fitting if row.cells[column].value is None]
 

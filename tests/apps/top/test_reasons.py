@@ -245,8 +245,13 @@ def test_steps_that_go_on_name_the_one_that_is_last_most_of_the_time() -> None:
     ]
     one = observed(state(*after, at=2.0), state(*before, at=0.0))
     assert texts(find_reasons([one])) == [
-        "fluid waits 50 % of the time for cy, the last of each step."
+        "fluid waits 50 % of the time for cy, the last of most steps."
     ]
+    alike = [
+        list(group("ada", steps_total=90, waits={"bob": 0.8})),
+        list(group("bob", steps_total=90, waits={"ada": 0.7, "cy": 1.7})),
+    ]
+    assert find_reasons([observed(state(*alike, at=2.0), state(*before, at=0.0))]) == []
     # Of a page that was seen once, nothing is known of the time.
     assert find_reasons([observed(state(*after))]) == []
 
