@@ -89,8 +89,9 @@ fuzz-keep: $(DEVELOPS) ## Add the best inputs that `make fuzz` has found to the 
 diagrams: $(RUNS) ## Generate docs/reference/state-machines from the tables
 	.venv/bin/python docs/tools/state_machines.py
 
-docs: diagrams ## Generate all pages that come from the code: diagrams, commands, latency, pictures
+docs: diagrams ## Generate all pages that come from the code: diagrams, commands, manual, latency, pictures
 	.venv/bin/python docs/tools/cli_reference.py
+	.venv/bin/python docs/tools/manual_pages.py
 	.venv/bin/python docs/tools/metrics_reference.py
 	.venv/bin/python docs/tools/flavours.py
 	.venv/bin/sphtp bench latency --markdown docs/reference/latency.md

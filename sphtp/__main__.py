@@ -9,7 +9,6 @@ names it. The error of a verb that no wheel contains tells how to get the verb.
 """
 
 import sys
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "sphtp.commands"
@@ -17,6 +16,7 @@ GROUP = "sphtp.commands"
 EXTRAS = {
     **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    "textual": "top",
     **dict.fromkeys(("mcap", "zstandard"), "record"),
     "numpy": "sim",
     "matplotlib": "plot",
@@ -34,8 +34,9 @@ def how_to_get(program: str, error: ModuleNotFoundError) -> str | None:
             f"{program} comes with the source and not with the installed package: get a checkout "
             f"of the project, and run `make run` and then `.venv/bin/{program}` there."
         )
-    extra = EXTRAS.get(error.name or "")
-    return extra and f"{program} needs {error.name}: pip install 'sphtp[{extra}]' brings it."
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    return extra and f"{program} needs {module}: pip install 'sphtp[{extra}]' brings it."
 
 
 try:
@@ -75,12 +76,10 @@ class Verbs(click.Group):
         """Return the verb and its arguments; the error for an unknown one names those like it."""
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            similar = get_close_matches(args[0].lower(), self.list_commands(ctx))
-            if not similar:
-                raise
-            hint = f"{error.message} Did you mean {' or '.join(similar)}?"
-            raise click.UsageError(hint, ctx) from error
+        except click.exceptions.NoSuchCommand as error:
+            # Click itself suggests none but the commands that it has imported.
+            similar = self.list_commands(ctx)
+            raise click.exceptions.NoSuchCommand(args[0], None, similar, ctx) from error
 
 
 @click.group(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from sphtp.config import ChannelSettings
 from sphtp.core.control.records import MAX_MEMBERS
@@ -49,6 +50,13 @@ class ScenarioFile(click.ParamType[Path]):
         if value in shipped_scenarios():
             return FOLDER / f"{value}.toml"
         raise click.BadParameter(f"{complaint} {', '.join(shipped_scenarios())}.", ctx, param)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the scenarios of the project that begin so, and let the shell add files."""
+        names = [name for name in shipped_scenarios() if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
 SECONDS = click.FloatRange(0, min_open=True)
@@ -215,12 +223,7 @@ CLIENT_OPTIONS = (
     _option("--slabs", "Number of slabs.", type=COUNT, default=1),
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
-    _option(
-        "--report",
-        "Lines for people, or JSON objects.",
-        type=click.Choice(["text", "json"]),
-        default="text",
-    ),
+    _option("--json", "Print JSON objects, one a line.", is_flag=True),
     _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
     _option(
         "--qlog",
@@ -299,6 +302,7 @@ WATCH_OPTIONS = (
 )
 
 RECORD_OPTIONS = (
+    config_option,
     _SERVER,
     _option(
         "--topic",
@@ -353,6 +357,7 @@ _FROM_TO = (
 )
 
 REPLAY_OPTIONS = (
+    config_option,
     _SERVER,
     _option(
         "--topic",
@@ -411,7 +416,7 @@ _ANY_SERVER = _option(
     multiple=True,
 )
 
-TERMINAL_OPTIONS = (
+_TERMINAL = (
     _option("--json", "Print JSON objects, one a line.", is_flag=True),
     _option(
         "--timeout",
@@ -422,29 +427,46 @@ TERMINAL_OPTIONS = (
     *_KEYS,
 )
 
+TERMINAL_OPTIONS = (config_option, _ANY_SERVER, *_TERMINAL)
+
+TOP_OPTIONS = (
+    *TERMINAL_OPTIONS,
+    _option("--interval", "Seconds from one look to the next.", type=SECONDS, default=1.0),
+    _option("--once", "Print one state in tables, and end.", is_flag=True),
+    _option(
+        "--metrics-token-file",
+        "File with the token that pages of metrics ask for.",
+        type=_FILE,
+        metavar="FILE",
+    ),
+)
+
 _NAME = _option("--name", "Name of this client for its peers.", default="", metavar="TEXT")
 
 PING_OPTIONS = (
+    config_option,
     _ANY_SERVER,
     _option("--count", "End after so many. Default: with Ctrl-C.", type=COUNT),
     _option("--interval", "Seconds from one to the next.", type=SECONDS, default=1.0),
-    *TERMINAL_OPTIONS,
+    *_TERMINAL,
 )
 
 PUB_OPTIONS = (
+    config_option,
     _ANY_SERVER,
     _NAME,
     _option("--receivers", "Subscriptions to wait for.", type=COUNT, default=1),
-    *TERMINAL_OPTIONS,
+    *_TERMINAL,
 )
 
 SUB_OPTIONS = (
+    config_option,
     _ANY_SERVER,
     _NAME,
     _option("--count", "End after so many messages. Default: with Ctrl-C.", type=COUNT),
     _option("--latest", "Of each source only the newest message.", is_flag=True),
     _option("--late-join", "Get the earlier messages that sources retain, too.", is_flag=True),
-    *TERMINAL_OPTIONS,
+    *_TERMINAL,
 )
 
-REQUEST_OPTIONS = (_ANY_SERVER, _NAME, *TERMINAL_OPTIONS)
+REQUEST_OPTIONS = (config_option, _ANY_SERVER, _NAME, *_TERMINAL)

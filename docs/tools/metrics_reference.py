@@ -40,7 +40,7 @@ SECTIONS = (
     ("Servers and clients", (*metrics.CONTROL, *metrics.SERVER)),
     ("Requests", metrics.REQUESTS),
     ("Nodes", metrics.NODE),
-    ("Channels", (*metrics.CHANNEL, *metrics.LANE)),
+    ("Channels", (*metrics.CHANNEL, *metrics.LANE, *metrics.OBSTACLE)),
     ("Streams", (*metrics.SOURCE, *metrics.RECEIVER, *metrics.TRANSPORT, *metrics.DELIVERY)),
     ("Groups", metrics.GROUP),
     ("The simulation of spheres", step_metrics.TABLE),

@@ -1,5 +1,6 @@
 """The verb ``sphtp config``: settings checked before anything runs with them."""
 
+import json
 import os
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -10,6 +11,7 @@ from sphtp.__main__ import GROUP, how_to_get
 from sphtp.errors import SettingsError
 from sphtp_server.client_config import check_client
 from sphtp_server.settings import SOURCES, ServerSettings
+from sphtp_server.sources import Setting
 
 
 @click.group(short_help="Check a configuration before anything runs with it.")
@@ -20,7 +22,8 @@ def config() -> None:
 @config.command(short_help="Check the settings of a server or client, and the files they name.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--client", is_flag=True, help="The settings of sphtp client, not of a server.")
-def check(file: Path | None, client: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+def check(file: Path | None, client: bool, as_json: bool) -> None:
     """Check the settings that ``sphtp server --config FILE`` would have, or a client.
 
     Reads the file, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files
@@ -31,31 +34,39 @@ def check(file: Path | None, client: bool) -> None:
     Exit codes: 0 a program would start with it, 2 something is wrong, which the error names.
     """
     try:
-        lines = _check_client(file) if client else _check_server(file)
+        given = _check_client(file) if client else _check_server(file)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    for line in lines:
-        click.echo(line)
-    click.echo(f"a {'client' if client else 'server'} would start with these settings")
+    program = "client" if client else "server"
+    if as_json:
+        settings = {
+            name: {"value": one.value, "from": one.origin or None} for name, one in given.items()
+        }
+        click.echo(json.dumps({"program": program, "settings": settings}, default=str, indent=2))
+        return
+    for name, one in given.items():
+        origin = f"  ({one.origin})" if one.origin else ""
+        click.echo(f"{name} = {one.value!s}{origin}")
+    click.echo(f"a {program} would start with these settings")
 
 
-def _check_server(file: Path | None) -> list[str]:
+def _check_server(file: Path | None) -> dict[str, Setting]:
     variable = SOURCES.variable("config")
     path = file or (Path(os.environ[variable]) if os.environ.get(variable) else None)
     settings = SOURCES.load({}, os.environ, path)
     check_files(settings)
     given = SOURCES.settings({}, os.environ, path)
-    return [f"{name} = {getattr(settings, name)!s}  ({one.origin})" for name, one in given.items()]
+    return {name: Setting(one.origin, getattr(settings, name)) for name, one in given.items()}
 
 
-def _check_client(file: Path | None) -> list[str]:
+def _check_client(file: Path | None) -> dict[str, Setting]:
     # Of another package, which is above this one.
     (verb,) = entry_points(group=GROUP, name="client")
     try:
         given = check_client(verb.load(), file)
     except ModuleNotFoundError as error:
         raise SettingsError(how_to_get("sphtp client", error) or str(error)) from error
-    return [f"{name} = {value!s}" for name, value in given.items()]
+    return {name: Setting("", value) for name, value in given.items()}
 
 
 def check_files(settings: ServerSettings) -> None:

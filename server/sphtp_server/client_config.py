@@ -1,7 +1,8 @@
 """The settings of verbs that are clients: options over environment variables over a TOML file.
 
-One file and one set of variables serve all these verbs, so a key of another one is no mistake. Each
-option of a verb is a key, and a variable ``SPHTP_CLIENT_...``.
+One file and one set of variables serve all these verbs: those of a simulation, of a terminal and of
+recordings. So a key of another one is no mistake. Each option of a verb is a key, and a variable
+``SPHTP_CLIENT_...``.
 """
 
 import tomllib
@@ -19,10 +20,11 @@ CONTEXT: Final = {"auto_envvar_prefix": "SPHTP_CLIENT"}
 KEYS: Final = frozenset(
     (
         "server", "scenario", "slab", "slabs", "steps", "loss", "duplicate", "reorder", "seed",
-        "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "report", "alone", "qlog",
+        "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "alone", "qlog",
         "server_key", "server_key_file", "secret_file", "identity_file", "tls_ca", "tls_cert",
         "tls_key", "metrics", "metrics_token_file", "exit_with_stdin", "seconds", "once", "json",
-        "timeout",
+        "timeout", "count", "interval", "name", "receivers", "latest", "late_join", "topic",
+        "stream", "group", "force", "speed", "from", "to", "loop", "gather", "changed", "on_death",
     )
 )  # fmt: skip
 """The options of all these verbs."""

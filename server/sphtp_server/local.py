@@ -1,6 +1,7 @@
 """The servers of this user on this host: the search for one, and the verb ``sphtp drain``."""
 
 import errno
+import json
 import os
 import select
 import signal
@@ -44,7 +45,8 @@ def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> Loca
 @click.command(short_help="Have a server leave when the others hear its clients.")
 @click.argument("address", default="", callback=parse_address)
 @click.option("--no-wait", is_flag=True, help="Return at once, not when the server has ended.")
-def drain(address: ServerAddress | None, no_wait: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
+def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
     """Have a server of yours on this machine leave without a gap for its clients.
 
     The server stays until each of its clients is heard by another server, for --drain-time at most,
@@ -61,10 +63,9 @@ def drain(address: ServerAddress | None, no_wait: bool) -> None:
         process = os.pidfd_open(server.pid)
         try:
             signal.pidfd_send_signal(process, signal.SIGUSR1)
-            if no_wait:
-                return
-            # It can be read from when the process has ended.
-            select.select([process], [], [])
+            if not no_wait:
+                # It can be read from when the process has ended.
+                select.select([process], [], [])
         finally:
             os.close(process)
     except OSError as error:
@@ -73,4 +74,8 @@ def drain(address: ServerAddress | None, no_wait: bool) -> None:
             sys.exit(NOT_FOUND)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    click.echo(f"server {server.announcement.address} has left")
+    place, has_left = str(server.announcement.address), not no_wait
+    if as_json:
+        click.echo(json.dumps({"address": place, "left": has_left}))
+    elif has_left:
+        click.echo(f"server {place} has left")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,10 +38,15 @@ FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
 """Details of the protocol, which only JSON shows."""
 
 
-def _choose_address(given: ServerAddress | None) -> ServerAddress:
-    """Return the address that is given, or that of the only server of this user here."""
+def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> ServerAddress:
+    """Return the address that is given, the first that is known, or that of a server here.
+
+    Raises ``SettingsError`` for an address that is none.
+    """
     if given is not None:
         return given
+    if known:
+        return ServerAddress.parse(known[0])
     servers = local_servers()
     if not servers:
         # It may be another user's, or not announced.
@@ -56,6 +61,12 @@ def _choose_address(given: ServerAddress | None) -> ServerAddress:
 @click.command(short_help="Print a server's view, clients and counters.", context_settings=CONTEXT)
 @config_option
 @click.argument("address", default="", callback=parse_address)
+@click.option(
+    "--server",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Address of a server, tcp://host:port, if ADDRESS is left out; the first one counts.",
+)
 @click.option(
     "--json",
     "as_json",
@@ -85,6 +96,7 @@ def _choose_address(given: ServerAddress | None) -> ServerAddress:
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
 def status(
     address: ServerAddress | None,
+    server: tuple[str, ...],
     as_json: bool,
     timeout: float,
     secret_file: Path | None,
@@ -93,9 +105,9 @@ def status(
 ) -> None:
     """Ask the server at ADDRESS for its view, clients and counters.
 
-    Without ADDRESS it is a server of yours that is announced on this machine, and else
-    tcp://127.0.0.1:8764. If no server answers, the error names the cause, such as a refused
-    connection, a wrong secret, or a certificate that is not accepted.
+    Without ADDRESS it is the first --server, or a server of yours that is announced on this
+    machine, and else tcp://127.0.0.1:8764. If no server answers, the error names the cause, such as
+    a refused connection, a wrong secret, or a certificate that is not accepted.
 
     Exit codes: 0 the server answered, 2 wrong arguments, 4 no answer, 130 after Ctrl-C.
     """
@@ -106,7 +118,7 @@ def status(
             cluster=ClusterSecurity(secret=secret, server_keys=keys, tls=_certificates(**tls)),
             timers=ControlTimers(answer_timeout=timeout),
         )
-        document = trio.run(partial(fetch_status, _choose_address(address), config=config))
+        document = trio.run(partial(fetch_status, _choose_address(address, server), config=config))
     except (BusError, SettingsError) as error:
         raise click.UsageError(str(error)) from error
     except UnreachableError as error:

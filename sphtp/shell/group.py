@@ -273,6 +273,17 @@ class LockstepGroup(ScopedService):
         return self._machine.step
 
     @property
+    def missing(self) -> tuple[GroupMember, ...] | None:
+        """The members whose contributions the present step lacks; None between two steps.
+
+        Between two steps the program computes, and the others may be waiting for it.
+        """
+        missing = self._machine.missing
+        if missing is None:
+            return None
+        return tuple(self._member(seat) for seat in self._machine.members if seat.key in missing)
+
+    @property
     def malformed(self) -> int:
         """The messages of members that could not be read."""
         return self._machine.counters["malformed"]

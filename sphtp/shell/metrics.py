@@ -21,6 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from sphtp.core.channel.observer import find_obstacle
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.group.steps import BOUNDS, TimeHistogram
@@ -201,6 +202,22 @@ LANE: Final = (
     ),
 )  # fmt: skip
 
+OBSTACLE: Final = (
+    MetricText(
+        "sphtp_channel_in_flight_bytes", _CHANNEL_LABELS,
+        "Bytes that were sent, and are neither acknowledged nor lost.",
+    ),
+    MetricText(
+        "sphtp_channel_blocked", (*_CHANNEL_LABELS, "by"),
+        "1 for the limit that keeps messages from leaving, if one does: `credit` of the peer, "
+        "`window`, `pacing`, `sequences` or `lane`.",
+    ),
+    MetricText(
+        "sphtp_channel_probes_unanswered", _CHANNEL_LABELS,
+        "Probes that left since the peer last acknowledged anything.",
+    ),
+)  # fmt: skip
+
 SOURCE: Final = _table(
     "sphtp_source",
     ("node", "topics"),
@@ -227,6 +244,10 @@ RECEIVER: Final = (
     MetricText(
         "sphtp_source_receiver_behind_datagrams", ("node", "topics", "peer", "receiver"),
         "Datagrams that the source does not know to have arrived at a receiver.",
+    ),
+    MetricText(
+        "sphtp_source_receiver_room_bytes", ("node", "topics", "peer", "receiver"),
+        "Bytes that a receiver has room for, as far as the source knows.",
     ),
 )  # fmt: skip
 
@@ -274,14 +295,22 @@ GROUP: Final = (
         "sphtp_group_wait_seconds", ("node", "group", "member"),
         "The same, by the member whose contribution came last.",
     ),
+    MetricText(
+        "sphtp_group_exchanging", ("node", "group"),
+        "1 while this member has contributed and waits for others, 0 between two steps.",
+    ),
+    MetricText(
+        "sphtp_group_missing", ("node", "group", "member"),
+        "1 for a member whose contribution to the present step has not come.",
+    ),
     MetricText("sphtp_group_malformed_total", ("node", "group"), "Messages that are not allowed."),
 )  # fmt: skip
 
 METRICS: Final = {
     metric.name: metric
     for metric in (
-        *CONTROL, *SERVER, *REQUESTS, *NODE, *CHANNEL, *LANE, *SOURCE, *RECEIVER, *TRANSPORT,
-        *DELIVERY, *GROUP,
+        *CONTROL, *SERVER, *REQUESTS, *NODE, *CHANNEL, *LANE, *OBSTACLE, *SOURCE, *RECEIVER,
+        *TRANSPORT, *DELIVERY, *GROUP,
     )
 }  # fmt: skip
 
@@ -457,6 +486,11 @@ def _read_channel(samples: _Samples, label: str, node: Node, connection: "Connec
         for lane, (number, size) in enumerate(port.send_side.send_queue.levels()):
             samples.add("sphtp_lane_messages_waiting", (*labels, str(lane)), number)
             samples.add("sphtp_lane_waiting_bytes", (*labels, str(lane)), size)
+        recovery = port.send_side.recovery
+        samples.add("sphtp_channel_in_flight_bytes", labels, recovery.bytes_in_flight)
+        samples.add("sphtp_channel_probes_unanswered", labels, recovery.probes)
+        if (obstacle := find_obstacle(port.send_side)) is not None:
+            samples.add("sphtp_channel_blocked", (*labels, obstacle.name.lower()), 1)
 
 
 def _peer(node: Node, peer_id: int, address: tuple[str, int] | None) -> str:
@@ -474,8 +508,9 @@ def _read_source(samples: _Samples, label: str, node: Node, source: "HostedSourc
     samples.add_fields(SOURCE, (label, topics), source.source.statistics())
     for number, receiver in source.numbered_receivers(trio.current_time()):
         peer = _peer(node, receiver.peer_id, receiver.address)
-        name = "sphtp_source_receiver_behind_datagrams"
-        samples.add(name, (label, topics, peer, f"{number:#010x}"), receiver.behind)
+        labels = (label, topics, peer, f"{number:#010x}")
+        samples.add("sphtp_source_receiver_behind_datagrams", labels, receiver.behind)
+        samples.add("sphtp_source_receiver_room_bytes", labels, receiver.room)
 
 
 def _read_subscription(
@@ -498,12 +533,16 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
     samples.add("sphtp_group_step_seconds", labels, statistics.steps)
     samples.add("sphtp_group_exchange_seconds", labels, statistics.exchanges)
     members = group.members
+    missing = group.missing
+    samples.add("sphtp_group_exchanging", labels, missing is not None)
     names = Counter(member.name for member in members)
     for member in members:
+        is_told_apart = member.name and names[member.name] == 1
+        text = member.name if is_told_apart else peer_label(member.name, member.id)
         if (waits := statistics.waits.get(member)) is not None:
-            is_told_apart = member.name and names[member.name] == 1
-            text = member.name if is_told_apart else peer_label(member.name, member.id)
             samples.add("sphtp_group_wait_seconds", (*labels, text), waits)
+        if member in (missing or ()):
+            samples.add("sphtp_group_missing", (*labels, text), 1)
 
 
 def find_unready(watched: Sequence[Watched]) -> list[str]:

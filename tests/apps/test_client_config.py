@@ -1,5 +1,7 @@
 """Settings of clients: options over variables over a file that all verbs share."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +9,17 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from sphtp.__main__ import main
 from sphtp.shell.keys import save_secret
 from sphtp_client.simulation.command import client
+from sphtp_client.terminal.connection import TerminalOptions
+from sphtp_client.terminal.peers import peers
+from sphtp_client.terminal.topics import pub
 from sphtp_client.watch.command import watch
 from sphtp_server.check import check
-from sphtp_server.client_config import KEYS, key_of
+from sphtp_server.client_config import KEYS, key_of, read_config
 from sphtp_server.status import status
-
-VERBS = (client, watch, status)
+from tests.house.pages import ROOT, sections, table_rows
 
 
 def values(command: click.Command, *arguments: str) -> dict[str, Any]:
@@ -26,8 +31,54 @@ def options(command: click.Command) -> dict[str, click.Option]:
     return {key_of(option): option for option in found}
 
 
+def verbs() -> dict[str, click.Command]:
+    """Return the verbs of the project, without groups."""
+    with click.Context(main) as context:
+        found = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    return {name: one for name, one in found.items() if one and not isinstance(one, click.Group)}
+
+
+def reads_config(command: click.Command) -> bool:
+    return any(one.callback is read_config for one in options(command).values())
+
+
+CLIENTS = {name: command for name, command in verbs().items() if reads_config(command)}
+
+
+def test_every_verb_that_is_a_client_reads_the_file_and_the_variables() -> None:
+    members = {name for name, one in verbs().items() if "tls_ca" in options(one)} - {"server"}
+    assert CLIENTS.keys() == members
+    assert len(members) > 10
+    assert {it.context_settings.get("auto_envvar_prefix") for it in CLIENTS.values()} == {
+        "SPHTP_CLIENT"
+    }
+
+
 def test_the_keys_are_the_options_of_all_verbs() -> None:
-    assert set().union(*map(options, VERBS)) - {"config"} == KEYS
+    assert set().union(*map(options, CLIENTS.values())) - {"config"} == KEYS
+
+
+def test_the_page_of_settings_names_the_keys_and_their_verbs() -> None:
+    pages = sections(ROOT / "docs" / "reference" / "settings.md")
+    (text,) = [page.text for page in pages if page.title == "Verbs that are clients"]
+    rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in table_rows(text)]
+    said = {(key, verb) for keys, names in rows for key in keys for verb in names}
+    has = {(key, verb) for verb, command in CLIENTS.items() for key in options(command)}
+    assert said == {(key, verb) for key, verb in has if key != "config"}
+
+
+def test_verbs_for_a_terminal_take_servers_and_names_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.toml"
+    file.write_text('server = "tcp://a:1"\nname = "ada"\ntimeout = 2\nslab = 3\n')
+    monkeypatch.setenv("SPHTP_CLIENT_CONFIG", str(file))
+    found = values(pub, "topic", "--receivers", "2")
+    assert (found["server"], found["name"], found["receivers"]) == (("tcp://a:1",), "ada", 2)
+    for arguments, server in (((), "tcp://a:1"), (("tcp://b:2",), "tcp://b:2")):
+        given = values(peers, *arguments)
+        chosen = TerminalOptions.at(given.pop("address"), given)
+        assert (chosen.server, chosen.timeout) == ((server,), 2.0)
 
 
 def test_options_win_over_variables_and_variables_over_the_file(
@@ -81,3 +132,5 @@ def test_the_check_of_a_client_reads_the_files_that_it_names(tmp_path: Path) -> 
     fine = checked(file)
     assert fine.exit_code == 0
     assert f"secret_file = {secret}" in fine.output
+    document = json.loads(CliRunner().invoke(check, [str(file), "--client", "--json"]).output)
+    assert document["settings"] == {"secret_file": {"value": str(secret), "from": None}}

@@ -3,8 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,17 @@ held.bind(("0.0.0.0", port))
 print(json.dumps({"event": "ready"}), flush=True)
 time.sleep(100)
 """
+
+# A program that has opened so many files before it becomes another one, which inherits them.
+FULL = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+for _ in range(int(sys.argv[1])):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+# Of the whole machine: the kernel has one limit for all namespaces, and shows it in each.
+LARGEST_BUFFER = Path("/proc/sys/net/core/rmem_max")
 
 # Incoming packets find no route and vanish, before the table of this machine's own addresses.
 DROP = """
@@ -110,6 +121,20 @@ def only(found: list[tuple[str, str, str]], level: str, check: str) -> str:
     """Return the text of the one finding, which is of this level and check."""
     assert [(it[0], it[1].split(" (")[0]) for it in found] == [(level, check)]
     return found[0][2]
+
+
+@contextmanager
+def largest_buffer(size: int) -> Iterator[None]:
+    """Change the limit of this machine for the length of the block."""
+    before = LARGEST_BUFFER.read_text(encoding="ascii")
+    try:
+        LARGEST_BUFFER.write_text(f"{size}", encoding="ascii")
+    except OSError as error:
+        pytest.skip(f"the limit of this machine cannot be changed: {error}")
+    try:
+        yield
+    finally:
+        LARGEST_BUFFER.write_text(before, encoding="ascii")
 
 
 async def test_a_sound_set_up_has_no_fault(tmp_path: Path) -> None:
@@ -207,6 +232,26 @@ async def test_descriptors_that_are_used_up(tmp_path: Path) -> None:
         limit = ("sh", "-c", 'ulimit -n 48; exec "$@"', "sh")
         found = await site.examine("right", site.address, before=limit)
         assert "of 48 are left" in only(found, "fault", "descriptors")
+
+
+async def test_descriptors_that_the_program_has_open_itself(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        filled = (sys.executable, "-c", FULL, "200")
+        found = await site.examine("right", site.address, before=filled)
+        text = only(found, "fault", "descriptors")
+        assert text.endswith("of 256 are left for connections")
+        enough = (sys.executable, "-c", FULL, "100")
+        found = await site.examine("right", site.address, before=enough)
+        assert only(found, "warning", "descriptors").startswith("256 allowed")
+
+
+async def test_receive_buffers_that_the_kernel_keeps_small(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        with largest_buffer(212_992):
+            found = await site.examine("right", site.address)
+        text = only(found, "warning", "receive buffer")
+        assert text.startswith("212992 bytes of ")
+        assert await site.examine("right", site.address) == []
 
 
 async def test_a_server_that_stands_still(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ EXTRAS = {
     "client/sphtp_client/relay": ("cli",),
     "client/sphtp_client/simulation/step_metrics.py": ("cli", "sim", "metrics"),
     "client/sphtp_client/recording": ("cli", "sim", "record"),
+    "client/sphtp_client/top": ("cli", "top"),
     "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),
     "benchmarks/sphtp_benchmarks": ("cli", "sim"),
     "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
@@ -95,9 +96,21 @@ def test_every_import_is_declared() -> None:
     assert not unknown, "\n".join(sorted(unknown))
 
 
+def test_pages_of_the_manual_and_completions_are_installed_where_programs_look() -> None:
+    shared = WHEEL["shared-data"]
+    assert all((ROOT / source).exists() for source in shared)
+    assert shared["share/man/man1"] == "share/man/man1"
+    assert set(shared.values()) == {
+        "share/man/man1",
+        "share/bash-completion/completions/sphtp",
+        "share/zsh/site-functions/_sphtp",
+        "share/fish/vendor_completions.d/sphtp.fish",
+    }
+
+
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = ("cli", "sim", "metrics", "record", "plot")
+    told = ("cli", "sim", "top", "metrics", "record", "plot")
     brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 

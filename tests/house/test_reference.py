@@ -40,6 +40,30 @@ def test_the_page_of_the_commands_is_fresh() -> None:
     assert not CLI.stale(CLI.PAGE), "docs/reference/cli.md is stale; run `make docs`"
 
 
+def test_the_pages_of_the_manual_are_fresh(tmp_path: Path) -> None:
+    tool = load_tool("manual_pages")
+    assert tool.stale() == [], "share/man is stale; run `make docs`"
+    arguments = ["--folder", str(tmp_path)]
+    assert tool.main(arguments) == 0
+    assert tool.main([*arguments, "--check"]) == 0
+    (tmp_path / "sphtp-old.1").write_text("")
+    (tmp_path / "sphtp-ping.1").unlink()
+    assert tool.stale(tmp_path) == ["sphtp-old.1", "sphtp-ping.1"]
+
+
+def test_the_pages_of_the_manual_are_what_man_reads() -> None:
+    pages = load_tool("manual_pages").render()
+    requests = re.compile(r"\.(TH|SH|SS|TP|PP|BR?|I|br|\\\")( |$)")
+    for name, text in pages.items():
+        assert [line for line in text.split("\n") if line[:1] in ".'" and line] == [
+            line for line in text.split("\n") if requests.match(line)
+        ], name
+        # `apropos` and `whatis` read the line behind NAME.
+        assert f".SH NAME\n{name[:-2].replace('-', chr(92) + '-')} \\- " in text, name
+    assert {"sphtp.1", "sphtp-server.1", "sphtp-doctor.1"} <= pages.keys()
+    assert "sphtp-bench.1" not in pages
+
+
 def test_the_page_of_the_metrics_is_fresh() -> None:
     tool = load_tool("metrics_reference")
     assert not tool.stale(tool.PAGE), "docs/reference/metrics.md is stale; run `make docs`"

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 import sphtp
+from sphtp.config import ChannelSettings
 from sphtp.errors import SettingsError, WebAddressError
+from sphtp.groups import LockstepGroup
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
 from sphtp.web import Web, open_web
@@ -116,13 +118,16 @@ async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
     steps = 5
 
     async def take_part(member: sphtp.Client) -> None:
-        async with member.join("fluid", size=2) as group:
+        async with member.join("fluid", size=2, on_death="continue") as group:
             for _ in range(steps):
                 await group.exchange(None)
             done.append(group)
+            if member is ada:
+                # Until Bob has left, at the end of the test.
+                await group.exchange(None)
             await trio.sleep_forever()
 
-    done: list[object] = []
+    done: list[LockstepGroup] = []
     async with (
         cluster(1) as [server],
         client(server.address, name="ada") as ada,
@@ -131,7 +136,8 @@ async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
         running(partial(take_part, ada)),
         running(partial(take_part, bob)),
     ):
-        await until(lambda: len(done) == 2)
+        # At the end Ada makes another step, and Bob computes.
+        await until(lambda: len(done) == 2 and any(group.missing for group in done))
         found = await scrape(web)
         for node in ("ada", "bob"):
             labels = {"node": node, "group": "fluid"}
@@ -145,6 +151,30 @@ async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
         }
         # Of two, whoever did not wait was waited for.
         assert sum(waits.values()) >= steps
+        assert {
+            node: value(found, "sphtp_group_exchanging", node=node) for node in ("ada", "bob")
+        } == {"ada": 1, "bob": 0}
+        (missing,) = found["sphtp_group_missing"]
+        assert missing == {("node", "ada"), ("group", "fluid"), ("member", "bob")}
+
+
+async def test_a_channel_tells_what_keeps_its_messages() -> None:
+    small = sphtp.Config(channel=ChannelSettings(receive_buffer=4))
+    async with (
+        open_node(config=small) as reader,
+        open_node() as node,
+        open_web(node) as web,
+        node.open_channel(*reader.address) as channel,
+    ):
+        accepted = await reader.accept()
+        for number in range(9):
+            await channel.send(number)
+        await until(lambda: channel.statistics().waiting == 5)
+        found = await scrape(web)
+        assert value(found, "sphtp_channel_blocked", by="credit") == 1
+        assert value(found, "sphtp_channel_in_flight_bytes") == 0
+        assert value(found, "sphtp_channel_probes_unanswered") == 0
+        assert [await accepted.receive() for _ in range(9)] == [*range(9)]
 
 
 async def test_two_of_one_name_have_their_own_series() -> None:

@@ -111,6 +111,12 @@ class ClusterPlan:
         """Return the command that watches this run, for people."""
         return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
 
+    def observing(self) -> Iterator[str]:
+        """Yield the command that shows what the processes do, if the ports of metrics are known."""
+        if self.metrics:
+            last = self.metrics + self.servers + self.clients - 1
+            yield f"to see what waits: sphtp top {self.metrics}-{last}"
+
     def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
         """Return lines that tell programs of users how to reach the servers."""
         yield f"servers: {' '.join(servers)}"
@@ -121,7 +127,7 @@ class ClusterPlan:
     def _work(self) -> tuple[str, ...]:
         return (
             *("--scenario", str(self.scenario), "--steps", str(self.steps)),
-            *("--report", "json", "--exit-with-stdin"),
+            *("--json", "--exit-with-stdin"),
         )
 
     def _timers(self) -> tuple[str, ...]:
@@ -172,6 +178,7 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
         await _stand(plan, supervisor, addresses)
         return
     supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
+    supervisor.status.notices.extend(plan.observing())
     for slab in range(plan.clients):
         await supervisor.start(plan.client(slab, addresses))
     if plan.verify:
@@ -190,7 +197,7 @@ async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]
     """Wait until the last server has ended; tell programs what they need to reach one."""
     status = supervisor.status
     status.standing = {"servers": addresses, "secret_file": str(plan.secret_file)}
-    status.notices.extend(plan.for_programs(addresses))
+    status.notices.extend([*plan.observing(), *plan.for_programs(addresses)])
     supervisor.changed()
     await supervisor.wait_until(
         lambda: not any(process.alive for process in status.of(ProcessRole.SERVER))

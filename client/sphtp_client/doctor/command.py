@@ -9,11 +9,14 @@ from sphtp_client.doctor.collection import collect
 from sphtp_client.doctor.findings import Finding, Level, judge
 from sphtp_client.options import TERMINAL_OPTIONS, with_options
 from sphtp_client.terminal.connection import EarlyEndError, Output, TerminalOptions, run_verb
+from sphtp_server.client_config import CONTEXT
 
 FAULTY: Final = 1
 
 
-@click.command(short_help="Look for faults of this machine and of a cluster.")
+@click.command(
+    short_help="Look for faults of this machine and of a cluster.", context_settings=CONTEXT
+)
 @click.argument("address", default="")
 @with_options(TERMINAL_OPTIONS)
 def doctor(address: str, **values: Any) -> None:
@@ -25,12 +28,13 @@ def doctor(address: str, **values: Any) -> None:
     closed, and the largest datagram is searched that arrives there. Programs of peers do not
     notice.
 
-    ADDRESS is that of a server, tcp://host:port. Without it, the cluster is looked for that is
-    announced on this machine, and then on this network, or a server at tcp://127.0.0.1:8764.
+    ADDRESS is that of a server, tcp://host:port. Without it and --server, the cluster is looked for
+    that is announced on this machine, and then on this network, or a server at
+    tcp://127.0.0.1:8764.
 
     Exit codes: 0 no fault, 1 a fault, 2 wrong arguments, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    options = TerminalOptions(server=(address,) if address else (), **values)
+    options = TerminalOptions.at(address, values)
     run_verb(partial(_examine, options), as_json=options.json)
 
 

@@ -43,6 +43,7 @@ from sphtp_client.recording.recorder import (
     put_items,
     writing,
 )
+from sphtp_server.client_config import CONTEXT
 
 ALL_TOPICS: Final = "**"
 RETRY: Final = 1.0
@@ -195,7 +196,7 @@ class RecordOptions(ConnectionOptions):
         return Wanted(topics, streams, groups, self.late_join, self.seconds)
 
 
-@click.command(short_help="Record what a cluster sends.")
+@click.command(short_help="Record what a cluster sends.", context_settings=CONTEXT)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @with_options(RECORD_OPTIONS)
 def record(**values: Any) -> None:

@@ -42,6 +42,7 @@ from sphtp_client.recording.mcap_file import (
 from sphtp_client.recording.schedule import Schedule
 from sphtp_client.recording.steps import RecordedSteps, replay_steps
 from sphtp_client.recording.values import RecordingError
+from sphtp_server.client_config import CONTEXT
 
 Send = Callable[[RecordedChannel, Any], Awaitable[object]]
 Open = Callable[..., AbstractAsyncContextManager[Client]]
@@ -190,7 +191,7 @@ class ReplayOptions(ConnectionOptions):
     json: bool
 
 
-@click.command(short_help="Send what was recorded again.")
+@click.command(short_help="Send what was recorded again.", context_settings=CONTEXT)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @with_options(REPLAY_OPTIONS)
 def replay(**values: Any) -> None:

@@ -29,7 +29,7 @@ class ClientOptions(ConnectionOptions):
     slab: int
     slabs: int
     steps: int | None
-    report: str
+    json: bool
     alone: bool
     exit_with_stdin: bool
 
@@ -45,7 +45,7 @@ def client(**values: Any) -> None:
     --exit-with-stdin when standard input closes.
     """
     options = ClientOptions(**values)
-    reporter = REPORTERS[options.report](sys.stdout, sys.stderr)
+    reporter = REPORTERS["json" if options.json else "text"](sys.stdout, sys.stderr)
     try:
         work = _prepare(options, reporter)
         stopped = trio.run(partial(run_until_stopped, work, with_stdin=options.exit_with_stdin))

@@ -1,6 +1,6 @@
 """The reports of a simulation process: JSON objects, one per line, or lines for people.
 
-``sphtp client --report json`` writes these records on standard output, and ``sphtp cluster`` reads
+``sphtp client --json`` writes these records on standard output, and ``sphtp cluster`` reads
 them. A reader ignores lines that are not such records, and unknown keys.
 """
 

@@ -3,10 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import trio
 
@@ -49,6 +49,11 @@ class TerminalOptions(ConnectionOptions):
     timeout: float
     json: bool
     name: str = ""
+
+    @classmethod
+    def at(cls, address: str, values: Mapping[str, Any]) -> Self:
+        """Return the options of a verb with an argument ADDRESS, which wins over ``--server``."""
+        return cls(**{**values, "server": (address,) if address else values["server"]})
 
     def config(self, instruments: Sequence[Instrument] = ()) -> sphtp.Config:
         """Return the config of a client that does not wait for servers to start.

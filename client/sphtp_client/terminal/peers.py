@@ -16,24 +16,27 @@ from sphtp.observe import fetch_status
 from sphtp_client.options import TERMINAL_OPTIONS, with_options
 from sphtp_client.terminal.connection import Output, TerminalOptions, facts_of, run_verb, shown
 from sphtp_client.terminal.values import to_json
+from sphtp_server.client_config import CONTEXT
 
 LONGEST_CELL = 60
 """The most characters of a peer's data in the table."""
 
 
-@click.command(short_help="List the peers of a cluster, with their topics.")
+@click.command(
+    short_help="List the peers of a cluster, with their topics.", context_settings=CONTEXT
+)
 @click.argument("address", default="")
 @with_options(TERMINAL_OPTIONS)
 def peers(address: str, **values: Any) -> None:
     """List the peers of a cluster: name, id, addresses, groups, topics and data.
 
-    ADDRESS is that of a server, tcp://host:port. Without it, the cluster is looked for that is
-    announced on this machine, and then on this network.
+    ADDRESS is that of a server, tcp://host:port. Without it and --server, the cluster is looked for
+    that is announced on this machine, and then on this network.
 
     Exit codes: 0 the peers are listed, 2 wrong arguments, 3 no server was found or answered, 130
     after Ctrl-C, 143 after SIGTERM.
     """
-    options = TerminalOptions(server=(address,) if address else (), **values)
+    options = TerminalOptions.at(address, values)
     run_verb(partial(_list, options), as_json=options.json)
 
 

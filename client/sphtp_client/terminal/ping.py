@@ -23,6 +23,7 @@ from sphtp_client.terminal.connection import (
     facts_of,
     run_verb,
 )
+from sphtp_server.client_config import CONTEXT
 
 NAME: Final = "sphtp/ping"
 """The name that nobody serves."""
@@ -50,7 +51,7 @@ async def answer_of(client: Client, peer: Peer, patience: float, value: Any = No
     return trio.current_time() - began
 
 
-@click.command(short_help="Measure round trips to a peer.")
+@click.command(short_help="Measure round trips to a peer.", context_settings=CONTEXT)
 @click.argument("peer")
 @with_options(PING_OPTIONS)
 def ping(peer: str, count: int | None, interval: float, **values: Any) -> None:

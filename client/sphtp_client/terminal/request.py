@@ -11,9 +11,12 @@ from sphtp.errors import RequestError, UnreachableError
 from sphtp_client.options import REQUEST_OPTIONS, with_options
 from sphtp_client.terminal.connection import Output, TerminalOptions, facts_of, run_verb, shown
 from sphtp_client.terminal.values import parse_value, to_json
+from sphtp_server.client_config import CONTEXT
 
 
-@click.command(short_help="Send a request to a peer, and print the reply.")
+@click.command(
+    short_help="Send a request to a peer, and print the reply.", context_settings=CONTEXT
+)
 @click.argument("peer")
 @click.argument("service")
 @click.argument("value", required=False)

@@ -13,9 +13,10 @@ from sphtp.streams import TopicLoss, TopicMessage
 from sphtp_client.options import PUB_OPTIONS, SUB_OPTIONS, with_options
 from sphtp_client.terminal.connection import Output, TerminalOptions, facts_of, run_verb, shown
 from sphtp_client.terminal.values import parse_value, stdin_lines, to_json
+from sphtp_server.client_config import CONTEXT
 
 
-@click.command(short_help="Publish messages of a topic.")
+@click.command(short_help="Publish messages of a topic.", context_settings=CONTEXT)
 @click.argument("topic")
 @click.argument("value", required=False)
 @with_options(PUB_OPTIONS)
@@ -63,7 +64,7 @@ async def _send(source: Source, value: Any, output: Output) -> None:
         output.event("sent", "", number=number)
 
 
-@click.command(short_help="Print the messages of topics.")
+@click.command(short_help="Print the messages of topics.", context_settings=CONTEXT)
 @click.argument("pattern")
 @with_options(SUB_OPTIONS)
 def sub(pattern: str, count: int | None, latest: bool, late_join: bool, **values: Any) -> None:

@@ -138,7 +138,7 @@ class ChannelObserver:
 
     def sending_blocked(self, now: float, side: "SendSide") -> None:
         """Report the obstacle that keeps messages from leaving, if it changed."""
-        obstacle = _find_obstacle(side)
+        obstacle = find_obstacle(side)
         if obstacle is self._obstacle or not side.is_sending:
             return
         self._obstacle = obstacle
@@ -171,7 +171,8 @@ def _describe_batch(
     ]
 
 
-def _find_obstacle(side: "SendSide") -> Obstacle | None:
+def find_obstacle(side: "SendSide") -> Obstacle | None:
+    """Return the limit that keeps messages from leaving; None if none wait or nothing does."""
     if not side.is_sending or not side.send_queue.wants_to_send:
         return None
     if side.is_ambiguous:

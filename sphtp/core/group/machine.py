@@ -253,6 +253,11 @@ class GroupMachine:
         return self._steps.is_open
 
     @property
+    def missing(self) -> frozenset[Key] | None:
+        """Those whose contributions the present step lacks; None while none is being made."""
+        return self._steps.missing
+
+    @property
     def has_result(self) -> bool:
         """True if ``poll_step`` has a step to return."""
         return self._steps.has_result

@@ -124,6 +124,11 @@ class StepExchange:
         return self._open is not None
 
     @property
+    def missing(self) -> frozenset[Key] | None:
+        """Those whose contributions the open step lacks; None while no step is being made."""
+        return None if self._open is None else frozenset(self._open.missing)
+
+    @property
     def is_put_off(self) -> bool:
         """True if a step is open that has not begun."""
         return self._open is not None and not self._open.is_begun

@@ -137,6 +137,8 @@ def test_each_process_serves_metrics_at_a_port_of_its_own() -> None:
         jobs = [plan.server(1, None), plan.server(2, "tcp://a:1")]
         jobs += [plan.client(slab, ["tcp://a:1"]) for slab in range(2)]
         assert "--metrics" not in plan.reference().command
+        seen = [f"to see what waits: sphtp top {metrics}-{metrics + 3}"] if metrics else []
+        assert [*plan.observing()] == seen
         commands = [spec.command for spec in jobs if "--metrics" in spec.command]
         return [command[command.index("--metrics") + 1] for command in commands]
 

@@ -310,7 +310,8 @@ async def test_the_verb_drains_the_server_of_this_machine(
         assert other.exit_code == 4
         assert str(own.address) in other.output
         with trio.open_signal_receiver(signal.SIGUSR1) as signals:
-            assert (await call(["--no-wait"])).exit_code == 0
+            asked = await call(["--no-wait", "--json"])
+            assert json.loads(asked.stdout) == {"address": str(own.address), "left": False}
             assert await anext(signals) == signal.SIGUSR1
         found = await trio.to_thread.run_sync(CliRunner().invoke, status, ["--json"])
         assert json.loads(found.stdout)["id"] == own.id

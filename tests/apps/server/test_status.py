@@ -35,7 +35,9 @@ def test_nobody_there_is_exit_code_4() -> None:
     assert result.output == f"Error: no answer from {address}: {refused}\n"
 
 
-def test_without_an_address_the_usual_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_a_known_one_is_asked_or_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = []
 
     async def fetch(address: ServerAddress, **_: object) -> dict[str, object]:
@@ -44,8 +46,14 @@ def test_without_an_address_the_usual_one_is_asked(monkeypatch: pytest.MonkeyPat
         return {"id": 8}
 
     monkeypatch.setattr("sphtp_server.status.fetch_status", fetch)
-    assert CliRunner().invoke(status, []).exit_code == 0
-    assert asked == [ServerAddress.parse("tcp://127.0.0.1:8764")]
+    known = {"SPHTP_CLIENT_SERVER": "tcp://10.0.0.1:8764 tcp://10.0.0.2:8764"}
+    for arguments, environ in (([], {}), ([], known), (["tcp://10.0.0.3:8764"], known)):
+        assert CliRunner().invoke(status, arguments, env=environ).exit_code == 0
+    assert [str(address) for address in asked] == [
+        "tcp://127.0.0.1:8764",
+        "tcp://10.0.0.1:8764",
+        "tcp://10.0.0.3:8764",
+    ]
 
 
 def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ class TestPlugins:
     def test_for_a_misspelt_verb_there_is_a_suggestion(self, verb: str) -> None:
         result = call(verb, "you")
         assert result.exit_code == 2
-        assert result.output.endswith(f"No such command {verb!r}. Did you mean greet?\n")
+        assert result.output.endswith(f"No such command {verb!r}. Did you mean 'greet'?\n")
 
     def test_a_shell_completes_verbs(self) -> None:
         shell = BashComplete(program.main, {}, "sphtp", "_SPHTP_COMPLETE")

@@ -14,7 +14,7 @@ def call(*options: str) -> Result:
 
 
 def test_alone_it_ends_in_the_state_of_the_reference(gas_file):
-    found = call("--alone", "--scenario", str(gas_file), "--report", "json")
+    found = call("--alone", "--scenario", str(gas_file), "--json")
     assert found.exit_code == 0
     said = [parse_event(line.encode()) for line in found.stdout.splitlines()]
     (result,) = [event for event in said if isinstance(event, reports.Result)]
@@ -52,7 +52,7 @@ def test_a_wrong_setting_is_named_and_exits_with_2(gas_file, options, part):
 
 
 def test_no_server_exits_with_3_and_says_who_was_waited_for(gas_file):
-    options = ("--server", "tcp://127.0.0.1:1", "--wait", "0.1", "--report", "json")
+    options = ("--server", "tcp://127.0.0.1:1", "--wait", "0.1", "--json")
     found = call("--scenario", str(gas_file), *options)
     assert found.exit_code == 3
     event = parse_event(found.stdout.encode())

@@ -1,0 +1,483 @@
+"""The state of nodes, channels, streams and groups, as the samples of a place report it. Pure.
+
+A sample is a name, labels and a value, as Prometheus has them (docs/reference/metrics.md). All that
+becomes a state goes through ``read_samples_untrusted``, so whoever has samples from elsewhere than
+a page of metrics gets the same state. Samples that are not known, and labels of later versions, are
+left out; figures that are missing are 0.
+
+Counters grow from the beginning of what they count. ``Observation`` has two states of one place,
+and gives their growth per second.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+from sphtp.core.printable import printable
+
+
+class Sample(NamedTuple):
+    """A value of a metric: its name, its labels, and the number."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeState:
+    """A server, a client, or a node without a client.
+
+    ``known`` is the number of its peers, or the clients of a server. ``groups`` and ``topics`` are
+    those that a server reports of a client.
+    """
+
+    name: str
+    kind: str
+    state: str = ""
+    known: int = 0
+    servers: int = 0
+    clock_error: float | None = None
+    sent: float = 0.0
+    received: float = 0.0
+    groups: tuple[str, ...] = ()
+    topics: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneState:
+    """A lane of a channel, and what the peer has not acknowledged of it."""
+
+    lane: str
+    messages: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelState:
+    """A channel as one of its nodes sees it; times in seconds, sizes in bytes.
+
+    ``blocked`` is the limit that keeps messages from leaving, empty for none.
+    """
+
+    node: str
+    peer: str
+    service: str
+    channel: str
+    packets_sent: float = 0.0
+    packets_lost: float = 0.0
+    resent: float = 0.0
+    bytes_sent: float = 0.0
+    bytes_received: float = 0.0
+    messages_sent: float = 0.0
+    messages_received: float = 0.0
+    waiting: int = 0
+    unread: int = 0
+    round_trip: float | None = None
+    loss: float = 0.0
+    bandwidth: float | None = None
+    window: int = 0
+    in_flight: int = 0
+    blocked: str = ""
+    probes: int = 0
+    lanes: tuple[LaneState, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The labels that distinguish it from the others of its place."""
+        return self.node, self.peer, self.service, self.channel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceiverState:
+    """A receiver of a source: the datagrams that it is behind, and the bytes it has room for."""
+
+    peer: str
+    receiver: str
+    behind: int
+    room: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceState:
+    """A source of a stream."""
+
+    node: str
+    topics: str
+    messages: float = 0.0
+    size: float = 0.0
+    repairs: float = 0.0
+    waiting: int = 0
+    repairs_waiting: int = 0
+    left_behind: float = 0.0
+    receivers: tuple[ReceiverState, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The labels that distinguish it from the others of its place."""
+        return self.node, self.topics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubscriptionState:
+    """A subscription to a source of a peer: ``missing`` in datagrams, else messages."""
+
+    node: str
+    peer: str
+    topic: str
+    receiver: str
+    messages: float = 0.0
+    size: float = 0.0
+    lost: float = 0.0
+    missing: int = 0
+    waiting: int = 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The labels that distinguish it from the others of its place."""
+        return self.node, self.peer, self.topic, self.receiver
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupState:
+    """A group in lock step as one of its members sees it; times in seconds.
+
+    ``is_exchanging`` is true while the member waits for others, and ``missing`` names those; it is
+    None where that is not reported. For each member, ``waits`` has the time for which this one has
+    waited for it.
+    """
+
+    node: str
+    group: str
+    members: int = 0
+    step: int = 0
+    is_exchanging: bool | None = None
+    missing: tuple[str, ...] = ()
+    steps: float = 0.0
+    step_seconds: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The labels that distinguish it from the others of its place."""
+        return self.node, self.group
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlaceState:
+    """The report of a place at a time of this machine's, in seconds; or the error of asking it."""
+
+    place: str
+    at: float
+    error: str = ""
+    nodes: tuple[NodeState, ...] = ()
+    channels: tuple[ChannelState, ...] = ()
+    sources: tuple[SourceState, ...] = ()
+    subscriptions: tuple[SubscriptionState, ...] = ()
+    groups: tuple[GroupState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The last state of a place, and the one before, if there is one."""
+
+    now: PlaceState
+    before: PlaceState | None = None
+
+    def followed_by(self, state: PlaceState) -> "Observation":
+        """Return the observation when this state has come."""
+        if state.error:
+            # The last state without an error shows how long a place has been silent.
+            since = self.before if self.now.error else self.now
+            return Observation(state, since)
+        return Observation(state, None if self.now.error else self.now)
+
+    @property
+    def seconds(self) -> float:
+        """The time between the two states; 0 if there is one only."""
+        return 0.0 if self.before is None else self.now.at - self.before.at
+
+    def earlier(self, kind: str) -> Mapping[tuple[str, ...], Any]:
+        """Return the earlier states of a field such as ``channels``, by their keys."""
+        if self.before is None or self.now.error:
+            return {}
+        return {each.key: each for each in getattr(self.before, kind)}
+
+
+def growth(now: Any, before: Any, name: str) -> float | None:
+    """Return by how much a counter has grown; None if it is not known, or has begun anew."""
+    if before is None:
+        return None
+    grown: float = getattr(now, name) - getattr(before, name)
+    return grown if grown >= 0 else None
+
+
+# The samples
+
+_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sphtp_server_": ("server",),
+    "sphtp_client_": ("node",),
+    "sphtp_clock_": ("node",),
+    "sphtp_node_": ("node",),
+    "sphtp_channel_": ("node", "peer", "service", "channel"),
+    "sphtp_lane_": ("node", "peer", "service", "channel", "lane"),
+    "sphtp_source_receiver_": ("node", "topics", "peer", "receiver"),
+    "sphtp_source_": ("node", "topics"),
+    "sphtp_subscription_": ("node", "peer", "topic", "receiver"),
+    "sphtp_group_": ("node", "group"),
+    "sphtp_simulation_": ("node",),
+}
+"""The labels that distinguish things, by the beginning of a metric's name; one begins another."""
+
+SIMULATION: Final = "the simulation"
+"""The name under which the steps of slabs stand beside those of groups."""
+
+_Figures = dict[str, float]
+_Rows = dict[tuple[str, ...], _Figures]
+
+
+def read_samples_untrusted(place: str, at: float, samples: Iterable[Sample]) -> PlaceState:
+    """Return the state that the samples of a place report."""
+    tables = _tabulate(samples)
+    return PlaceState(
+        place=place,
+        at=at,
+        nodes=tuple(_nodes(tables)),
+        channels=tuple(_channels(tables)),
+        sources=tuple(_sources(tables)),
+        subscriptions=tuple(_subscriptions(tables)),
+        groups=tuple(_groups(tables)),
+    )
+
+
+_shown = lru_cache(8192)(printable)
+
+
+@lru_cache(1024)
+def _prefix_of(name: str) -> str | None:
+    if name.endswith("_bucket"):
+        return None
+    return next((prefix for prefix in _LABELS if name.startswith(prefix)), None)
+
+
+def _tabulate(samples: Iterable[Sample]) -> Mapping[str, _Rows]:
+    """Return the figures of each thing, by the beginning of their names and by its labels.
+
+    A label beside those of the thing is a part of the figure's name: ``state{active}``.
+    """
+    tables: defaultdict[str, defaultdict[tuple[str, ...], _Figures]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for name, labels, value in samples:
+        prefix = _prefix_of(name)
+        if prefix is None or not isfinite(value):
+            continue
+        own = _LABELS[prefix]
+        key = tuple([_shown(labels.get(label, "")) for label in own])
+        if prefix == "sphtp_clock_" and not key[0]:
+            continue
+        figure = name.removeprefix(prefix)
+        if len(labels) > len(own):
+            others = [text for label, text in labels.items() if label not in own]
+            figure += "".join([f"{{{_shown(text)}}}" for text in others])
+        tables[prefix][key][figure] = value
+    return tables
+
+
+def _whole(figures: _Figures, name: str) -> int:
+    return int(figures.get(name, 0.0))
+
+
+def _within(figures: _Figures, name: str) -> Iterator[tuple[str, float]]:
+    """Yield the values of a metric with one more label, by its text."""
+    for figure, value in figures.items():
+        if figure.startswith(f"{name}{{") and figure.endswith("}"):
+            yield figure[len(name) + 1 : -1], value
+
+
+def _state(figures: _Figures) -> str:
+    return next((state for state, value in _within(figures, "state") if value), "")
+
+
+def _nodes(tables: Mapping[str, _Rows]) -> Iterator[NodeState]:
+    for (name,), figures in tables.get("sphtp_server_", {}).items():
+        yield NodeState(
+            name=name,
+            kind="server",
+            state=_state(figures),
+            known=_whole(figures, "clients"),
+            servers=_whole(figures, "members"),
+        )
+    clients = tables.get("sphtp_client_", {})
+    clocks = tables.get("sphtp_clock_", {})
+    for key, figures in tables.get("sphtp_node_", {}).items():
+        registered = clients.get(key, {})
+        yield NodeState(
+            name=key[0],
+            kind="client" if registered else "node",
+            state=_state(registered),
+            known=_whole(registered, "peers"),
+            servers=_whole(registered, "servers"),
+            clock_error=clocks.get(key, {}).get("error_seconds"),
+            sent=figures.get("datagrams_sent_total", 0.0),
+            received=figures.get("datagrams_received_total", 0.0),
+        )
+
+
+def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
+    lanes: defaultdict[tuple[str, ...], list[LaneState]] = defaultdict(list)
+    for labels, figures in tables.get("sphtp_lane_", {}).items():
+        lanes[labels[:-1]].append(
+            LaneState(
+                lane=labels[-1],
+                messages=_whole(figures, "messages_waiting"),
+                size=_whole(figures, "waiting_bytes"),
+            )
+        )
+    for key, figures in tables.get("sphtp_channel_", {}).items():
+        node, peer, service, channel = key
+        yield ChannelState(
+            node=node,
+            peer=peer,
+            service=service,
+            channel=channel,
+            packets_sent=figures.get("packets_sent_total", 0.0),
+            packets_lost=figures.get("packets_lost_total", 0.0)
+            - figures.get("packets_lost_spuriously_total", 0.0),
+            resent=figures.get("resent_total", 0.0),
+            bytes_sent=figures.get("sent_bytes_total", 0.0),
+            bytes_received=figures.get("received_bytes_total", 0.0),
+            messages_sent=figures.get("messages_sent_total", 0.0),
+            messages_received=figures.get("messages_received_total", 0.0),
+            waiting=_whole(figures, "messages_waiting"),
+            unread=_whole(figures, "messages_unread"),
+            round_trip=figures.get("round_trip_seconds"),
+            loss=figures.get("loss_ratio", 0.0),
+            bandwidth=figures.get("bandwidth_bytes_per_second"),
+            window=_whole(figures, "window_bytes"),
+            in_flight=_whole(figures, "in_flight_bytes"),
+            blocked=next((by for by, value in _within(figures, "blocked") if value), ""),
+            probes=_whole(figures, "probes_unanswered"),
+            lanes=tuple(sorted(lanes[key], key=lambda it: (len(it.lane), it.lane))),
+        )
+
+
+def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceState]:
+    receivers: defaultdict[tuple[str, ...], list[ReceiverState]] = defaultdict(list)
+    for (node, topics, peer, receiver), figures in tables.get("sphtp_source_receiver_", {}).items():
+        room = figures.get("room_bytes")
+        receivers[node, topics].append(
+            ReceiverState(
+                peer=peer,
+                receiver=receiver,
+                behind=_whole(figures, "behind_datagrams"),
+                room=None if room is None else int(room),
+            )
+        )
+    for key, figures in tables.get("sphtp_source_", {}).items():
+        yield SourceState(
+            node=key[0],
+            topics=key[1],
+            messages=figures.get("messages_sent_total", 0.0),
+            size=figures.get("sent_bytes_total", 0.0),
+            repairs=figures.get("repairs_sent_total", 0.0),
+            waiting=_whole(figures, "waiting_bytes"),
+            repairs_waiting=_whole(figures, "repairs_waiting"),
+            left_behind=figures.get("receivers_left_behind", 0.0),
+            receivers=tuple(receivers[key]),
+        )
+
+
+def _subscriptions(tables: Mapping[str, _Rows]) -> Iterator[SubscriptionState]:
+    for (node, peer, topic, receiver), figures in tables.get("sphtp_subscription_", {}).items():
+        yield SubscriptionState(
+            node=node,
+            peer=peer,
+            topic=topic,
+            receiver=receiver,
+            messages=figures.get("messages_delivered_total", 0.0),
+            size=figures.get("received_bytes_total", 0.0),
+            lost=figures.get("messages_lost_total", 0.0),
+            missing=_whole(figures, "datagrams_missing"),
+            waiting=_whole(figures, "messages_waiting"),
+        )
+
+
+def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupState]:
+    for (node, group), figures in tables.get("sphtp_group_", {}).items():
+        yield GroupState(
+            node=node,
+            group=group,
+            members=_whole(figures, "members"),
+            step=_whole(figures, "steps_total"),
+            is_exchanging=bool(figures["exchanging"]) if "exchanging" in figures else None,
+            missing=tuple(name for name, value in _within(figures, "missing") if value),
+            steps=figures.get("step_seconds_count", 0.0),
+            step_seconds=figures.get("step_seconds_sum", 0.0),
+            waits=dict(_within(figures, "wait_seconds_sum")),
+        )
+    # The slabs of a simulation step together as the members of a group do.
+    for (node,), figures in tables.get("sphtp_simulation_", {}).items():
+        yield GroupState(
+            node=node,
+            group=SIMULATION,
+            step=_whole(figures, "steps_total"),
+            steps=figures.get("step_seconds_count", 0.0),
+            step_seconds=figures.get("step_seconds_sum", 0.0),
+            waits=dict(_within(figures, "wait_seconds_sum")),
+        )
+
+
+# The status of a server
+
+
+def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> PlaceState:
+    """Return the state that a server reports: the servers of its view, and its clients."""
+    number, state = status.get("id"), printable(str(status.get("state") or ""))
+    clients = [row for row in _rows_of(status.get("clients")) if _is_id(row.get("id"))]
+    view = status.get("view")
+    members = _rows_of(view.get("members") if isinstance(view, dict) else None)
+    nodes = [
+        NodeState(
+            name=_hexadecimal(member["id"]),
+            kind="server",
+            state=printable(str(member.get("state") or "")),
+            known=len(clients) if member["id"] == number else 0,
+            servers=len(members),
+        )
+        for member in members
+        if _is_id(member.get("id"))
+    ]
+    if not nodes and isinstance(number, int):
+        own = NodeState(name=_hexadecimal(number), kind="server", state=state, known=len(clients))
+        nodes.append(own)
+    for row in clients:
+        name, topics = row.get("name"), row.get("topics")
+        groups = row.get("groups")
+        nodes.append(
+            NodeState(
+                name=printable(name) if isinstance(name, str) and name else _hexadecimal(row["id"]),
+                kind="client",
+                state="registered",
+                groups=tuple(printable(str(each)) for each in groups)
+                if isinstance(groups, list)
+                else (),
+                topics=topics if isinstance(topics, int) else 0,
+            )
+        )
+    return PlaceState(place=place, at=at, nodes=tuple(nodes))
+
+
+def _rows_of(value: Any) -> list[dict[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _hexadecimal(number: int) -> str:
+    return f"{number:#010x}"

@@ -1,0 +1,242 @@
+"""Places that report a state: pages of metrics over HTTP, and servers. They are read on asyncio.
+
+A reader of a place never raises: what fails is the error of the state. So a place that dies is one
+that does not answer, and when it is back it answers again.
+
+A page is asked for in HTTP/1.0, whose answer ends where the connection ends, in one piece.
+"""
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import sphtp
+from sphtp import ServerAddress, aio
+from sphtp.core.printable import printable
+from sphtp.errors import SettingsError, SphtpError
+from sphtp.shell.addresses import MOST_PORT
+from sphtp_client.top.model import (
+    PlaceState,
+    Sample,
+    read_samples_untrusted,
+    read_status_untrusted,
+)
+
+LARGEST_PAGE: Final = 64 * 1024 * 1024
+"""The most bytes of a page: some 40,000 channels."""
+
+MOST_PLACES: Final = 1024
+
+OF_SERVERS: Final = ("tcp://", "tls+tcp://")
+
+_NO_ANSWER: Final = re.compile(r"^no answer from \S+( within \S+ s)?:? *")
+_PORTS: Final = re.compile(r"(?P<host>.*:)?(?P<first>\d{1,5})-(?P<last>\d{1,5})")
+
+
+class PlaceReader(Protocol):
+    """Reads the state that one place reports."""
+
+    @property
+    def place(self) -> str:
+        """The place, as its user writes it."""
+        ...
+
+    async def read(self) -> PlaceState:
+        """Return the state now, or the error of asking for it. Raises nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class PageReader:
+    """Reads a page of metrics, within ``patience`` seconds."""
+
+    host: str
+    port: int
+    patience: float
+    token: str | None = None
+    path: str = "/metrics"
+    is_secure: bool = False
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    async def read(self) -> PlaceState:
+        """Return the state now, or the error of asking for it."""
+        try:
+            async with asyncio.timeout(self.patience):
+                text = _body_untrusted(await self._fetch())
+            samples = list(samples_untrusted(text))
+        except TimeoutError:
+            error = f"no answer within {self.patience:g} s"
+        except OSError as failure:
+            error = _sentence(failure)
+        except ValueError as failure:
+            error = printable(str(failure), 200)
+        else:
+            if any(sample.name.startswith("sphtp_") for sample in samples):
+                return read_samples_untrusted(self.place, time.monotonic(), samples)
+            error = "it is no page of metrics of SphTP"
+        return PlaceState(place=self.place, at=time.monotonic(), error=error)
+
+    async def _fetch(self) -> bytes:
+        context = ssl.create_default_context() if self.is_secure else None
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=context)
+        try:
+            lines = [f"GET {self.path} HTTP/1.0", f"Host: {self.place}"]
+            if self.token is not None:
+                lines.append(f"Authorization: Bearer {self.token}")
+            writer.write("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+            answer = bytearray()
+            while part := await reader.read(1 << 16):
+                answer += part
+                if len(answer) > LARGEST_PAGE:
+                    raise ValueError(f"the page is over {LARGEST_PAGE} bytes")
+            return bytes(answer)
+        finally:
+            writer.transport.abort()
+
+
+def _sentence(error: OSError) -> str:
+    # Of several addresses of one name, asyncio joins the errors.
+    if isinstance(error, ConnectionRefusedError) or "refused" in str(error):
+        return "connection refused"
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _body_untrusted(answer: bytes) -> str:
+    """Return the body of an answer. Raises ``ValueError`` with a sentence if it is none."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(b"\r\n", 1)[0].split()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise ValueError("its answer is not HTTP")
+    status = int(words[1])
+    if status == 401:
+        raise ValueError("it asks for a token: --metrics-token-file")
+    if status != 200:
+        raise ValueError(f"HTTP status {status}")
+    return body.decode(errors="replace")
+
+
+# A page, in the text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and
+# a value. Of a node with 200 channels it has thousands, whose labels repeat: each text of labels is
+# read once, which makes this several times as fast as the parser of prometheus_client.
+
+_SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +(\S+)(?: +-?\d+)?")
+_LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)')
+_ESCAPED: Final = re.compile(r"\\(.)")
+
+
+def samples_untrusted(text: str) -> Iterator[Sample]:
+    """Yield the samples of a page. Raises ``ValueError`` where it is malformed."""
+    read: dict[str, Mapping[str, str]] = {}
+    # Other ends of lines may stand within a label.
+    for line in text.split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        match = _SAMPLE.fullmatch(line)
+        if match is None:
+            raise ValueError("its metrics are malformed")
+        name, labels, value = match.groups("")
+        known = read.get(labels)
+        if known is None:
+            known = read[labels] = _labels_untrusted(labels)
+        try:
+            yield Sample(name, known, float(value))
+        except ValueError as error:
+            raise ValueError("its metrics are malformed") from error
+
+
+def _labels_untrusted(text: str) -> Mapping[str, str]:
+    found, end = {}, 0
+    while end < len(text):
+        match = _LABEL.match(text, end)
+        if match is None:
+            raise ValueError("its metrics are malformed")
+        found[match[1]] = _ESCAPED.sub(_unescaped, match[2])
+        end = match.end()
+    return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+@dataclass(frozen=True)
+class ServerReader:
+    """Reads the status of a server."""
+
+    address: ServerAddress
+    config: sphtp.Config
+
+    @property
+    def place(self) -> str:
+        """Its address."""
+        return str(self.address)
+
+    async def read(self) -> PlaceState:
+        """Return the state now, or the error of asking for it."""
+        try:
+            status = await aio.fetch_status(self.address, config=self.config)
+        except (SphtpError, OSError) as error:
+            # The place stands before the error wherever it is shown.
+            text = _NO_ANSWER.sub("", str(error)) or str(error)
+            return PlaceState(place=self.place, at=time.monotonic(), error=printable(text))
+        return read_status_untrusted(self.place, time.monotonic(), status)
+
+
+def parse_places(
+    texts: Iterable[str], config: sphtp.Config, patience: float, token: str | None = None
+) -> list[PlaceReader]:
+    """Return a reader for each address.
+
+    An address is a server's, ``tcp://HOST:PORT``, or that of a page, ``[http://][HOST:]PORT``, in
+    which the port may be a range, ``9464-9469``. Raises ``SettingsError``.
+    """
+    readers: dict[str, PlaceReader] = {}
+    for text in texts:
+        for one in _expand(text):
+            reader = _reader(one, config, patience, token)
+            readers[reader.place] = reader
+            if len(readers) > MOST_PLACES:
+                raise SettingsError(f"{text!r}: more than {MOST_PLACES} addresses")
+    return [*readers.values()]
+
+
+def _expand(text: str) -> Iterator[str]:
+    match = _PORTS.fullmatch(text)
+    if match is None:
+        yield text
+        return
+    first, last = int(match["first"]), int(match["last"])
+    if not first <= last < first + MOST_PLACES:
+        raise SettingsError(f"{text!r}: the ports run from the lower to the higher one")
+    for port in range(first, last + 1):
+        yield f"{match['host'] or ''}{port}"
+
+
+def _reader(text: str, config: sphtp.Config, patience: float, token: str | None) -> PlaceReader:
+    if text.startswith(OF_SERVERS):
+        return ServerReader(ServerAddress.parse(text), config)
+    full = text if "://" in text else f"http://{text if ':' in text else f'127.0.0.1:{text}'}"
+    parts = urlsplit(full)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    is_secure = parts.scheme == "https"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
+        raise SettingsError(
+            f"{text!r} is neither a server, tcp://HOST:PORT, nor a page of metrics, "
+            f"[http://][HOST:]PORT, with a port of 1 to {MOST_PORT}"
+        )
+    path = parts.path if parts.path not in ("", "/") else "/metrics"
+    if not path.isascii() or not path.isprintable() or " " in path:
+        raise SettingsError(f"{text!r}: the path of the page is no path")
+    return PageReader(parts.hostname, port, patience, token, path, is_secure)

@@ -1,0 +1,279 @@
+"""The screen of ``sphtp top``, by Textual: views as tabs, a table, and the reasons below it.
+
+Each place is read by a task of its own, so that one that does not answer holds up nobody. What has
+come is shown at the next tick. The cursor stays on its row while rows come, go and change places.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
+
+from sphtp.shell.lifetime import ending
+from sphtp_client.program import ExitStatus
+from sphtp_client.top.model import Observation
+from sphtp_client.top.places import PlaceReader, ServerReader
+from sphtp_client.top.reasons import Reason, find_reasons
+from sphtp_client.top.tables import VIEWS, Row, View, arranged, fitting_columns
+
+MOST_ROWS: Final = 500
+"""The most rows of a table; a filter or another order shows others."""
+
+MOST_REASONS: Final = 8
+
+MOST_SHARE: Final = 0.05
+"""The most of the time in which a place is read; a page of 200 channels takes its node 0.1 s."""
+
+LONGEST_PAUSE: Final = 10.0
+
+PAUSE_PER_TIME: Final = 4.0
+"""The pause behind a table, as a multiple of the time that it took."""
+
+NOTHING_WAITS: Final = "Nothing waits."
+
+UP, DOWN = "\u25b2", "\u25bc"
+
+
+class TopApp(App[None]):
+    """Shows what places report, every ``interval`` seconds."""
+
+    TITLE = "sphtp top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #summary { height: 1; }
+    #table { height: 1fr; }
+    #filter { display: none; height: 1; border: none; padding: 0; }
+    #filter.shown { display: block; }
+    #reasons { height: auto; max-height: 10; border-top: solid $foreground 50%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "quit"),
+        Binding("s", "sort(1)", "sort by next"),
+        Binding("S", "sort(-1)", "by previous", show=False),
+        Binding("r", "reverse", "reverse"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "clear", "all", show=False),
+        Binding("p", "pause", "pause"),
+        Binding("space", "look", "now", show=False),
+        *(Binding(f"{at}", f"view({at})", view.name) for at, view in enumerate(VIEWS, 1)),
+    ]
+
+    def __init__(self, readers: Sequence[PlaceReader], interval: float) -> None:
+        super().__init__()
+        self.observations: dict[str, Observation] = {}
+        """The observations so far, by place."""
+        self._readers = readers
+        self._interval = interval
+        self._view = VIEWS[0]
+        # By view: the column by which it is sorted, and whether the largest is first.
+        self._order = {view.name: (view.index(view.sorted_by), view.descends) for view in VIEWS}
+        self._wanted = ""
+        self._rows: dict[str, Row] = {}
+        self._titles: list[str] = []
+        self._is_paused = False
+        self._width = 0
+        # What moves by itself would distract, and costs time.
+        self.animation_level = "none"
+
+    def compose(self) -> ComposeResult:
+        """Yield the widgets, from above."""
+        yield Static(id="summary", markup=False)
+        yield Tabs(*(Tab(f"{at} {view.name}", id=view.name) for at, view in enumerate(VIEWS, 1)))
+        table: DataTable[Text] = DataTable(id="table", cursor_type="row", zebra_stripes=True)
+        yield table
+        yield Static(id="reasons", markup=False)
+        yield Input(id="filter", placeholder="rows with this text")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        for number in ending():
+            # Else the terminal would be left as the screen has made it.
+            asyncio.get_running_loop().add_signal_handler(number, self._end)
+        self.query_one(Tabs).can_focus = False
+        self.query_one(DataTable).focus()
+        for reader in self._readers:
+            self.run_worker(self._follow(reader))
+        self._tick()
+
+    def _end(self) -> None:
+        self.exit(return_code=ExitStatus.TERMINATED.code)
+
+    async def _follow(self, reader: PlaceReader) -> None:
+        pause = await self._read(reader)
+        self._show()
+        while True:
+            await asyncio.sleep(pause)
+            pause = await self._read(reader)
+
+    async def _read(self, reader: PlaceReader) -> float:
+        """Read a place, and return the seconds until it may be read again."""
+        began = time.monotonic()
+        state = await reader.read()
+        took = 0.0 if state.error else time.monotonic() - began
+        known = self.observations.get(reader.place)
+        seen = Observation(state) if known is None else known.followed_by(state)
+        self.observations[reader.place] = seen
+        return max(self._interval, min(took / MOST_SHARE, LONGEST_PAUSE))
+
+    def _tick(self) -> None:
+        began = time.monotonic()
+        if not self._is_paused:
+            self._show()
+        # With tens of thousands of channels a table takes a second, and keys are answered between.
+        self.set_timer(max(self._interval, PAUSE_PER_TIME * (time.monotonic() - began)), self._tick)
+
+    # What is shown
+
+    def _show(self) -> None:
+        observed = [
+            self.observations[reader.place]
+            for reader in self._readers
+            if reader.place in self.observations
+        ]
+        column, descends = self._order[self._view.name]
+        rows = arranged(self._view.rows(observed), column, descends=descends, wanted=self._wanted)
+        shown = rows[:MOST_ROWS]
+        self._show_table(self._view, shown, column, descends=descends)
+        self._show_reasons(find_reasons(observed))
+        self._show_summary(observed, len(shown), len(rows))
+
+    def _show_table(self, view: View, rows: Sequence[Row], column: int, *, descends: bool) -> None:
+        table = self.query_one(DataTable)
+        places = fitting_columns(view, rows, self._width - 2)
+        arrow = DOWN if descends else UP
+        titles = [
+            f"{view.columns[at].title} {arrow}" if at == column else view.columns[at].title
+            for at in places
+        ]
+        selected, offset = self._selected(), table.scroll_offset
+        if titles != self._titles:
+            table.clear(columns=True)
+            for title in titles:
+                table.add_column(Text(title))
+            self._titles = titles
+        else:
+            table.clear()
+        self._rows = {row.id: row for row in rows}
+        for row in rows:
+            table.add_row(*(Text(row.cells[at].text) for at in places), key=row.id)
+        if selected in self._rows:
+            table.move_cursor(row=table.get_row_index(selected), scroll=False)
+            table.scroll_to(offset.x, offset.y, animate=False)
+
+    def _selected(self) -> str:
+        table = self.query_one(DataTable)
+        if not table.row_count:
+            return ""
+        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
+
+    def _show_reasons(self, reasons: Sequence[Reason]) -> None:
+        """Show the reasons: first those about the row of the cursor."""
+        row = self._rows.get(self._selected())
+        about = frozenset(row.about if row is not None else ())
+        own = [reason for reason in reasons if about & frozenset(reason.about)]
+        others = [reason for reason in reasons if reason not in own]
+        lines = [f"> {reason.text}" for reason in own] + [f"  {reason.text}" for reason in others]
+        if len(lines) > MOST_REASONS:
+            lines[MOST_REASONS:] = [f"  ... and {len(lines) - MOST_REASONS} more"]
+        self.query_one("#reasons", Static).update("\n".join(lines) or NOTHING_WAITS)
+
+    def _show_summary(self, observed: Sequence[Observation], shown: int, rows: int) -> None:
+        silent = sum(bool(one.now.error) for one in observed)
+        words = [f"{len(observed) - silent} of {len(self._readers)} places answer"]
+        words.append(f"{rows} rows" if shown == rows else f"{shown} of {rows} rows")
+        if all(isinstance(reader, ServerReader) for reader in self._readers):
+            words.append("no page of metrics: channels, streams and groups are not known")
+        if self._wanted:
+            words.append(f"filter {self._wanted!r}")
+        if self._is_paused:
+            words.append("paused")
+        self.query_one("#summary", Static).update(", ".join(words))
+
+    # What its user does
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Choose the columns that fit."""
+        self._width = event.size.width
+        self._show()
+
+    def action_view(self, number: int) -> None:
+        """Show a view."""
+        self.query_one(Tabs).active = VIEWS[number - 1].name
+
+    @on(Tabs.TabActivated)
+    def _change_view(self, event: Tabs.TabActivated) -> None:
+        self._view = next(view for view in VIEWS if view.name == event.tab.id)
+        self._show()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before."""
+        column, _ = self._order[self._view.name]
+        self._sort_by((column + step) % len(self._view.columns))
+
+    def action_reverse(self) -> None:
+        """Turn the order around."""
+        column, descends = self._order[self._view.name]
+        self._order[self._view.name] = (column, not descends)
+        self._show()
+
+    @on(DataTable.HeaderSelected)
+    def _sort_by_header(self, event: DataTable.HeaderSelected) -> None:
+        title = self._titles[event.column_index].removesuffix(UP).removesuffix(DOWN).rstrip()
+        column = self._view.index(title)
+        if column == self._order[self._view.name][0]:
+            self.action_reverse()
+        else:
+            self._sort_by(column)
+
+    def _sort_by(self, column: int) -> None:
+        # Of numbers the largest is of interest first, of names the first.
+        is_number = any(
+            isinstance(row.cells[column].value, int | float) for row in self._rows.values()
+        )
+        self._order[self._view.name] = (column, is_number)
+        self._show()
+
+    def action_filter(self) -> None:
+        """Ask for a text."""
+        field = self.query_one("#filter", Input)
+        field.add_class("shown")
+        field.focus()
+
+    def action_clear(self) -> None:
+        """Show all rows again."""
+        self.query_one("#filter", Input).value = ""
+        self._end_filter()
+
+    @on(Input.Changed)
+    def _filter_by(self, event: Input.Changed) -> None:
+        self._wanted = event.value
+        self._show()
+
+    @on(Input.Submitted)
+    def _end_filter(self) -> None:
+        self.query_one("#filter", Input).remove_class("shown")
+        self.query_one(DataTable).focus()
+
+    def action_look(self) -> None:
+        """Read all places now."""
+        self.run_worker(self._look())
+
+    async def _look(self) -> None:
+        await asyncio.gather(*(self._read(reader) for reader in self._readers))
+        self._show()
+
+    def action_pause(self) -> None:
+        """Let what is shown stand still, or move again."""
+        self._is_paused = not self._is_paused
+        self._show()
+
+    @on(DataTable.RowHighlighted)
+    def _explain_row(self) -> None:
+        self._show_reasons(find_reasons([*self.observations.values()]))
