@@ -566,8 +566,8 @@ class Responder:
             handshake.proof, handshake.connect = read_payload_untrusted(payload)
             kind, _ = decode_front_untrusted(handshake.connect)
             connect = decode_connect_untrusted(handshake.connect)
-            says = kind, connect.offer.connection_id, connect.token
-            if says != (Kind.CONNECT, handshake.origin[1], handshake.token):
+            repeated = kind, connect.offer.connection_id, connect.token
+            if repeated != (Kind.CONNECT, handshake.origin[1], handshake.token):
                 # The endpoint would take it for the CONNECT of another opener.
                 raise RemoteError("no CONNECT, or that of somebody else")
         except RemoteError:

@@ -68,11 +68,11 @@ def encoding_of(record: PeerRecord) -> RecordEncoding:
 
 def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
     """Return the parameters that carry these records."""
-    told = [encoding_of(record) for record in records]
-    parameters = [Parameter(_PEER, each.peer) for each in told]
+    encodings = [encoding_of(record) for record in records]
+    parameters = [Parameter(_PEER, each.peer) for each in encodings]
     for number in _BESIDE:
         parameters += [
-            Parameter(number, each.beside[number]) for each in told if number in each.beside
+            Parameter(number, each.beside[number]) for each in encodings if number in each.beside
         ]
     return tuple(parameters)
 
@@ -89,8 +89,8 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
             peers.append(data)
         elif number in _BESIDE:
             # Of two for one holder the first one counts, as everywhere.
-            told = beside.setdefault(data[:HOLDER_SIZE], {})
-            if told.setdefault(number, data) is not data:
+            fields = beside.setdefault(data[:HOLDER_SIZE], {})
+            if fields.setdefault(number, data) is not data:
                 _BESIDE[number][1].decode(data)
     records: list[PeerRecord] = []
     for data in peers:
@@ -106,13 +106,13 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
     return tuple(records)
 
 
-def _decode(told: RecordEncoding) -> PeerRecord:
+def _decode(encoding: RecordEncoding) -> PeerRecord:
     beside = {
         _BESIDE[number][0]: _BESIDE[number][1].decode(data).value
-        for number, data in told.beside.items()
+        for number, data in encoding.beside.items()
     }
-    record = decode_record(told.peer, **beside)
-    record.remember(told)
+    record = decode_record(encoding.peer, **beside)
+    record.remember(encoding)
     return record
 
 
