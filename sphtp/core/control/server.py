@@ -140,6 +140,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """The cluster's time."""
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
+        self._has_company, self._has_met_others = False, False
         self._opens_at = 0.0
         self._heartbeat_from = 0.0
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
@@ -372,16 +373,21 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
 
     def _await_company(self, now: float) -> None:
-        """Become active alone only if no server is to be joined.
+        """Let a server that is to join others become active only after another one was live.
 
-        Otherwise a typo could found a second cluster. A server that is heard after the wait has
-        time to send its list.
+        Otherwise a typo could found a second cluster. A server that appears after the wait has time
+        to send its list. If the last one is lost, its clients have twice the expiry to come here.
         """
-        if not self._cluster.heartbeats:
+        had_company, self._has_company = self._has_company, bool(self._cluster.heartbeats)
+        if self._has_company:
+            self._has_met_others = True
+            if not had_company:
+                soonest = now + self._timers.announce_deadline
+                self.alarms.set(E.WAITED, max(self._opens_at, soonest))
+        elif had_company:
+            self.alarms.set(E.WAITED, now + self._timers.joining)
+        elif not self._has_met_others:
             self.alarms.stop(E.WAITED)
-        elif E.WAITED not in self.alarms.pending():
-            soonest = now + self._timers.announce_deadline
-            self.alarms.set(E.WAITED, max(self._opens_at, soonest))
 
     # What the table does
 

@@ -17,7 +17,7 @@ class ServerSignal(Name):
     NEW_CLUSTER = "this server has to found a cluster"
     SNAPSHOT_COMPLETE = "an active member has sent all clients that it hears itself"
     WAITED = (
-        "twice the expiry has passed, and, if this server has to join one, another server is live"
+        "twice the expiry has passed, and, if this server has to join one, another server was live"
     )
     HEARTBEAT_DUE = "time for the next heartbeat"
     ACTIVE_LIVE = "a heartbeat of an active member came"
