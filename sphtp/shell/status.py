@@ -106,7 +106,7 @@ class _StatusAnswer:
         self._trust = trust
         self._counters = ControlCounters()
         self._intake = MessageReader(self._counters, for_client=True)
-        self._parts = Assembly[bytes]()
+        self._parts = Assembly[bytes](self._counters)
 
     def add(self, batch: list[BusArrival]) -> None:
         for arrival in batch:

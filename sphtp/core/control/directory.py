@@ -279,7 +279,7 @@ class Directory:
         self._servers = ClientServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
         """The last heartbeat of each living server by its id: a live view."""
-        self._lists: dict[tuple[int, int], Assembly[int]] = {}
+        self._lists: dict[int, tuple[int, Assembly[int]]] = {}
         self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged_by = acknowledged_by
@@ -411,7 +411,11 @@ class Directory:
             self._counters.add(Count.FOREIGN)
             return
         if message.part is not None:
-            assembly = self._lists.setdefault((message.sender, message.to), Assembly())
+            # A server sends the parts of one list in a row: one list of each is enough.
+            begun_for, assembly = self._lists.get(message.sender, (None, None))
+            if assembly is None or begun_for != message.to:
+                assembly = Assembly[int](self._counters)
+                self._lists[message.sender] = message.to, assembly
             whole = assembly.add(message.part, [record.id for record in message.records])
             if whole is not None:
                 group = message.to if is_group_topic(message.to) else None
@@ -470,8 +474,7 @@ class Directory:
             self._acknowledged_by.discard(server)
             self._backoff.pop(server, None)
             self._watched_at.pop(server, None)
-        for key in [key for key in self._lists if key[0] in servers]:
-            del self._lists[key]
+            self._lists.pop(server, None)
         self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
         if self.heartbeats and self._ghosts_until is None:
             self._drop_ghosts()

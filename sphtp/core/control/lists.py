@@ -27,11 +27,13 @@ from sphtp.core.control.codec import (
     Part,
     decode_record,
 )
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.records import (
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAME_SIZE,
     MAX_NAMES_SIZE,
+    MOST_PEERS,
     Digest,
     PeerRecord,
     RecordEncoding,
@@ -224,11 +226,16 @@ def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]
 
 
 class Assembly(Generic[T]):
-    """The parts of one list, collected in order. A gap, or a new first part, starts over."""
+    """The parts of one list, collected in order. A gap, or a new first part, starts over.
 
-    __slots__ = ("_items", "_next")
+    No list has more than ``MOST_PEERS`` items. A longer one is dropped and counted: 1024 parts of
+    2,600 ids each would take 100 MB for each server that sends them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_counters", "_items", "_next")
+
+    def __init__(self, counters: ControlCounters) -> None:
+        self._counters = counters
         self._items: list[T] = []
         self._next = 0
 
@@ -240,6 +247,10 @@ class Assembly(Generic[T]):
             return None
         self._items += items
         self._next += 1
+        if len(self._items) > MOST_PEERS:
+            self._counters.add(Count.TOO_MANY)
+            self._items, self._next = [], 0
+            return None
         if self._next < part.count:
             return None
         whole, self._items, self._next = self._items, [], 0

@@ -484,7 +484,7 @@ class Replication:
 
     def on_snapshot(self, now: float, message: Snapshot) -> bool:
         """Take a part of another server's list. Return True if the list is complete now."""
-        assembly = self._snapshots.setdefault(message.sender, Assembly())
+        assembly = self._snapshots.setdefault(message.sender, Assembly(self._counters))
         whole = assembly.add(message.part, [record.id for record in message.records])
         if whole is not None:
             listed = set(whole)
