@@ -52,6 +52,12 @@ LIMITS: Final = {
 }
 """The setting behind each counter of a limit that took effect."""
 
+FIXED_LIMITS: Final = {
+    Count.OVER_STATUS_ANSWERS: "programs that get the status at once",
+    Count.OVER_TIME_ANSWERS: "the share of a core that answers with the time may take",
+}
+"""The limit behind each counter of one that no setting changes."""
+
 
 async def serve(
     settings: ServerSettings, log: Log, target: LogTarget, load: Callable[[], ServerSettings]
@@ -198,11 +204,14 @@ async def _log_drops(server: Server, reloader: Reloader, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Log risen counters: as warnings, or for debugging if they are ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    usual = {*EVERYDAY, *LIMITS, Count.OUT_OF_DESCRIPTORS}
+    usual = {*EVERYDAY, *LIMITS, *FIXED_LIMITS, Count.OUT_OF_DESCRIPTORS}
     unusual = {name: count for name, count in counts.items() if name not in usual}
     for name, setting in LIMITS.items():
         if count := counts.get(name):
             log.warning("a limit was reached", setting=setting, times=count)
+    for name, limit in FIXED_LIMITS.items():
+        if count := counts.get(name):
+            log.warning("a fixed limit was reached", limit=limit, times=count)
     if count := counts.get(Count.OUT_OF_DESCRIPTORS):
         log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
     if ordinary:

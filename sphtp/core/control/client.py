@@ -143,7 +143,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     ) -> None:
         super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
-        """The reason of the last NACK; None if there was none."""
+        """The reason of the last refusal since the client was established last, or None."""
         self.clock = ClusterClock(timers.max_drift)
         """The cluster's time."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
@@ -330,7 +330,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             return
         if message.reason is Reason.UNKNOWN:
             self._identity.acknowledged_by.discard(message.sender)
-        self.last_refusal = message.reason
+        elif message.reason is not Reason.STALE_DATA:
+            self.last_refusal = message.reason
         self.signal(now, _SIGNALS.get(message.reason, E.CONFLICT))
 
     # What time means
@@ -407,9 +408,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.keep_peers(now)
 
     def _report_established(self, _: float) -> None:
+        self.last_refusal = None
         self._events.append(outputs.Established(self.id, resumed=False))
 
     def _report_resumed(self, _: float) -> None:
+        self.last_refusal = None
         self._events.append(outputs.Established(self.id, resumed=True))
 
     def _report_suspended(self, _: float) -> None:

@@ -45,7 +45,6 @@ from sphtp.core.control.server_messages import (
     StatusReply,
     TimeAnswer,
 )
-from sphtp.core.control.settings import MAX_ANSWERS
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     NO_NONCE,
@@ -202,7 +201,9 @@ class Outbox:
 
         All that ask during a batch get the status of the first.
         """
-        if self._has_room(len(self._statuses), _MOST_STATUSES):
+        if len(self._statuses) >= _MOST_STATUSES:
+            self._counters.add(Count.OVER_STATUS_ANSWERS)
+        elif self._has_room(len(self._statuses)):
             self._statuses[client] = None
             self._status = self._status if status is None else status
 
@@ -217,7 +218,7 @@ class Outbox:
         if stamp is None:
             return
         if now < self._times_from - _BURST:
-            self._counters.add(Count.OVER_MAX_ANSWERS)
+            self._counters.add(Count.OVER_TIME_ANSWERS)
             return
         cost = _FILTER_COST * len(self._registry.records) / _TIME_SHARE
         self._times_from = max(now, self._times_from) + cost
@@ -389,8 +390,8 @@ class Outbox:
     def _append(self, audience: BusAudience, data: bytes) -> None:
         self._ready.append(BusMessage(audience, data))
 
-    def _has_room(self, used: int, most: int = MAX_ANSWERS) -> bool:
-        if used < min(most, self.max_answers):
+    def _has_room(self, used: int) -> bool:
+        if used < self.max_answers:
             return True
         self._counters.add(Count.OVER_MAX_ANSWERS)
         return False
