@@ -89,10 +89,10 @@ def _require_tls_throughout(public: ServerAddress | None, tls: Tls | None) -> No
         )
 
 
-FIRST_LOOK: Final = 0.5
+JOIN_REPORT_AFTER: Final = 0.5
 """Seconds until the first diagnosis of a server that hears no server to join."""
 
-NEXT_LOOK: Final = 10.0
+JOIN_REPORT_EVERY: Final = 10.0
 """Seconds between two such diagnoses."""
 
 
@@ -364,7 +364,7 @@ class Server(ScopedService):
     async def _report_missing(self) -> None:
         """Report at intervals why no server to join is heard."""
         met = False
-        await trio.sleep(FIRST_LOOK)
+        await trio.sleep(JOIN_REPORT_AFTER)
         while True:
             missing = self._machine.missing
             met = met or not missing
@@ -373,7 +373,7 @@ class Server(ScopedService):
                 async with trio.open_nursery() as nursery:
                     for address in missing:
                         nursery.start_soon(self._diagnose_missing, address)
-            await trio.sleep(NEXT_LOOK)
+            await trio.sleep(JOIN_REPORT_EVERY)
 
     async def _diagnose_missing(self, address: ServerAddress) -> None:
         trouble = await find_fault([address], self._tls)
