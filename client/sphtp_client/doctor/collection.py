@@ -321,9 +321,13 @@ def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
 
 def wall_offset_untrusted(seconds: object) -> float | None:
     """Return by how much a server's wall clock is ahead of this machine's; None for no number."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not isfinite(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    return seconds - time.time()
+    try:
+        ahead = seconds - time.time()
+    except OverflowError:  # a whole number beyond every float
+        return None
+    return ahead if isfinite(ahead) else None
 
 
 async def _clock_error(client: Client, patience: float) -> float | None:
