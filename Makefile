@@ -10,8 +10,8 @@ SHELL := /bin/sh
 # Empty is off: else each of the many processes that tests start compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Many tests wait for sockets and processes, so that four workers pay on two cores, too.
-PYTEST_FLAGS ?= -m "not soak" -n 4 --dist worksteal
+# Many tests wait for sockets and processes, so that six workers pay on two cores, too.
+PYTEST_FLAGS ?= -m "not soak" -n 6 --dist worksteal
 # A soak has a seed of its own, which its first lines say.
 SPHTP_SEED   := $(or $(SPHTP_SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 SOAK         := SPHTP_SEED=$(SPHTP_SEED) .venv/bin/python -m pytest -v --durations=20

@@ -119,8 +119,8 @@ class ConnectionOptions:
 
     def _server_keys(self) -> frozenset[bytes]:
         file = self.server_key_file
-        told = frozenset() if file is None else load_public_keys(file)
-        return told.union(map(parse_key, self.server_key))
+        listed = frozenset() if file is None else load_public_keys(file)
+        return listed.union(map(parse_key, self.server_key))
 
     def _tls(self) -> Tls | None:
         files = (self.tls_ca, self.tls_cert, self.tls_key)

@@ -52,6 +52,12 @@ LIMITS: Final = {
 }
 """The setting behind each counter of a limit that took effect."""
 
+FIXED_LIMITS: Final = {
+    Count.OVER_STATUS_ANSWERS: "programs that get the status at once",
+    Count.OVER_TIME_ANSWERS: "the share of a core that answers with the time may take",
+}
+"""The limit behind each counter of one that no setting changes."""
+
 
 async def serve(
     settings: ServerSettings, log: Log, target: LogTarget, load: Callable[[], ServerSettings]
@@ -79,7 +85,7 @@ async def serve(
             _log_start(server, settings, log, None if web is None else web.url)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, reloader, log)
-            nursery.start_soon(_tell_manager, server, manager)
+            nursery.start_soon(_notify_manager, server, manager)
             if settings.exit_with_stdin:
                 nursery.start_soon(_leave_with_stdin, nursery.cancel_scope, log)
             is_draining = False
@@ -87,10 +93,10 @@ async def serve(
                 if number == signal.SIGHUP and not (has_terminal and _has_hung_up()):
                     # Before it was ready for the first time, READY would be said too soon.
                     if server.state is ServerState.ACTIVE:
-                        manager.tell_reloading()
+                        manager.notify_reloading()
                     reloader.reload()
                     if server.state is ServerState.ACTIVE:
-                        manager.tell(READY)
+                        manager.notify(READY)
                 elif number == signal.SIGUSR1 and not is_draining:
                     is_draining = True
                     if web is not None:
@@ -99,7 +105,7 @@ async def serve(
                 elif number != signal.SIGUSR1:
                     log.info("leaving", because=signal.Signals(number).name)
                     break
-            manager.tell(STOPPING)
+            manager.notify(STOPPING)
             nursery.cancel_scope.cancel()
         log.info("left", id=Id(server.id))
 
@@ -130,18 +136,18 @@ async def _drain(
             clients=len(server.clients),
         )
     log.info("leaving", because="drain_time is over" if drain.cancelled_caught else "drained")
-    manager.tell(STOPPING)
+    manager.notify(STOPPING)
     scope.cancel()
 
 
-async def _tell_manager(server: Server, manager: ServiceManager) -> None:
+async def _notify_manager(server: Server, manager: ServiceManager) -> None:
     """Report readiness when the server admits clients, and signs of life from then on."""
     await server.wait_active()
-    manager.tell_status(_describe(server), READY)
+    manager.notify_status(_describe(server), READY)
     pause = min(STATUS_EVERY, (manager.watchdog or STATUS_EVERY) / 2)
     while True:
         await trio.sleep(pause)
-        manager.tell_status(_describe(server), ALIVE)
+        manager.notify_status(_describe(server), ALIVE)
 
 
 def _describe(server: Server) -> str:
@@ -198,11 +204,14 @@ async def _log_drops(server: Server, reloader: Reloader, log: Log) -> None:
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
     """Log risen counters: as warnings, or for debugging if they are ordinary."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
-    told = {*EVERYDAY, *LIMITS, Count.OUT_OF_DESCRIPTORS}
-    unusual = {name: count for name, count in counts.items() if name not in told}
+    usual = {*EVERYDAY, *LIMITS, *FIXED_LIMITS, Count.OUT_OF_DESCRIPTORS}
+    unusual = {name: count for name, count in counts.items() if name not in usual}
     for name, setting in LIMITS.items():
         if count := counts.get(name):
             log.warning("a limit was reached", setting=setting, times=count)
+    for name, limit in FIXED_LIMITS.items():
+        if count := counts.get(name):
+            log.warning("a fixed limit was reached", limit=limit, times=count)
     if count := counts.get(Count.OUT_OF_DESCRIPTORS):
         log.warning("out of descriptors: raise the limit of the process (ulimit -Hn)", times=count)
     if ordinary:

@@ -40,11 +40,11 @@ async def wait_drained(server: Server, config: Config) -> None:
 
 async def find_held(server: Server, config: Config) -> list[int]:
     """Return the clients that no other active server hears."""
-    heard: set[int] = set()
+    received: set[int] = set()
 
     async def ask(address: ServerAddress) -> None:
         try:
-            heard.update(_heard_by(await fetch_status(address, config=config)))
+            received.update(_clients_of(await fetch_status(address, config=config)))
         except SphtpError:
             # One that leaves at the same time, or cannot be reached, hears nobody.
             return
@@ -54,10 +54,10 @@ async def find_held(server: Server, config: Config) -> list[int]:
             is_other = member.id != server.id and member.state is MemberState.ACTIVE
             if is_other and member.address is not None:
                 nursery.start_soon(ask, member.address)
-    return [client for client in server.clients if client not in heard]
+    return [client for client in server.clients if client not in received]
 
 
-def _heard_by(status: dict[str, Any]) -> set[int]:
+def _clients_of(status: dict[str, Any]) -> set[int]:
     """Return the clients that a server hears itself."""
     clients = status.get("clients")
     rows = clients if isinstance(clients, list) else []

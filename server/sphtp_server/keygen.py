@@ -76,8 +76,8 @@ def keygen(force: bool, as_json: bool, cluster_key: Path | None, **files: Path |
     if as_json:
         click.echo(json.dumps(done, indent=2))
     else:
-        for name, told in done.items():
-            click.echo("  ".join((f"{name}:", *told.values())))
+        for name, shown in done.items():
+            click.echo("  ".join((f"{name}:", *shown.values())))
 
 
 def _make_identity(file: Path, force: bool, _: ClusterKey | None) -> dict[str, str]:

@@ -26,7 +26,7 @@ class ServiceManager:
         self.watchdog = _watchdog(environ)
         """Seconds within which it wants a sign of life, or None."""
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send a message. One that cannot be sent is lost: the service does not end for it."""
         if not self._address:
             return
@@ -34,13 +34,13 @@ class ServiceManager:
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, kind) as sender:
             sender.sendto("\n".join(lines).encode(), self._address)
 
-    def tell_reloading(self) -> None:
+    def notify_reloading(self) -> None:
         """Report that a reload begins; ``READY`` reports its end."""
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def tell_status(self, text: str, *lines: str) -> None:
+    def notify_status(self, text: str, *lines: str) -> None:
         """Send one line for people, which ``systemctl status`` shows."""
-        self.tell(*lines, f"STATUS={' '.join(text.split())}")
+        self.notify(*lines, f"STATUS={' '.join(text.split())}")
 
 
 def _watchdog(environ: Mapping[str, str]) -> float | None:

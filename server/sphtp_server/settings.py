@@ -399,8 +399,8 @@ SOURCES: Final = Sources(ServerSettings, "SPHTP_SERVER_")
 
 
 def _public_keys(keys: Iterable[str], file: Path | None) -> frozenset[bytes]:
-    told = frozenset() if file is None else load_public_keys(file)
-    return told.union(map(parse_key, keys))
+    listed = frozenset() if file is None else load_public_keys(file)
+    return listed.union(map(parse_key, keys))
 
 
 def _is_wildcard(host: str) -> bool:

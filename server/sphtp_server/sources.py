@@ -158,5 +158,5 @@ def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterato
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
             yield f"{setting.origin} = {shown!r}: {reason}"
         else:
-            said = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
-            yield f"{reason} ({said})" if said else reason
+            origins = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
+            yield f"{reason} ({origins})" if origins else reason

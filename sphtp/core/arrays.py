@@ -129,15 +129,15 @@ def read_array_untrusted(
     """
     if end - start < _HEAD:
         raise RemoteError(f"an array in {end - start} bytes")
-    said, at = (data, start) if head is None else (head, 0)
-    name = _KINDS.get(bytes(said[at : at + 3]))
+    header, at = (data, start) if head is None else (head, 0)
+    name = _KINDS.get(bytes(header[at : at + 3]))
     if name is None:
         raise RemoteError("an array of unknown items")
-    ndim = said[at + 3]
+    ndim = header[at + 3]
     items = start + _HEAD + _LENGTH * ndim
     if ndim > MAX_DIMENSIONS or items > end:
         raise RemoteError(f"an array of {ndim} dimensions in {end - start} bytes")
-    shape = _LENGTHS[ndim].unpack_from(said, at + _HEAD)
+    shape = _LENGTHS[ndim].unpack_from(header, at + _HEAD)
     dtype, ndarray = _numpy(name)
     # Python's integers: 32 dimensions of 2^32 - 1 are a number like any other.
     if prod(shape) * dtype.itemsize != end - items:

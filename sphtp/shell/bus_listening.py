@@ -171,7 +171,7 @@ class ListeningSubSocket(ListeningSocket):
         self._max_size = max_size
         self._topics: tuple[bytes, ...] = ()
         self._ready: deque[BusConnection] = deque()
-        self._ends_told = 0
+        self._ends_reported = 0
 
     def subscribe(self, topic: bytes) -> None:
         """Receive messages that begin with ``topic`` from now on; ``b""`` matches every message."""
@@ -201,8 +201,8 @@ class ListeningSubSocket(ListeningSocket):
                 await self._wait()
             self._pump()
             batch = self._take(limit)
-            if batch or self._ends > self._ends_told:
-                self._ends_told = self._ends
+            if batch or self._ends > self._ends_reported:
+                self._ends_reported = self._ends
                 return batch
 
     def prove(self, number: int) -> None:

@@ -136,7 +136,7 @@ class Channel(trio.abc.Channel[T]):
         self._is_open = False
         self._closing = False
         # Whether somebody has been told that messages may be lost.
-        self._has_told = False
+        self._has_reported = False
 
     def __repr__(self) -> str:
         host, port = self.peer_address or ("?", 0)
@@ -802,7 +802,7 @@ class Channel(trio.abc.Channel[T]):
                 self._memory.close()
 
     def _check_delivered(self, closed: Closed) -> None:
-        if self.statistics().waiting and not self._has_told:
+        if self.statistics().waiting and not self._has_reported:
             raise trio.BrokenResourceError(closed.text)
 
     async def _wait_open(self) -> None:
@@ -841,7 +841,7 @@ class Channel(trio.abc.Channel[T]):
     def _check_sendable(self) -> None:
         self._check_open()
         if self._connection.closed is not None:
-            self._has_told = True
+            self._has_reported = True
             raise trio.BrokenResourceError(self._connection.closed.text)
 
     def _check_receivable(self) -> None:
@@ -850,7 +850,7 @@ class Channel(trio.abc.Channel[T]):
             return
         if closed.reason is CloseReason.DONE:
             raise trio.EndOfChannel(closed.text)
-        self._has_told = True
+        self._has_reported = True
         raise trio.BrokenResourceError(closed.text)
 
 

@@ -279,11 +279,11 @@ class Client(ScopedService):
         or too long ones.
         """
         async with self.node.open_source(*topics, settings=settings, group=group) as source:
-            self._tell_topics([*self._topics, *topics])
+            self._set_topics([*self._topics, *topics])
             try:
                 yield source
             finally:
-                self._tell_topics([topic for topic in self._topics if topic not in topics])
+                self._set_topics([topic for topic in self._topics if topic not in topics])
 
     @block
     async def subscribe(
@@ -531,7 +531,7 @@ class Client(ScopedService):
         async with running(self._requests.run):
             yield
 
-    def _tell_topics(self, topics: Sequence[str]) -> None:
+    def _set_topics(self, topics: Sequence[str]) -> None:
         """Publish the topics of this client's sources to its peers."""
         self._machine.set_topics(trio.current_time(), topics)
         self._topics = topics

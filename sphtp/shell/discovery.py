@@ -90,9 +90,9 @@ async def _announce(server: "Server", secret: bytes | None, interfaces: Interfac
                 while True:
                     # Servers that enter or leave may change the number of the cluster.
                     members = [member.id for member in server.view.members]
-                    said = Announcement.make(server.advertised, min([server.id, *members]), secret)
-                    write(said)
-                    await register(said)
+                    found = Announcement.make(server.advertised, min([server.id, *members]), secret)
+                    write(found)
+                    await register(found)
                     await anext(events)
 
 

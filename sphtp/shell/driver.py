@@ -104,9 +104,9 @@ async def drive(
             if pipe not in spoke:
                 machine.handle_disconnected(now, pipe)
         for arrival in batch:
-            heard = _check(arrival, subscriber, vouching, machine.counters)
-            if heard is not None:
-                machine.handle_message(now, *heard, through=arrival.pipe)
+            verified = _check(arrival, subscriber, vouching, machine.counters)
+            if verified is not None:
+                machine.handle_message(now, *verified, through=arrival.pipe)
         for pipe in ended:
             if pipe in spoke:
                 machine.handle_disconnected(now, pipe)
@@ -124,9 +124,9 @@ def _check(
     arrival: BusArrival, subscriber: ArrivalSource, vouching: Vouching, counters: ControlCounters
 ) -> VerifiedMessage | None:
     """Return the message if it is valid, and note that its connection is authenticated."""
-    heard = vouching.check(arrival, counters)
-    if heard is not None:
+    verified = vouching.check(arrival, counters)
+    if verified is not None:
         subscriber.prove(arrival.pipe)
     elif vouching.is_repeated:
         subscriber.note_replayed_message(arrival.pipe)
-    return heard
+    return verified

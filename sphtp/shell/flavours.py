@@ -26,6 +26,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from functools import partial, update_wrapper
 from importlib import import_module
@@ -173,8 +174,8 @@ class Flavour:
         def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
             inner, portal, unclaimed = _origin_of(proxy)
             kept = Kept.of_call(unclaimed, name, args)
-            if kept.has_some:
-                return kept.take()
+            if (found := kept.take()) is not NOTHING:
+                return found
             return self.at_once(portal, self._bind(portal, function, inner, *args, **kwargs))
 
         return _dress(call, function)
@@ -268,8 +269,15 @@ async def _waiting(function: Callable[[], Awaitable[Any]]) -> AsyncIterator[Any]
     yield await function()
 
 
+NOTHING: Final = object()
+"""The result of ``Kept.take`` if nothing is kept; None is a value like any other."""
+
+
 class Kept:
-    """The results of a method's cancelled calls, which the next call gets."""
+    """The results of a method's cancelled calls, which the next call gets.
+
+    Several threads may call at once, so that each result is taken by one operation on the deque.
+    """
 
     def __init__(self, unclaimed: deque[Any] | None, limit: int | None) -> None:
         self._unclaimed = unclaimed
@@ -282,23 +290,22 @@ class Kept:
             return cls(unclaimed, args[0] if args else len(unclaimed))
         return cls(unclaimed if name in TAKES_ONE else None, None)
 
-    @property
-    def has_some(self) -> bool:
-        """True if the call gets something without asking."""
-        return bool(self._unclaimed)
-
     def put(self, value: Any) -> None:
         """Keep what a cancelled call took."""
         if self._unclaimed is not None:
             self._unclaimed.extend([value] if self._limit is None else value)
 
     def take(self) -> Any:
-        """Return what the call gets."""
-        assert self._unclaimed is not None
-        if self._limit is None:
-            return self._unclaimed.popleft()
-        number = min(self._limit, len(self._unclaimed))
-        return [self._unclaimed.popleft() for _ in range(number)]
+        """Return what the call gets without asking, or ``NOTHING``."""
+        if self._unclaimed is None:
+            return NOTHING
+        taken = list[Any]()
+        with suppress(IndexError):
+            while len(taken) < (1 if self._limit is None else self._limit):
+                taken.append(self._unclaimed.popleft())
+        if not taken:
+            return NOTHING
+        return taken[0] if self._limit is None else taken
 
 
 def public_members(cls: type[Any]) -> dict[str, Any]:
@@ -372,8 +379,8 @@ class Blocking(Flavour):
     renamed = MappingProxyType({"aclose": "close"})
 
     def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept) -> Any:
-        if kept.has_some:
-            return kept.take()
+        if (found := kept.take()) is not NOTHING:
+            return found
         _require_elsewhere(portal)
         call = PortalCall(portal, function)
         try:
@@ -525,8 +532,8 @@ class Asyncio(Flavour):
     async def _wait(
         self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept
     ) -> Any:
-        if kept.has_some:
-            return kept.take()
+        if (found := kept.take()) is not NOTHING:
+            return found
         call = PortalCall(portal, function)
         try:
             await _ended(call.outcome, call)

@@ -135,12 +135,12 @@ class LimitLog:
         for key in self._sources:
             seen = self._read(key)
             if seen != self._seen[key]:
-                self._tell(now, key, seen)
+                self._report(now, key, seen)
 
     def _read(self, key: int) -> list[int]:
         return [read() for _, read in self._sources[key]]
 
-    def _tell(self, now: float, key: int, seen: list[int]) -> None:
+    def _report(self, now: float, key: int, seen: list[int]) -> None:
         for (name, _), before, after in zip(self._sources[key], self._seen[key], seen, strict=True):
             if before != after and now >= self._quiet_until[name]:
                 self._quiet_until[name] = now + QUIET

@@ -122,8 +122,8 @@ def load_server_key(path: str | Path) -> ServerKey:
     """Read a server's key. Raises ``SettingsError``, also when others may read the file."""
     key, _, certificate = _load_text(Path(path), OF_SERVER).strip().partition("\n")
     try:
-        told = Certificate.parse(certificate) if certificate else None
-        return ServerKey(parse_key(key), told)
+        parsed = Certificate.parse(certificate) if certificate else None
+        return ServerKey(parse_key(key), parsed)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
 

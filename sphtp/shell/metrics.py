@@ -85,7 +85,7 @@ OF_TIMES: Final = ("_step_seconds", "_exchange_seconds", "_wait_seconds")
 SERVER: Final = _table(
     "sphtp_server",
     ("server",),
-    ("connections{socket}", {"pub": "publishing_to", "sub": "hearing_from"},
+    ("connections{socket}", {"pub": "publishing_to", "sub": "receiving_from"},
      "Connections of the message bus."),
     ("connections_ended_total", "connections_ended", "Connections that ended."),
     ("connections_refused_total", "connections_refused", "Connections beyond the limit."),
@@ -537,8 +537,8 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
     samples.add("sphtp_group_exchanging", labels, missing is not None)
     names = Counter(member.name for member in members)
     for member in members:
-        is_told_apart = member.name and names[member.name] == 1
-        text = member.name if is_told_apart else peer_label(member.name, member.id)
+        is_unique = member.name and names[member.name] == 1
+        text = member.name if is_unique else peer_label(member.name, member.id)
         if (waits := statistics.waits.get(member)) is not None:
             samples.add("sphtp_group_wait_seconds", (*labels, text), waits)
         if member in (missing or ()):

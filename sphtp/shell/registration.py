@@ -139,7 +139,7 @@ class Registration:
             await trio.sleep(server_wait.pause)
 
     async def _find_trouble(self, tls: Tls | None) -> ServerFault | None:
-        if (secrets := self._bus.vouching.why_unheard) is not None:
+        if (secrets := self._bus.vouching.secret_fault) is not None:
             return ServerFault(FaultKind.PERMANENT, secrets)
         if self.machine.servers:
             held_up = self._are_all_joining or self.machine.last_refusal is not None
@@ -159,14 +159,14 @@ class Registration:
             tried = ", ".join(map(str, self._dialled))
             why = "" if self._fault is None else f"; {self._fault.text}"
             return f"no server answered; dialled {tried}{why}"
-        heard = _listed(servers)
+        live = _listed(servers)
         if self._are_all_joining:
-            return f"heard {heard}, which acknowledge no new id while they are JOINING"
+            return f"heard {live}, which acknowledge no new id while they are JOINING"
         if self.machine.last_refusal is not None:
-            return f"heard {heard}; the last refusal said {self.machine.last_refusal.name}"
+            return f"heard {live}; the last refusal said {self.machine.last_refusal.name}"
         refused = self._bus.vouching.why_refused
         reason = "" if refused is None else f"; {refused}"
-        return f"heard {heard}, but not all of the view acknowledged{reason}"
+        return f"heard {live}, but not all of the view acknowledged{reason}"
 
     def _perform(self, command: BusCommand) -> None:
         match command:

@@ -81,16 +81,18 @@ def require_protection(
             )
 
 
-def _require_tls_throughout(told: ServerAddress | None, tls: Tls | None) -> None:
+def _require_tls_throughout(public: ServerAddress | None, tls: Tls | None) -> None:
     # Members refuse to dial in the clear what has to be TLS, so that nobody would come.
-    if tls is not None and told is not None and not (is_tls(told.pub) and is_tls(told.sub)):
-        raise SettingsError(f"TLS files are given, and {told} is advertised, which is no {SCHEME}")
+    if tls is not None and public is not None and not (is_tls(public.pub) and is_tls(public.sub)):
+        raise SettingsError(
+            f"TLS files are given, and {public} is advertised, which is no {SCHEME}"
+        )
 
 
-FIRST_LOOK: Final = 0.5
+JOIN_REPORT_AFTER: Final = 0.5
 """Seconds until the first diagnosis of a server that hears no server to join."""
 
-NEXT_LOOK: Final = 10.0
+JOIN_REPORT_EVERY: Final = 10.0
 """Seconds between two such diagnoses."""
 
 
@@ -102,7 +104,7 @@ class ServerStatistics:
     """Messages that were dropped or refused, by reason."""
     publishing_to: int
     """The connections at present of the PUB socket to clients."""
-    hearing_from: int
+    receiving_from: int
     """The connections at present of the SUB socket."""
     connections_ended: int
     """Connections of clients and servers that ended, also for a message of more than twice the
@@ -157,9 +159,9 @@ async def open_server(
     cluster, tls = config.cluster, config.cluster.tls
     limits = config.server_limits or ServerLimits()
     at = _parse(bind)
-    told = None if advertise is None else _parse(advertise)
+    public = None if advertise is None else _parse(advertise)
     others = [_parse(other) for other in join]
-    require_protection(at, told, cluster)
+    require_protection(at, public, cluster)
     require_tls(others, tls)
     trust, among_servers = server_vouching(cluster.secret, cluster.signing_key, cluster.server_keys)
     wakeup = Wakeup()
@@ -171,7 +173,7 @@ async def open_server(
     ):
         subscriber.subscribe(b"")
         bound = ServerAddress(pub=clients.listen(at.pub), sub=subscriber.listen(at.sub))
-        advertised = told or bound
+        advertised = public or bound
         _require_others(others, bound, advertised)
         machine = ServerMachine(
             decisions(config.seed),
@@ -285,7 +287,7 @@ class Server(ScopedService):
         return ServerStatistics(
             counters=counters.as_dict(),
             publishing_to=self._bus.clients.connections,
-            hearing_from=self._bus.subscriber.connections,
+            receiving_from=self._bus.subscriber.connections,
             connections_ended=self._bus.subscriber.ended,
             connections_refused=counters[Count.OVER_MAX_CONNECTIONS],
             events_dropped=self._feed.dropped,
@@ -356,28 +358,28 @@ class Server(ScopedService):
 
     async def _run(self) -> None:
         bus = self._bus
-        async with running(bus.clients.run), running(self._tell_missing):
+        async with running(bus.clients.run), running(self._report_missing):
             await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
 
-    async def _tell_missing(self) -> None:
+    async def _report_missing(self) -> None:
         """Report at intervals why no server to join is heard."""
         met = False
-        await trio.sleep(FIRST_LOOK)
+        await trio.sleep(JOIN_REPORT_AFTER)
         while True:
             missing = self._machine.missing
             met = met or not missing
-            # Once it has been active with others, their end is told as such.
+            # Once it has been active with others, their end is reported as such.
             if not met or self.state is ServerState.JOINING:
                 async with trio.open_nursery() as nursery:
                     for address in missing:
-                        nursery.start_soon(self._tell_why_missing, address)
-            await trio.sleep(NEXT_LOOK)
+                        nursery.start_soon(self._diagnose_missing, address)
+            await trio.sleep(JOIN_REPORT_EVERY)
 
-    async def _tell_why_missing(self, address: ServerAddress) -> None:
+    async def _diagnose_missing(self, address: ServerAddress) -> None:
         trouble = await find_fault([address], self._tls)
         if address in self._machine.missing:
             why = self._why_silent(address) if trouble is None else trouble.text
-            self._tell(JoinFailing(address, why))
+            self._emit(JoinFailing(address, why))
 
     def _why_silent(self, address: ServerAddress) -> str:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
@@ -395,13 +397,13 @@ class Server(ScopedService):
 
     def _note_refused(self) -> None:
         """Add the connections that the bus refused to the counters."""
-        counters, told = self._machine.counters, self._bus.subscriber.counters
+        counters, bus = self._machine.counters, self._bus.subscriber.counters
         for name, count in {
-            Count.OVER_MAX_CONNECTIONS: told.refused,
-            Count.OVER_MAX_HANDSHAKES: told.evicted,
-            Count.OVER_HANDSHAKE_TIMEOUT: told.timed_out,
-            Count.HANDSHAKES_FAILED: told.failed,
-            Count.OUT_OF_DESCRIPTORS: told.out_of_descriptors,
+            Count.OVER_MAX_CONNECTIONS: bus.refused,
+            Count.OVER_MAX_HANDSHAKES: bus.evicted,
+            Count.OVER_HANDSHAKE_TIMEOUT: bus.timed_out,
+            Count.HANDSHAKES_FAILED: bus.failed,
+            Count.OUT_OF_DESCRIPTORS: bus.out_of_descriptors,
         }.items():
             if new := count - counters[name]:
                 counters.add(name, new)
@@ -429,9 +431,9 @@ class Server(ScopedService):
             if for_clients:
                 self._bus.clients.send_many(for_clients)
         while (event := self._machine.poll_event()) is not None:
-            self._tell(event)
+            self._emit(event)
 
-    def _tell(self, event: ServerEvent) -> None:
+    def _emit(self, event: ServerEvent) -> None:
         self._feed.publish(event)
         if isinstance(event, StateChanged):
             self._changed.set()

@@ -508,14 +508,14 @@ class SharedMemory:
                 return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))
-            files, said = await receive_files(there)
+            files, description = await receive_files(there)
             is_over = memory.is_closed or connection.closed is not None
             if len(files) != _FILES or memory.inbound is not None or is_over:
                 _close_all(files)
                 return
             segment_file, event = files
             try:
-                marker, size = decode_segment_untrusted(said)
+                marker, size = decode_segment_untrusted(description)
                 check_event(event)
             except RemoteError:
                 _close_all(files)
@@ -575,8 +575,8 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
     A process of another PID namespace that is not below this one's has no number here.
     """
     try:
-        said = there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(said)
+        credentials = there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(credentials)
         if not process or user != os.geteuid() or user == OVERFLOW_USER:
             return False
         return all(
@@ -590,14 +590,14 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
 async def receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
     """Return the file descriptors of a packet, and the packet."""
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
-    said, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)
+    segment, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)
     files = [
         int.from_bytes(data[at : at + _DESCRIPTOR_WIDTH], sys.byteorder)
         for level, kind, data in ancillary
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
         for at in range(0, len(data) // _DESCRIPTOR_WIDTH * _DESCRIPTOR_WIDTH, _DESCRIPTOR_WIDTH)
     ]
-    return files, said
+    return files, segment
 
 
 def _close_all(files: list[int]) -> None:

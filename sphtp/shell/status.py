@@ -75,8 +75,8 @@ async def fetch_status(
                 await trio.sleep(server_wait.pause)
 
         async def find() -> ServerFault | None:
-            if trust.why_unheard is not None:
-                return ServerFault(FaultKind.PERMANENT, trust.why_unheard)
+            if trust.secret_fault is not None:
+                return ServerFault(FaultKind.PERMANENT, trust.secret_fault)
             if subscriber.connections and publisher.connections:
                 return None
             return await find_fault([address], tls)
@@ -106,12 +106,12 @@ class _StatusAnswer:
         self._trust = trust
         self._counters = ControlCounters()
         self._intake = MessageReader(self._counters, for_client=True)
-        self._parts = Assembly[bytes]()
+        self._parts = Assembly[bytes](self._counters)
 
     def add(self, batch: list[BusArrival]) -> None:
         for arrival in batch:
-            heard = self._trust.check(arrival, self._counters)
-            message = None if heard is None else self._intake.take(heard.data)
+            verified = self._trust.check(arrival, self._counters)
+            message = None if verified is None else self._intake.take(verified.data)
             if isinstance(message, StatusReply) and message.part.count <= MAX_STATUS_PARTS:
                 texts = self._parts.add(message.part, [message.text])
                 self.document = self.document or read_untrusted(texts)

@@ -60,20 +60,20 @@ class Vouching:
         self._voucher = voucher
         self._signer = signer
         self._verifier = verifier
-        self._why_unheard: str | None = None
-        self._heard_genuine = False
+        self._secret_fault: str | None = None
+        self._has_genuine = False
         self.is_repeated = False
         """True if the last message checked was genuine, but a replay."""
 
     @property
-    def why_unheard(self) -> str | None:
+    def secret_fault(self) -> str | None:
         """The fault of secrets or keys that keeps all servers from being heard, or None."""
-        return None if self._heard_genuine else self._why_unheard
+        return None if self._has_genuine else self._secret_fault
 
     @property
     def why_refused(self) -> str | None:
         """The fault for which the last message was refused, even if other servers are heard."""
-        return self._why_unheard
+        return self._secret_fault
 
     def mark(self, data: bytes) -> bytes:
         """Return a message with its marks. Raises ``MessageTooLargeError``."""
@@ -82,21 +82,21 @@ class Vouching:
 
     def check(self, arrival: BusArrival, counters: ControlCounters) -> VerifiedMessage | None:
         """Return the verified message, or None if it was dropped and counted."""
-        heard = self._check_voucher(arrival, counters)
-        if heard is None or self._verifier is None:
-            return heard
-        if not is_server_id(int.from_bytes(heard.data[_SENDER], "little")):
-            return heard
-        judged = self._verifier.judge(heard.data, arrival.pipe)
+        vouched = self._check_voucher(arrival, counters)
+        if vouched is None or self._verifier is None:
+            return vouched
+        if not is_server_id(int.from_bytes(vouched.data[_SENDER], "little")):
+            return vouched
+        judged = self._verifier.judge(vouched.data, arrival.pipe)
         if judged.verdict is SignatureStatus.GENUINE:
-            self._heard_genuine = True
+            self._has_genuine = True
             session = SigningSession(judged.key, judged.boot)
-            return VerifiedMessage(strip_signature(heard.data), None, session)
+            return VerifiedMessage(strip_signature(vouched.data), None, session)
         counters.add(_COUNTS[judged.verdict])
         if judged.verdict is SignatureStatus.UNKNOWN:
-            self._why_unheard = _unknown(judged)
-        elif judged.verdict is SignatureStatus.UNSIGNED and self._why_unheard is None:
-            self._why_unheard = NOT_SIGNED
+            self._secret_fault = _unknown(judged)
+        elif judged.verdict is SignatureStatus.UNSIGNED and self._secret_fault is None:
+            self._secret_fault = NOT_SIGNED
         return None
 
     def _check_voucher(
@@ -105,16 +105,16 @@ class Vouching:
         if self._voucher is None:
             # What tells senders apart is the connection.
             if is_marked(arrival.data):
-                self._why_unheard = NONE_GIVEN
+                self._secret_fault = NONE_GIVEN
             return VerifiedMessage(*arrival)
         verdict = self._voucher.judge(arrival.data)
         self.is_repeated = verdict is Authenticity.REPLAYED
         if verdict is Authenticity.GENUINE:
-            self._heard_genuine = self._heard_genuine or self._verifier is None
+            self._has_genuine = self._has_genuine or self._verifier is None
             return VerifiedMessage(strip(arrival.data), None)
         counters.add(_COUNTS[verdict])
         if verdict is Authenticity.UNVOUCHED:
-            self._why_unheard = ANOTHER_ONE if is_marked(arrival.data) else NONE_THERE
+            self._secret_fault = ANOTHER_ONE if is_marked(arrival.data) else NONE_THERE
         return None
 
 
@@ -151,21 +151,21 @@ def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> 
 
     Without ``server_keys`` it is the key that certifies its own.
     """
-    told = frozenset(server_keys)
+    named = frozenset(server_keys)
     if key is None:
-        if told:
+        if named:
             raise SettingsError(
                 "server_keys are given, but no signing_key: programs that accept only servers with "
                 "these keys would drop this server's messages"
             )
-        return told
+        return named
     vouches = key.public if key.certificate is None else key.certificate.cluster
-    if told and not told & {key.public, vouches}:
+    if named and not named & {key.public, vouches}:
         raise SettingsError(
             f"neither this server's key {format_key(key.public)} nor the one that certifies it is "
             "among the server keys given: other servers would drop its messages"
         )
-    return told or frozenset((vouches,))
+    return named or frozenset((vouches,))
 
 
 def _unknown(judged: SignatureVerdict) -> str:

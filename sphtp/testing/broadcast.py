@@ -160,7 +160,7 @@ class Broadcast(Simulation):
                 subscriber.line.cut(self.now)
                 self.touch(subscriber)
                 if not unnoticed:
-                    notice = partial(self._tell_gone, subscriber, anew=anew)
+                    notice = partial(self._notify_gone, subscriber, anew=anew)
                     self._notices.add(self.now + self.line.delay, notice)
 
     # What they do
@@ -180,9 +180,9 @@ class Broadcast(Simulation):
     def touch(self, party: Party) -> None:
         """Send what a command to a party has queued, and update its timer."""
         if isinstance(party, Publisher):
-            self._hear_publisher(party)
+            self._attach_publisher(party)
         elif party in self._parties.get(GROUP if self._shared else party.address, ()):
-            self._hear_subscriber(party)
+            self._attach_subscriber(party)
         else:
             return
         self._timers.set(party, party.poll_timeout())
@@ -223,7 +223,7 @@ class Broadcast(Simulation):
                     party.handle_datagram(self.now, sender, datagram)
             self.touch(party)
 
-    def _hear_publisher(self, publisher: Publisher) -> None:
+    def _attach_publisher(self, publisher: Publisher) -> None:
         now, address = self.now, publisher.address
         for outgoing in publisher.poll_transmit(now):
             for observer in self._observers:
@@ -242,10 +242,10 @@ class Broadcast(Simulation):
         for subscriber in self.subscribers:
             if subscriber.publisher is publisher and subscriber not in self._informed:
                 self._informed.add(subscriber)
-                notice = partial(self._tell_closing, subscriber)
+                notice = partial(self._notify_closing, subscriber)
                 self._notices.add(self.now + self.line.delay, notice)
 
-    def _hear_subscriber(self, subscriber: Subscriber) -> None:
+    def _attach_subscriber(self, subscriber: Subscriber) -> None:
         now, address = self.now, subscriber.address
         if subscriber.is_reading and (items := subscriber.read()):
             for observer in self._observers:
@@ -255,12 +255,12 @@ class Broadcast(Simulation):
                 observer.feedback_sent(now, subscriber, body)
             self.network.send(now, address, subscriber.publisher.address, subscriber.datagram(body))
 
-    def _tell_closing(self, subscriber: Subscriber) -> None:
+    def _notify_closing(self, subscriber: Subscriber) -> None:
         source = subscriber.publisher.source
         subscriber.handle_closing(self.now, source.window, dict(source.tails))
         self.touch(subscriber)
 
-    def _tell_gone(self, subscriber: Subscriber, *, anew: bool) -> None:
+    def _notify_gone(self, subscriber: Subscriber, *, anew: bool) -> None:
         subscriber.handle_gone(self.now, anew=anew)
         self.touch(subscriber)
 

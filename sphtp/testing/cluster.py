@@ -363,8 +363,8 @@ class SimulatedCluster:
         boot = self.random.getrandbits(64) if self._secret or key else 0
         verifier = None
         if self._authority is not None and (is_client or key is not None):
-            heard = TO_CLIENTS if is_client else TO_SERVERS
-            verifier = Verifier([self._authority.public], heard)
+            trusted = TO_CLIENTS if is_client else TO_SERVERS
+            verifier = Verifier([self._authority.public], trusted)
         return Vouching(
             None if self._secret is None else Voucher(self._secret, boot),
             None if key is None else Signer(key, boot, purpose),

@@ -393,11 +393,11 @@ class Subscriber:
 
     def read(self) -> list[Item]:
         """Read all waiting items."""
-        told = list[Item]()
+        polled = list[Item]()
         while (item := self.subscription.poll_item()) is not None:
-            told.append(item)
-        self.items += told
-        return told
+            polled.append(item)
+        self.items += polled
+        return polled
 
     def datagram(self, body: bytes) -> bytes:
         """Return a body as a datagram."""

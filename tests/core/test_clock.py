@@ -233,10 +233,10 @@ def run_worlds(seeds: Iterable[int]) -> Iterator[World]:
 def test_that_the_bound_holds_and_time_never_goes_back() -> None:
     readings, errors = 0, []
     # In the last ones a sum of floats goes back by a bit, and a server founds a second timeline.
-    for world in run_worlds([*range(100), 571, 1105]):
+    for world in run_worlds([*range(50), 571, 1105]):
         readings += world.readings
         errors += [error for node in world.nodes for error in node.errors[-1:]]
-    assert readings > 25_000
+    assert readings > 12_500
     # The bound is of use: round trips of 40 ms at most, and a few seconds of drift.
     assert sorted(errors)[len(errors) // 2] < 0.03
 

@@ -48,8 +48,8 @@ class Crossing:
         self._flying: list[Flying] = []
         self._past: list[Flying] = []
         self._sides = {
-            LEFT: Application(make_node(subject, "left", 1), self._heard_by(LEFT)),
-            RIGHT: Application(make_node(subject, "right", 3), self._heard_by(RIGHT)),
+            LEFT: Application(make_node(subject, "left", 1), self._clients_of(LEFT)),
+            RIGHT: Application(make_node(subject, "right", 3), self._clients_of(RIGHT)),
         }
         # By sender: reliable messages of each lane in order, and all that are sent once.
         self._sent: dict[Address, dict[int, list[bytes]]] = {
@@ -193,7 +193,7 @@ class Crossing:
 
     # What is true
 
-    def _heard_by(self, side: Address) -> Callable[[Connection, bytes], None]:
+    def _clients_of(self, side: Address) -> Callable[[Connection, bytes], None]:
         return lambda _, payload: self._hear(RIGHT if side == LEFT else LEFT, payload)
 
     def _hear(self, sender: Address, payload: bytes) -> None:

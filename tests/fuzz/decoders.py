@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from math import isfinite
 from typing import Any, Final
 
 from rich.console import Console
@@ -65,15 +66,18 @@ from sphtp.core.messages.codec import MessageCodec
 from sphtp.core.requests import wire
 from sphtp.errors import RemoteError
 from sphtp.shell.discovery import texts_untrusted
-from sphtp.shell.encoding import RAW, encoding_for
+from sphtp.shell.encoding import HELD, RAW, encoding_for
 from sphtp.shell.shared_memory import InboundSegment
 from sphtp.shell.status import read_untrusted
+from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
+from sphtp_client.recording.recorder import UNDECODED
 from sphtp_client.simulation.frames import frames_sha256, read_frame_untrusted
 from sphtp_client.simulation.initial_conditions import initial_spheres
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.scenario_file import parse_scenario
 from sphtp_client.simulation.slabs import Slab, SlabSide
 from sphtp_client.simulation.state import Spheres, pack, unpack_untrusted
+from sphtp_client.terminal.peers import clients_untrusted
 from sphtp_server.status import show
 from tests.core.messages.kinds import KINDS, Declared, Written
 from tests.fuzz.choices import Script
@@ -206,7 +210,7 @@ def shared_memory(data: bytes) -> None:
 def shared_segment(data: bytes) -> None:
     """What a peer writes into the ring of a segment: regions within it, or nothing."""
     script = Script(data)
-    memory, file = _segment()
+    memory, file = peer_segment()
     memory[:DATA_START] = bytes(DATA_START)
     segment = InboundSegment(os.dup(file), bytes(16), SEGMENT, 2**20)
     taken: list[bytes] = []
@@ -235,7 +239,7 @@ def shared_segment(data: bytes) -> None:
 
 
 @cache
-def _segment() -> tuple[mmap.mmap, int]:
+def peer_segment() -> tuple[mmap.mmap, int]:
     file = os.memfd_create("fuzz", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(file, SEGMENT)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -254,6 +258,8 @@ def shared_message(data: bytes) -> None:
         known = encoding.decode_many_untrusted([data])
         assert encoding.encode_many(read, None) == encoding.encode_many(known, None)
         encoding.decode_shared_untrusted(memoryview(data), is_copied=False)
+    assert HELD.decode_shared_untrusted(memoryview(data), is_copied=True) == [data]
+    assert UNDECODED.decode_many_untrusted([data]) == [data]
 
 
 def control_message(data: bytes) -> None:
@@ -366,6 +372,10 @@ def control_status(data: bytes) -> None:
     if document is not None:
         json.dumps(document, indent=2)
         show(document, Console(file=io.StringIO(), width=80))
+        assert all(address.is_dialable for address in members_untrusted(document))
+        assert all(isinstance(number, int) for number in clients_untrusted(document))
+        ahead = wall_offset_untrusted(document.get("wall_time"))
+        assert ahead is None or isfinite(ahead)
 
 
 @cache

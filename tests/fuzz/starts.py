@@ -242,6 +242,8 @@ def _statuses() -> Iterable[bytes]:
     member = b'{"id": 2, "state": "active", "address": null}'
     yield b'{"id": 2, "view": {"number": 1, "members": [%s]}, "counters": {"foreign": 3}}' % member
     yield b'{"clients": [{"id": 3, "candidates": ["127.0.0.1 5000"], "told_by": null}]}'
+    yield b'{"wall_time": 1.5, "view": {"members": [{"address": "tcp://127.0.0.1:8764"}, {}, 7]}}'
+    yield b'{"wall_time": 1%s}' % (400 * b"0")
     yield b'{"a": ' + 40 * b"[" + 40 * b"]" + b"}"
     yield 2000 * b"["
 
@@ -254,6 +256,8 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "channel-runs": _rows,
     "request": _requests,
     "group-message": known_messages,
+    # A member that introduces itself, and then says one of each.
+    "group-watched": lambda: (bytes([0, 1, 1, 1, 2, 1, 3, 1, 7, 1, 4, 1]),),
     "announcement": _announcements,
     "shared-memory": _of_shared_memory,
     "shared-segment": _entries,

@@ -16,6 +16,12 @@ from sphtp.errors import RemoteError
 from tests.fuzz.airing import Airing
 from tests.fuzz.callers import call
 from tests.fuzz.census import census
+from tests.fuzz.channels import (
+    request_channel,
+    shared_channel,
+    shared_entries,
+    watched_member,
+)
 from tests.fuzz.choices import Script
 from tests.fuzz.control import Lodge, Machine, make_client, make_joining_server, make_server
 from tests.fuzz.crossing import Crossing
@@ -125,6 +131,10 @@ def _all() -> Iterator[tuple[str, Target]]:
     yield "stream-desk", _attend
     yield "stream-callers", call
     yield "group-member", lambda data: check_size(member(data))
+    yield "requests-channel", request_channel
+    yield "shared-channel", shared_channel
+    yield "shared-entries", shared_entries
+    yield "group-watched", watched_member
     yield "requests-table", lambda data: check_size(requests(data))
 
 

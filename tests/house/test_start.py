@@ -18,26 +18,27 @@ STREAMS = {"sphtp.core.stream.source", "sphtp.core.stream.receiver", "sphtp.core
 TYPES = {"sphtp.core.messages", "numpy", "pydantic", "click"}
 
 
-@pytest.mark.parametrize(
-    ("program", "unused"),
-    [
-        ("import sphtp", {"trio", "cryptography", "msgpack", *BUS, *CONTROL, *STREAMS, *TYPES}),
+CLIENT = (
+    ("import sphtp", {"trio", "cryptography", "msgpack", *BUS, *CONTROL, *STREAMS, *TYPES}),
+    (
         (
-            (
-                "from sphtp import Config, open_channel, open_node; "
-                "from sphtp.config import ChannelSettings; from sphtp.security import Security"
-            ),
-            {*BUS, *CONTROL, *STREAMS, *TYPES},
+            "from sphtp import Config, open_channel, open_node; "
+            "from sphtp.config import ChannelSettings; from sphtp.security import Security"
         ),
-        ("from sphtp import open_client", {"sphtp.core.control.server", *STREAMS, *TYPES}),
-        ("from sphtp import open_server", {"sphtp.core.channel.endpoint", *STREAMS, *TYPES}),
-    ],
+        {*BUS, *CONTROL, *STREAMS, *TYPES},
+    ),
+    ("from sphtp import open_client", {"sphtp.core.control.server", *STREAMS, *TYPES}),
 )
-def test_a_program_loads_no_more_than_it_uses(program: str, unused: set[str]) -> None:
-    report = "import sys; print(*sys.modules)"
-    command = [sys.executable, "-c", f"{program}; {report}"]
+SERVER = (("from sphtp import open_server", {"sphtp.core.channel.endpoint", *STREAMS, *TYPES}),)
+
+
+@pytest.mark.parametrize("steps", [CLIENT, SERVER], ids=["client", "server"])
+def test_a_program_loads_no_more_than_it_uses(steps: tuple[tuple[str, set[str]], ...]) -> None:
+    program = "import sys; " + "; ".join(f"{step}; print(*sys.modules)" for step, _ in steps)
+    command = [sys.executable, "-c", program]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert unused & set(run.stdout.split()) == set()
+    for (step, unused), loaded in zip(steps, run.stdout.splitlines(), strict=True):
+        assert unused & set(loaded.split()) == set(), step
 
 
 PUBLIC = [

@@ -98,13 +98,13 @@ def test_a_small_recording_that_is_cut_at_any_byte_is_read_to_its_last_whole_rec
         assert f"ends at byte {last}, and {cut - last} " in recording.cut
 
 
-def test_a_large_recording_that_is_cut_at_any_of_1000_places_is_read_so_too(seed):
+def test_a_large_recording_that_is_cut_anywhere_is_read_so_too(seed):
     written, random = write(40_000, chunk_bytes=8_192), Random(seed)
     whole = len(written.data)
-    for cut in (random.randrange(whole) for _ in range(1000)):
+    for cut in (random.randrange(whole) for _ in range(250)):
         recording, count = read_recording(written.data[:cut]), whole_messages(written, cut)
         assert recording.cut is not None
-        # Of the last chunk that is whole: to read all of them 1000 times takes minutes.
+        # Of the last chunk that is whole: to read all of them each time takes minutes.
         found = [message.number for message in recording.messages(begin=recording.end)]
         assert found == [count - 1] * bool(count)
         assert recording.end == max(count - 1, 0) * 1_000_000

@@ -65,8 +65,8 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     if not plan.clients and json:
         pass  # The document has been printed.
     elif json:
-        told = document(outcome, status, plan.settings(), seconds)
-        write_line(sys.stdout, json_format.dumps(told, indent=2))
+        report = document(outcome, status, plan.settings(), seconds)
+        write_line(sys.stdout, json_format.dumps(report, indent=2))
     else:
         _write_outcome(outcome, seconds)
     sys.exit(outcome.verdict.code)

@@ -319,11 +319,15 @@ def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
     return [address for address in found if address.is_dialable][:MAX_MEMBERS]
 
 
-def wall_offset_untrusted(told: object) -> float | None:
+def wall_offset_untrusted(seconds: object) -> float | None:
     """Return by how much a server's wall clock is ahead of this machine's; None for no number."""
-    if isinstance(told, bool) or not isinstance(told, int | float) or not isfinite(told):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    return told - time.time()
+    try:
+        ahead = seconds - time.time()
+    except OverflowError:  # a whole number beyond every float
+        return None
+    return ahead if isfinite(ahead) else None
 
 
 async def _clock_error(client: Client, patience: float) -> float | None:

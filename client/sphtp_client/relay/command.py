@@ -51,14 +51,14 @@ async def _relay(values: dict[str, Any], seed: int, report: RelayReporter) -> No
     began = trio.current_time()
     async with open_relay(listen, target, traffic) as running:
         report.listening(RelayStart(running.address, running.target, up, down, seed))
-        told = running.statistics()
+        shown = running.statistics()
         try:
             with trio.move_on_after(values["duration"] or float("inf")):
                 while True:
                     await trio.sleep(values["every"])
                     statistics = running.statistics()
-                    if statistics != told:
+                    if statistics != shown:
                         report.progress(trio.current_time() - began, statistics)
-                        told = statistics
+                        shown = statistics
         finally:
             report.finished(trio.current_time() - began, running.statistics())

@@ -74,7 +74,7 @@ class _Tally:
         self.sent = 0
         self.times: list[float] = []
 
-    def tell(self, output: Output) -> None:
+    def show(self, output: Output) -> None:
         times, missing = self.times, self.sent - len(self.times)
         text = f"{len(times)} answers, {missing} missing"
         values: dict[str, Any] = {"answers": len(times), "missing": missing}
@@ -117,7 +117,7 @@ async def _summed_up(output: Output) -> AsyncIterator[_Tally]:
         tally.sent = max(tally.sent - 1, len(tally.times))  # the last one had no time to answer
         raise
     finally:
-        tally.tell(output)
+        tally.show(output)
 
 
 async def _one(

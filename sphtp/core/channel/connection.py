@@ -129,7 +129,7 @@ class Connection:
         self._keepalive = settings.keepalive_interval
         self._keepalive_step = self._keepalive / KEEPALIVE_STEPS
         # When the keepalive is due, and when the peer gave its last sign of life.
-        self._keepalive_due = self._heard_at = now
+        self._keepalive_due = self._received_at = now
         # Datagrams of the handshake and of the end, which leave first; and control frames for the
         # next packet.
         self._outgoing: deque[Datagrams] = deque()
@@ -297,7 +297,7 @@ class Connection:
         """Note a sign of life, if there was one, and handle a CLOSE."""
         is_alive, close = came
         if is_alive:
-            self._heard_at = now
+            self._received_at = now
         if close is not None or (is_alive and self.state is not State.OPEN):
             self._handle_life(now, close)
 
@@ -464,9 +464,9 @@ class Connection:
         if timer is Timer.KEEPALIVE:
             self._add_control(Ping())
             self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
-            self._alarms.move(Timer.IDLE, self._heard_at + self._settings.timeout)
+            self._alarms.move(Timer.IDLE, self._received_at + self._settings.timeout)
             return
-        if timer is Timer.IDLE and (due := self._heard_at + self._settings.timeout) > now:
+        if timer is Timer.IDLE and (due := self._received_at + self._settings.timeout) > now:
             # Each arriving packet postpones it. That is checked only when it expires.
             self._alarms.set(Timer.IDLE, due)
             return
@@ -525,7 +525,7 @@ class Connection:
         self._alarms.stop(Timer.RETRY, Timer.HANDSHAKE)
         if not self.is_dialled:
             self._keepalive *= ANSWERER_WAITS
-        self._heard_at = now
+        self._received_at = now
         self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
         # Only the first DATA proves to the answering side that this side's address is real.
@@ -602,9 +602,9 @@ class Connection:
     def _drop(self, now: float, dropped: Datagrams, why: Drop) -> int:
         """Report dropped datagrams to the observer; return how many there are."""
         if self._observer is not None:
-            tell, channel = self._observer.instrument, self._observer.channel
+            instrument, channel = self._observer.instrument, self._observer.channel
             for datagram in dropped.datagrams:
-                tell.datagram_dropped(now, channel, dropped.address, len(datagram), why)
+                instrument.datagram_dropped(now, channel, dropped.address, len(datagram), why)
         return dropped.number
 
     def _make_sides(self, address: Address, offer: TransportParameters) -> None:

@@ -99,7 +99,7 @@ class ReceiveCredit:
         due = self._due_at
         self.is_due = self._messages_read >= due[0] or self._bytes_read >= due[1]
 
-    def tell(self) -> tuple[int, int]:
+    def poll_credit(self) -> tuple[int, int]:
         """Return the limits for a CREDIT frame that leaves now."""
         self._advertise(self._messages_read, self._bytes_read)
         messages, size = self.allowed

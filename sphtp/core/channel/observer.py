@@ -52,13 +52,13 @@ class ChannelObserver:
         self._obstacle: Obstacle | None = None
 
     def messages_queued(self, lane: int, delivery: Delivery, sizes: Iterable[int]) -> None:
-        """Count queued messages. ``tell_queued`` reports them at the next poll."""
+        """Count queued messages. ``report_queued`` reports them at the next poll."""
         messages, size = self._queued.get((lane, delivery), (0, 0))
         for one in sizes:
             messages, size = messages + 1, size + one
         self._queued[lane, delivery] = messages, size
 
-    def tell_queued(self, now: float) -> None:
+    def report_queued(self, now: float) -> None:
         """Report the messages that were queued since the last report."""
         queued, self._queued = self._queued, {}
         for (lane, delivery), (messages, size) in queued.items():

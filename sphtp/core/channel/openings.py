@@ -11,7 +11,7 @@ attempt: when the first packet comes for the answered connection, the attempt ad
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sphtp.core.channel.accept_queue import AcceptQueue, AcceptQueues, opener_of
 from sphtp.core.channel.connection_table import ConnectionTable
@@ -41,15 +41,6 @@ from sphtp.core.schema import Mismatch, Schema
 
 if TYPE_CHECKING:
     from sphtp.core.channel.connection import Connection
-
-REFUSAL_COUNTERS: Final = {
-    Refusal.FULL: "refused_full",
-    Refusal.WRONG_PEER: "refused_wrong_peer",
-    Refusal.GONE: "refused_closed",
-    Refusal.SCHEMA: "refused_schema",
-    Refusal.CLEAR: "refused_sealed",
-}
-"""The counter for each reason to refuse."""
 
 
 class ConnectRequest(NamedTuple):
@@ -340,7 +331,16 @@ class Openings:
         self._outgoing.append(Datagrams.of(address, datagram))
 
     def _count_refusal(self, now: float, address: Address, why: Refusal) -> None:
-        counter = REFUSAL_COUNTERS[why]
-        setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+        match why:
+            case Refusal.FULL:
+                self._counters.refused_full += 1
+            case Refusal.WRONG_PEER:
+                self._counters.refused_wrong_peer += 1
+            case Refusal.GONE:
+                self._counters.refused_closed += 1
+            case Refusal.SCHEMA:
+                self._counters.refused_schema += 1
+            case Refusal.CLEAR:
+                self._counters.refused_sealed += 1
         if self._observer is not None:
             self._observer.channel_refused(now, address, why)

@@ -142,15 +142,15 @@ class ReceiveSide:
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
         # 4: acks of what was never sent.
-        says_new = (ack, ack_bits) != self._acks
-        newest_acked = self._named(ack) if says_new else self._newest_acked
+        is_new_ack = (ack, ack_bits) != self._acks
+        newest_acked = self._named(ack) if is_new_ack else self._newest_acked
         # 3 and 6: invalid messages, and messages without room. All are accepted, or none.
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
         # 5: the acks of the header count although there was no room.
-        if says_new:
+        if is_new_ack:
             self._acks, self._newest_acked = (ack, ack_bits), newest_acked
             self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
         if not is_accepted:

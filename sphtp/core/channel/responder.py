@@ -36,7 +36,7 @@ from sphtp.core.channel.noise import (
 from sphtp.core.channel.protection import AesGcm, Peers, is_free
 from sphtp.core.channel.security import HandshakeLimits, Verdict
 from sphtp.core.datagrams import FRONT, Address, Datagrams, Kind, decode_front_untrusted
-from sphtp.core.fsm import Machine, Name, Row
+from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.secure.cookie import CookieJar
 from sphtp.core.secure.identity import KEY_SIZE
 from sphtp.core.secure.noise_framework import NoiseHandshake
@@ -116,11 +116,13 @@ class ResponderHandshake:
     there are any.
     """
 
-    __slots__ = ("_context", "answer", "came", "confirm", "connect", "due", "greet", "handshake",
-                 "is_stranger", "origin", "proof", "protection", "state", "token")  # fmt: skip
+    __slots__ = ("_context", "_responder", "answer", "came", "confirm", "connect", "due", "greet",
+                 "handshake", "is_stranger", "origin", "proof", "protection", "state",
+                 "token")  # fmt: skip
 
     def __init__(
         self,
+        responder: "Responder",
         context: SecurityContext,
         origin: Origin,
         token: int,
@@ -146,6 +148,7 @@ class ResponderHandshake:
         self.answer: Datagrams | None = None
         self.protection: AesGcm | None = None
         self._context = context
+        self._responder = responder
 
     @property
     def key(self) -> bytes:
@@ -154,21 +157,12 @@ class ResponderHandshake:
         assert remote is not None
         return remote
 
-    def take(self, event: ResponderEvent) -> tuple[ResponderAction, ...]:
-        """Take an event; return the actions of its row, none if the state refuses it."""
-        row = RESPONDER.find(self.state, event)
-        if row is None:
-            return ()
-        self.state = row.to
-        return row.do
-
     def accept(self, accept: bytes) -> Datagrams | None:
         """Return the datagram with a connection's ACCEPT; None if the state refuses it.
 
         From then on ``protection`` is the connection's.
         """
-        is_taken = self.take(ResponderEvent.ACCEPTED)
-        return self.carry(accept) if is_taken else None
+        return self._responder.accept(self, accept)
 
     def carry(self, datagram: bytes) -> Datagrams:
         """Return the WELCOME with an ACCEPT or a REFUSE, sealed if there are keys."""
@@ -268,12 +262,11 @@ class HalfOpenTable:
         """Remove a handshake."""
         self._handshakes.pop(origin, None)
 
-    def forget_late(self, now: float) -> None:
-        """Remove the handshakes that have timed out."""
-        while (due := self.next_due()) is not None and due <= now:
-            # A handshake whose timeout is restarted moves to the end, so that they are in order.
-            handshake = self._handshakes.pop(next(iter(self._handshakes)))
-            handshake.take(ResponderEvent.LATE)
+    def take_late(self, now: float) -> ResponderHandshake | None:
+        """Remove a handshake that has timed out, and return it; None if there is none."""
+        # A handshake whose timeout is restarted moves to the end, so that they are in order.
+        first = next(iter(self._handshakes.values()), None)
+        return None if first is None or first.due > now else self._handshakes.pop(first.origin)
 
     def next_due(self) -> float | None:
         """Return when the next handshake times out; None if there is none."""
@@ -368,6 +361,8 @@ class Responder:
         self._suspects = Suspects(limits.handshake_timeout)
         self._half_open = HalfOpenTable(limits.half_open, limits.handshake_timeout)
         self._replays = HandshakeReplayFilter(self._half_open, peers)
+        self._output: ResponderHandshake | HandshakeProgress | None = None
+        self._answer: Datagrams | None = None
 
     def __len__(self) -> int:
         return len(self._half_open)
@@ -378,7 +373,8 @@ class Responder:
 
     def handle_timeout(self, now: float) -> None:
         """Remove the handshakes that have timed out."""
-        self._half_open.forget_late(now)
+        while (late := self._half_open.take_late(now)) is not None:
+            self._step(now, late, ResponderEvent.LATE)
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
         """Return the handshake with this origin, or None."""
@@ -445,52 +441,79 @@ class Responder:
 
     # From the endpoint
 
+    def accept(self, handshake: ResponderHandshake, accept: bytes) -> Datagrams | None:
+        """Return the datagram with an ACCEPT; None if the handshake's state refuses it."""
+        self._answer = None
+        self._step(handshake.came, handshake, ResponderEvent.ACCEPTED, accept)
+        return self._answer
+
     def refuse(self, handshake: ResponderHandshake, refuse: bytes) -> None:
         """Send a REFUSE to the opener, and end its handshake."""
-        if handshake.take(ResponderEvent.REFUSED):
-            self._outgoing.append(handshake.carry(refuse))
-            self._half_open.forget(handshake.origin)
-
-    # Actions
+        self._answer = None
+        self._step(handshake.came, handshake, ResponderEvent.REFUSED, refuse)
+        if self._answer is not None:
+            self._outgoing.append(self._answer)
 
     def _step(
-        self, now: float, handshake: ResponderHandshake, event: ResponderEvent
+        self,
+        now: float,
+        handshake: ResponderHandshake,
+        event: ResponderEvent,
+        datagram: bytes = b"",
     ) -> ResponderHandshake | HandshakeProgress | None:
         """Take an event; return what the endpoint has to handle."""
-        output: ResponderHandshake | HandshakeProgress | None = None
-        for action in handshake.take(event):
-            match action:
-                case ResponderAction.KEEP:
-                    # The opener repeats because it lacks the answer: restart its timeout.
-                    is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
-                    if is_kept and keys is not None and keys.own:
-                        output = HandshakeProgress(keys.own)
-                case ResponderAction.REPEAT:
-                    if handshake.answer is not None:
-                        self._outgoing.append(handshake.answer)
-                case ResponderAction.PRESENT:
-                    output = self._present(now, handshake)
-                case ResponderAction.FORGET:
-                    self._half_open.forget(handshake.origin)
-        return output
+        self._output = None
+        _RUNNER.step_of(handshake, self, event, now, datagram)
+        return self._output
 
-    def _present(self, now: float, handshake: ResponderHandshake) -> ResponderHandshake | None:
-        """Return the handshake if the authenticator accepts its opener, else None."""
+    # What the table does
+
+    def _keep(self, handshake: ResponderHandshake, now: float, _: bytes) -> None:
+        # The opener repeats because it lacks the answer: restart its timeout.
+        is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
+        if is_kept and keys is not None and keys.own:
+            self._output = HandshakeProgress(keys.own)
+
+    def _repeat(self, handshake: ResponderHandshake, _: float, __: bytes) -> None:
+        if handshake.answer is not None:
+            self._outgoing.append(handshake.answer)
+
+    def _present(self, handshake: ResponderHandshake, _: float, __: bytes) -> None:
+        """Pass the handshake to the endpoint if the authenticator accepts its opener."""
         connect = decode_connect_untrusted(handshake.connect)
         verdict = self._context.authenticator.judge(handshake.key, connect.offer.peer_id)
         if not is_free(self._peers, handshake.key, handshake.origin):
             verdict = Verdict.REJECT
-        if verdict is Verdict.ACCEPT:
-            return handshake
         if verdict is Verdict.REJECT:
             self._counters.denied += 1
             refuse = Refuse(handshake.token, Refusal.DENIED)
             self.refuse(handshake, encode_refuse(handshake.origin[1], refuse))
-        else:
+        elif verdict is not Verdict.ACCEPT:
             # The introduction comes from the servers, and may arrive a moment after this.
             self._counters.strangers += 1
             self._half_open.forget(handshake.origin)
-        return None
+        self._output = handshake if verdict is Verdict.ACCEPT else None
+
+    def _carry(self, handshake: ResponderHandshake, _: float, datagram: bytes) -> None:
+        self._answer = handshake.carry(datagram)
+
+    def _forget(self, handshake: ResponderHandshake, _: float, __: bytes) -> None:
+        self._half_open.forget(handshake.origin)
+
+    @classmethod
+    def runner(cls) -> Runner[ResponderState, ResponderEvent, ResponderAction]:
+        return Runner(
+            RESPONDER,
+            {
+                A.KEEP: cls._keep,
+                A.REPEAT: cls._repeat,
+                A.PRESENT: cls._present,
+                A.ANSWER: cls._carry,
+                A.FORGET: cls._forget,
+            },
+            # Datagrams come late, or twice, and the endpoint may answer one that has timed out.
+            ignored=ResponderEvent,
+        )
 
     # Limits, and new handshakes
 
@@ -548,13 +571,14 @@ class Responder:
             self._hint(origin, greet, Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER)
             return None
         handshake = ResponderHandshake(
-            context, origin, greet.token, greet.noise, noise, now, is_stranger=is_stranger
+            self, context, origin, greet.token, greet.noise, noise, now, is_stranger=is_stranger
         )
         self._half_open.add(now, handshake)
         if pattern.responder_known:
             self._replays.note(greet.noise, origin)
             self._identify(handshake, payload)
-            return self._present(now, handshake)
+            self._present(handshake, now, b"")
+            return handshake if self._output is handshake else None
         handshake.state = ResponderState.ASKED
         handshake.answer = handshake.welcome(b"")
         self._outgoing.append(handshake.answer)
@@ -566,8 +590,8 @@ class Responder:
             handshake.proof, handshake.connect = read_payload_untrusted(payload)
             kind, _ = decode_front_untrusted(handshake.connect)
             connect = decode_connect_untrusted(handshake.connect)
-            says = kind, connect.offer.connection_id, connect.token
-            if says != (Kind.CONNECT, handshake.origin[1], handshake.token):
+            repeated = kind, connect.offer.connection_id, connect.token
+            if repeated != (Kind.CONNECT, handshake.origin[1], handshake.token):
                 # The endpoint would take it for the CONNECT of another opener.
                 raise RemoteError("no CONNECT, or that of somebody else")
         except RemoteError:
@@ -585,6 +609,9 @@ class Responder:
         address, opener = origin
         refuse = encode_refuse(opener, Refuse(greet.token, why))
         self._outgoing.append(Datagrams.of(address, refuse))
+
+
+_RUNNER = Responder.runner()
 
 
 def _name(address: Address) -> bytes:

@@ -138,7 +138,7 @@ class SendSide:
         ``NOTHING``.
         """
         if self._observer is not None:
-            self._observer.tell_queued(now)
+            self._observer.report_queued(now)
         if control:
             self._add_ready(self.encode_control(now, control))
         if self._ready:
@@ -152,7 +152,7 @@ class SendSide:
         self.resume_at = None
         if self.is_sending:
             if self._credit.is_due:
-                extra = (Credit(*self._credit.tell()),)
+                extra = (Credit(*self._credit.poll_credit()),)
             if self.send_queue.wants_to_send and (packets := self._packets_allowed(now, most)):
                 if packets > 1 and (extra or self._ack_timer.is_late(now)):
                     # Only a single packet carries other frames beside its messages.
@@ -414,8 +414,8 @@ class SendSide:
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:
             size = queue.run_acked(run, bits)
-            tell = receipts.acked if run.acked else receipts.acked_partly
-            tell(now, run.tickets, size)
+            settle = receipts.acked if run.acked else receipts.acked_partly
+            settle(now, run.tickets, size)
             if run.acked:
                 run.tickets = ()
             return

@@ -98,5 +98,5 @@ def clusters_of(announcements: Sequence[Announcement]) -> list[list[ServerAddres
 def _fingerprint(address: ServerAddress, cluster: int, secret: bytes | None) -> str:
     if secret is None:
         return ""
-    said = b"%b\0%b\0%b\0%08x" % (LABEL, address.pub.encode(), address.sub.encode(), cluster)
-    return hmac.new(secret, said, sha256).hexdigest()[:32]
+    signed = b"%b\0%b\0%b\0%08x" % (LABEL, address.pub.encode(), address.sub.encode(), cluster)
+    return hmac.new(secret, signed, sha256).hexdigest()[:32]

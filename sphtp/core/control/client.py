@@ -143,7 +143,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     ) -> None:
         super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
-        """The reason of the last NACK; None if there was none."""
+        """The reason of the last refusal since the client was established last, or None."""
         self.clock = ClusterClock(timers.max_drift)
         """The cluster's time."""
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
@@ -308,8 +308,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         self._directory.handle_heartbeat(now, message)
         if message.stamp is not None:
-            heard = self._directory.heartbeats
-            self.clock.handle_stamp(now, message.member.id, message.stamp, heard)
+            live = self._directory.heartbeats
+            self.clock.handle_stamp(now, message.member.id, message.stamp, live)
         finding = self._directory.finding
         # Whoever becomes established now asks all servers for their lists anyway.
         wants_list = self.state is S.ESTABLISHED and self._directory.wants_list(now, message)
@@ -324,13 +324,14 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _on_nack(self, now: float, message: IdNack) -> None:
         self._directory.refresh(now, message.sender)
-        told = Holder(message.id, message.nonce)
-        if not self._directory.is_for(self._identity.holder, message.sender, told):
+        answered = Holder(message.id, message.nonce)
+        if not self._directory.is_for(self._identity.holder, message.sender, answered):
             self.counters.add(Count.STALE_NONCE)
             return
         if message.reason is Reason.UNKNOWN:
             self._identity.acknowledged_by.discard(message.sender)
-        self.last_refusal = message.reason
+        elif message.reason is not Reason.STALE_DATA:
+            self.last_refusal = message.reason
         self.signal(now, _SIGNALS.get(message.reason, E.CONFLICT))
 
     # What time means
@@ -406,22 +407,24 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _keep_peers(self, now: float) -> None:
         self._directory.keep_peers(now)
 
-    def _tell_established(self, _: float) -> None:
+    def _report_established(self, _: float) -> None:
+        self.last_refusal = None
         self._events.append(outputs.Established(self.id, resumed=False))
 
-    def _tell_resumed(self, _: float) -> None:
+    def _report_resumed(self, _: float) -> None:
+        self.last_refusal = None
         self._events.append(outputs.Established(self.id, resumed=True))
 
-    def _tell_suspended(self, _: float) -> None:
+    def _report_suspended(self, _: float) -> None:
         self._events.append(outputs.Suspended())
 
-    def _tell_id_lost(self, _: float) -> None:
+    def _report_id_lost(self, _: float) -> None:
         self._events.append(outputs.IdLost(self.id, self._why_refused()))
 
-    def _tell_refused(self, _: float) -> None:
+    def _report_refused(self, _: float) -> None:
         self._events.append(outputs.Refused(self._why_refused()))
 
-    def _tell_left(self, _: float) -> None:
+    def _report_left(self, _: float) -> None:
         self._events.append(outputs.Left())
 
     def _why_refused(self) -> Reason:
@@ -442,12 +445,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
                 A.FORGET_ANSWERS: cls._forget_answers,
                 A.WITHDRAW: cls._withdraw,
                 A.KEEP_PEERS: cls._keep_peers,
-                A.TELL_ESTABLISHED: cls._tell_established,
-                A.TELL_RESUMED: cls._tell_resumed,
-                A.TELL_SUSPENDED: cls._tell_suspended,
-                A.TELL_ID_LOST: cls._tell_id_lost,
-                A.TELL_REFUSED: cls._tell_refused,
-                A.TELL_LEFT: cls._tell_left,
+                A.REPORT_ESTABLISHED: cls._report_established,
+                A.REPORT_RESUMED: cls._report_resumed,
+                A.REPORT_SUSPENDED: cls._report_suspended,
+                A.REPORT_ID_LOST: cls._report_id_lost,
+                A.REPORT_REFUSED: cls._report_refused,
+                A.REPORT_LEFT: cls._report_left,
             },
             raised={E.LEAVE},
             counted=NACKS,

@@ -19,7 +19,7 @@ class ClientState(Name):
 class ClientSignal(Name):
     """The inputs of the client's state table."""
 
-    SERVER_HEARD = "servers are live, but none registers new ids"
+    SERVER_LIVE = "servers are live, but none registers new ids"
     SERVER_READY = "a server that registers new ids is live"
     CONNECTED = "a bus connection came up"
     HEARTBEAT_DUE = "time for the next heartbeat"
@@ -49,20 +49,20 @@ class ClientAction(Name):
     FORGET_ANSWERS = "void all acknowledgements"
     WITHDRAW = "send LEAVE, to give the id up"
     KEEP_PEERS = "keep the peers for one expiry, until servers vouch for them again"
-    TELL_ESTABLISHED = "report to the application: established"
-    TELL_RESUMED = "report to the application: established again"
-    TELL_SUSPENDED = "report to the application: suspended"
-    TELL_ID_LOST = "report to the application: id lost"
-    TELL_REFUSED = "report to the application: refused"
-    TELL_LEFT = "report to the application: left"
+    REPORT_ESTABLISHED = "report to the application: established"
+    REPORT_RESUMED = "report to the application: established again"
+    REPORT_SUSPENDED = "report to the application: suspended"
+    REPORT_ID_LOST = "report to the application: id lost"
+    REPORT_REFUSED = "report to the application: refused"
+    REPORT_LEFT = "report to the application: left"
 
 
 S, E, A = ClientState, ClientSignal, ClientAction
 
 _RETRY = (A.WITHDRAW, A.PAUSE)
-_LOSE_ID = (A.TELL_ID_LOST, A.WITHDRAW, A.PAUSE)
-_LEAVE = (A.WITHDRAW, A.TELL_LEFT)
-_DENY = (A.WITHDRAW, A.TELL_REFUSED)
+_LOSE_ID = (A.REPORT_ID_LOST, A.WITHDRAW, A.PAUSE)
+_LEAVE = (A.WITHDRAW, A.REPORT_LEFT)
+_DENY = (A.WITHDRAW, A.REPORT_REFUSED)
 # A heartbeat that is before the data tells a revision that no server has, and draws a NACK.
 _GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
 
@@ -81,7 +81,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         S.ANNOUNCING,
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
-        (A.TELL_ESTABLISHED, A.KEEP_PEERS, *_GREET),
+        (A.REPORT_ESTABLISHED, A.KEEP_PEERS, *_GREET),
         "step 10, when the whole view agrees",
     ),
     Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
@@ -117,7 +117,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         S.ESTABLISHED,
         E.SERVERS_LOST,
         S.SUSPENDED,
-        (A.FORGET_ANSWERS, A.TELL_SUSPENDED),
+        (A.FORGET_ANSWERS, A.REPORT_SUSPENDED),
         "the client goes on: channels between peers stay open",
     ),
     Row(S.ESTABLISHED, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
@@ -131,7 +131,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(S.SUSPENDED, E.CONNECTED, S.SUSPENDED, (A.HEARTBEAT,), "a server may run again"),
     Row(
         S.SUSPENDED,
-        E.SERVER_HEARD,
+        E.SERVER_LIVE,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
         "the heartbeat tells a restarted server that the id is in use",
@@ -147,7 +147,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         S.SUSPENDED,
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
-        (A.TELL_RESUMED, A.KEEP_PEERS, *_GREET),
+        (A.REPORT_RESUMED, A.KEEP_PEERS, *_GREET),
         "their acknowledgements arrived before their heartbeats",
     ),
     Row(S.SUSPENDED, E.LEAVE, S.LEFT, _LEAVE, "servers may receive messages"),
@@ -169,7 +169,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         S.RESUMING,
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
-        (A.TELL_RESUMED, A.KEEP_PEERS, *_GREET),
+        (A.REPORT_RESUMED, A.KEEP_PEERS, *_GREET),
         "all servers of the view have acknowledged the id again",
     ),
     Row(S.RESUMING, E.UNKNOWN, S.RESUMING, (A.ANNOUNCE,), "id and nonce stay the same"),
@@ -190,7 +190,7 @@ All other signals are the client's own findings, or commands of the application.
 
 _ANSWERS = NACKS | {E.ACKNOWLEDGED}
 _WAITS = frozenset((E.DEADLINE, E.BACKED_OFF))
-_HEARD = frozenset((E.SERVER_HEARD, E.SERVER_READY))
+_SERVERS_LIVE = frozenset((E.SERVER_LIVE, E.SERVER_READY))
 
 CLIENT = Machine(
     "client",
@@ -201,12 +201,14 @@ CLIENT = Machine(
     refused={
         S.SEARCHING: _ANSWERS
         | _WAITS
-        | {E.SERVER_HEARD, E.CONNECTED, E.HEARTBEAT_DUE, E.SERVERS_LOST, E.REVISED},
-        S.ANNOUNCING: _HEARD | {E.UNKNOWN, E.STALE, E.REVISED, E.BACKED_OFF},
-        S.BACKING_OFF: _ANSWERS | _HEARD | {E.CONNECTED, E.HEARTBEAT_DUE, E.DEADLINE, E.REVISED},
-        S.ESTABLISHED: _HEARD | _WAITS | {E.ACKNOWLEDGED},
+        | {E.SERVER_LIVE, E.CONNECTED, E.HEARTBEAT_DUE, E.SERVERS_LOST, E.REVISED},
+        S.ANNOUNCING: _SERVERS_LIVE | {E.UNKNOWN, E.STALE, E.REVISED, E.BACKED_OFF},
+        S.BACKING_OFF: _ANSWERS
+        | _SERVERS_LIVE
+        | {E.CONNECTED, E.HEARTBEAT_DUE, E.DEADLINE, E.REVISED},
+        S.ESTABLISHED: _SERVERS_LIVE | _WAITS | {E.ACKNOWLEDGED},
         S.SUSPENDED: NACKS | _WAITS | {E.SERVERS_LOST, E.REVISED},
-        S.RESUMING: _HEARD | _WAITS,
+        S.RESUMING: _SERVERS_LIVE | _WAITS,
         S.LEFT: frozenset(E),
         S.REFUSED: frozenset(E),
     },

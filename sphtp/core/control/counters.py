@@ -26,6 +26,8 @@ class Count(StrEnum):
     OVER_LOOKUPS_PER_SECOND = "over_lookups_per_second"
     OVER_DATA_PER_SECOND = "over_data_per_second"
     OVER_MAX_ANSWERS = "over_max_answers"
+    OVER_STATUS_ANSWERS = "over_status_answers"
+    OVER_TIME_ANSWERS = "over_time_answers"
     OVER_MAX_CONNECTIONS = "over_max_connections"
     OVER_MAX_HANDSHAKES = "over_max_handshakes"
     OVER_HANDSHAKE_TIMEOUT = "over_handshake_timeout"

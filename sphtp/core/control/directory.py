@@ -279,7 +279,7 @@ class Directory:
         self._servers = ClientServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
         """The last heartbeat of each living server by its id: a live view."""
-        self._lists: dict[tuple[int, int], Assembly[int]] = {}
+        self._lists: dict[int, tuple[int, Assembly[int]]] = {}
         self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged_by = acknowledged_by
@@ -314,26 +314,26 @@ class Directory:
             return ClientSignal.SERVERS_LOST
         if self.is_unanimous:
             return ClientSignal.ACKNOWLEDGED
-        return ClientSignal.SERVER_READY if self._servers.active else ClientSignal.SERVER_HEARD
+        return ClientSignal.SERVER_READY if self._servers.active else ClientSignal.SERVER_LIVE
 
     def start(self) -> None:
         """Connect to the standing servers."""
         self._servers.connect()
 
-    def is_for(self, own: Holder, server: int, told: Holder) -> bool:
+    def is_for(self, own: Holder, server: int, answered: Holder) -> bool:
         """Return True if a server's answer is for this client; plain SphTP has no nonces."""
-        if own.nonce == NO_NONCE or told.id != own.id or not self._knows(server):
+        if own.nonce == NO_NONCE or answered.id != own.id or not self._knows(server):
             return False
-        if told.nonce == own.nonce:
+        if answered.nonce == own.nonce:
             return True
         member = self.servers.get(server)
-        return member is not None and member.nonce == told.nonce == NO_NONCE
+        return member is not None and member.nonce == answered.nonce == NO_NONCE
 
     def handle_ack(self, now: float, message: IdAck, own: Holder) -> bool:
         """Note a server's acknowledgement. Return true if it is for this client."""
         self._servers.refresh(now, message.sender)
-        for told in message.holders:
-            if self.is_for(own, message.sender, told):
+        for answered in message.holders:
+            if self.is_for(own, message.sender, answered):
                 self._acknowledged_by.add(message.sender)
                 return True
         return False
@@ -355,12 +355,12 @@ class Directory:
 
         A client that watches groups asks regularly, and the server finds out what differs.
         """
-        server, told = heartbeat.member.id, heartbeat.roster
+        server, digest = heartbeat.member.id, heartbeat.roster
         if self.interest.is_restricted:
             return self._is_watch_due(now, server)
-        if told is None or server not in self.heartbeats:
+        if digest is None or server not in self.heartbeats:
             return False
-        if told == self.roster.digest(server):
+        if digest == self.roster.digest(server):
             self._backoff.pop(server, None)
             self.needs_lists = bool(self._backoff)
             return False
@@ -411,7 +411,11 @@ class Directory:
             self._counters.add(Count.FOREIGN)
             return
         if message.part is not None:
-            assembly = self._lists.setdefault((message.sender, message.to), Assembly())
+            # A server sends the parts of one list in a row: one list of each is enough.
+            begun_for, assembly = self._lists.get(message.sender, (None, None))
+            if assembly is None or begun_for != message.to:
+                assembly = Assembly[int](self._counters)
+                self._lists[message.sender] = message.to, assembly
             whole = assembly.add(message.part, [record.id for record in message.records])
             if whole is not None:
                 group = message.to if is_group_topic(message.to) else None
@@ -470,8 +474,7 @@ class Directory:
             self._acknowledged_by.discard(server)
             self._backoff.pop(server, None)
             self._watched_at.pop(server, None)
-        for key in [key for key in self._lists if key[0] in servers]:
-            del self._lists[key]
+            self._lists.pop(server, None)
         self._events.extend(PeerUnknown(peer) for peer in self._pending_lookups.lose(servers))
         if self.heartbeats and self._ghosts_until is None:
             self._drop_ghosts()

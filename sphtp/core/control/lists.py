@@ -27,11 +27,13 @@ from sphtp.core.control.codec import (
     Part,
     decode_record,
 )
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.records import (
     MAX_CANDIDATES,
     MAX_DATA,
     MAX_NAME_SIZE,
     MAX_NAMES_SIZE,
+    MOST_PEERS,
     Digest,
     PeerRecord,
     RecordEncoding,
@@ -68,11 +70,11 @@ def encoding_of(record: PeerRecord) -> RecordEncoding:
 
 def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
     """Return the parameters that carry these records."""
-    told = [encoding_of(record) for record in records]
-    parameters = [Parameter(_PEER, each.peer) for each in told]
+    encodings = [encoding_of(record) for record in records]
+    parameters = [Parameter(_PEER, each.peer) for each in encodings]
     for number in _BESIDE:
         parameters += [
-            Parameter(number, each.beside[number]) for each in told if number in each.beside
+            Parameter(number, each.beside[number]) for each in encodings if number in each.beside
         ]
     return tuple(parameters)
 
@@ -89,8 +91,8 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
             peers.append(data)
         elif number in _BESIDE:
             # Of two for one holder the first one counts, as everywhere.
-            told = beside.setdefault(data[:HOLDER_SIZE], {})
-            if told.setdefault(number, data) is not data:
+            fields = beside.setdefault(data[:HOLDER_SIZE], {})
+            if fields.setdefault(number, data) is not data:
                 _BESIDE[number][1].decode(data)
     records: list[PeerRecord] = []
     for data in peers:
@@ -106,13 +108,13 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
     return tuple(records)
 
 
-def _decode(told: RecordEncoding) -> PeerRecord:
+def _decode(encoding: RecordEncoding) -> PeerRecord:
     beside = {
         _BESIDE[number][0]: _BESIDE[number][1].decode(data).value
-        for number, data in told.beside.items()
+        for number, data in encoding.beside.items()
     }
-    record = decode_record(told.peer, **beside)
-    record.remember(told)
+    record = decode_record(encoding.peer, **beside)
+    record.remember(encoding)
     return record
 
 
@@ -224,11 +226,16 @@ def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]
 
 
 class Assembly(Generic[T]):
-    """The parts of one list, collected in order. A gap, or a new first part, starts over."""
+    """The parts of one list, collected in order. A gap, or a new first part, starts over.
 
-    __slots__ = ("_items", "_next")
+    No list has more than ``MOST_PEERS`` items. A longer one is dropped and counted: 1024 parts of
+    2,600 ids each would take 100 MB for each server that sends them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_counters", "_items", "_next")
+
+    def __init__(self, counters: ControlCounters) -> None:
+        self._counters = counters
         self._items: list[T] = []
         self._next = 0
 
@@ -240,6 +247,10 @@ class Assembly(Generic[T]):
             return None
         self._items += items
         self._next += 1
+        if len(self._items) > MOST_PEERS:
+            self._counters.add(Count.TOO_MANY)
+            self._items, self._next = [], 0
+            return None
         if self._next < part.count:
             return None
         whole, self._items, self._next = self._items, [], 0

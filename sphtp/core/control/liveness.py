@@ -45,7 +45,7 @@ class Liveness:
         alone; so is one that is not watched, or is doubted already.
         """
         suspected_at, end = self._fresh.due(number), self._suspect.due(number)
-        is_news = suspected_at is not None
+        is_new = suspected_at is not None
         if suspected_at is not None:
             end = suspected_at + self._half
         if end is None or end <= now + wait:
@@ -53,7 +53,7 @@ class Liveness:
         self._fresh.pop(number)
         self._suspect.pop(number)
         self._doubted.put(number, None, now + wait)
-        return is_news
+        return is_new
 
     def forget(self, number: int) -> None:
         """Stop watching ``number``, if it is watched."""

@@ -45,7 +45,6 @@ from sphtp.core.control.server_messages import (
     StatusReply,
     TimeAnswer,
 )
-from sphtp.core.control.settings import MAX_ANSWERS
 from sphtp.core.control.vocabulary import (
     EVERYBODY,
     NO_NONCE,
@@ -138,24 +137,24 @@ class Outbox:
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason
 
-    def introduce(self, client: int, *, tell_servers: bool) -> None:
-        """Tell all clients, and with ``tell_servers`` all servers, of a new or changed client."""
+    def introduce(self, client: int, *, replicates: bool) -> None:
+        """Tell all clients, and with ``replicates`` all servers, of a new or changed client."""
         topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
-        if tell_servers:
+        if replicates:
             self._registered[client] = None
 
     def replicate(self, client: int) -> None:
         """Tell all servers about a client that entered or changed."""
         self._registered[client] = None
 
-    def depart(self, gone: GoneHolder, *, tell_servers: bool) -> None:
-        """Tell all clients, and with ``tell_servers`` all servers, that a client has gone."""
+    def depart(self, gone: GoneHolder, *, replicates: bool) -> None:
+        """Tell all clients, and with ``replicates`` all servers, that a client has gone."""
         holder = Holder(gone.id, gone.nonce)
         for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
             self._gone.setdefault(to, {})[holder] = gone.reason
-        if tell_servers:
+        if replicates:
             self._released[holder] = gone.reason
 
     def answer_lookup(self, client: int, peer: int) -> None:
@@ -168,10 +167,10 @@ class Outbox:
         self._watched.take_expired(now)
         self._watched.put(to, None, now + self._expiry)
 
-    def answer_group(self, group: int, told: Digest) -> None:
+    def answer_group(self, group: int, known: Digest) -> None:
         """Tell those that watch a group about all members if ``told`` is not their digest."""
         digest = self._groups.digest(group)
-        if told == digest:
+        if known == digest:
             return
         # A liar can name 2^31 groups that nobody is in; they wait behind all others.
         lists = self._group_lists if digest.count else self._empty_group_lists
@@ -202,7 +201,9 @@ class Outbox:
 
         All that ask during a batch get the status of the first.
         """
-        if self._has_room(len(self._statuses), _MOST_STATUSES):
+        if len(self._statuses) >= _MOST_STATUSES:
+            self._counters.add(Count.OVER_STATUS_ANSWERS)
+        elif self._has_room(len(self._statuses)):
             self._statuses[client] = None
             self._status = self._status if status is None else status
 
@@ -217,7 +218,7 @@ class Outbox:
         if stamp is None:
             return
         if now < self._times_from - _BURST:
-            self._counters.add(Count.OVER_MAX_ANSWERS)
+            self._counters.add(Count.OVER_TIME_ANSWERS)
             return
         cost = _FILTER_COST * len(self._registry.records) / _TIME_SHARE
         self._times_from = max(now, self._times_from) + cost
@@ -389,8 +390,8 @@ class Outbox:
     def _append(self, audience: BusAudience, data: bytes) -> None:
         self._ready.append(BusMessage(audience, data))
 
-    def _has_room(self, used: int, most: int = MAX_ANSWERS) -> bool:
-        if used < min(most, self.max_answers):
+    def _has_room(self, used: int) -> bool:
+        if used < self.max_answers:
             return True
         self._counters.add(Count.OVER_MAX_ANSWERS)
         return False

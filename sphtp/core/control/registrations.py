@@ -88,10 +88,10 @@ class Registrations:
             self._sponsors[record.id] = sponsor
         self.registry.create(now, record, expires=sponsor == ITSELF)
         self._events.append(PeerEntered(Peer.from_record(record)))
-        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
+        self._outbox.introduce(record.id, replicates=sponsor == ITSELF)
         return True
 
-    def hear(self, now: float, client: int) -> None:
+    def refresh(self, now: float, client: int) -> None:
         """Note that a registered client sent a message to this server."""
         self._watch(now, client, ITSELF)
 
@@ -113,7 +113,7 @@ class Registrations:
         """Replace the record of a registered client."""
         self.registry.replace(record)
         self._events.append(PeerChanged(Peer.from_record(record)))
-        self._outbox.introduce(record.id, tell_servers=record.id not in self._sponsors)
+        self._outbox.introduce(record.id, replicates=record.id not in self._sponsors)
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
         """Replace the holder of an id by another one."""
@@ -121,19 +121,19 @@ class Registrations:
         self.registry.replace(record)
         self._stages.pop(record.id, None)
         self._watch(now, record.id, sponsor)
-        self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), tell_servers=False)
+        self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), replicates=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
         self._events.append(PeerEntered(Peer.from_record(record)))
-        self._outbox.introduce(record.id, tell_servers=sponsor == ITSELF)
+        self._outbox.introduce(record.id, replicates=sponsor == ITSELF)
 
-    def release(self, now: float, client: int, reason: Reason, *, tell_servers: bool) -> None:
+    def release(self, now: float, client: int, reason: Reason, *, replicates: bool) -> None:
         """De-register a client and delete its data (SphTP, step 11)."""
         record = self.registry.release(now, client, reason)
         self._sponsors.pop(client, None)
         self._stages.pop(client, None)
         if record is not None:
             gone = GoneHolder(record.id, record.nonce, reason)
-            self._outbox.depart(gone, tell_servers=tell_servers)
+            self._outbox.depart(gone, replicates=replicates)
             self._events.append(
                 PeerLeft(Peer.from_record(replace(record, data=b"", topics=())), reason)
             )
@@ -141,14 +141,14 @@ class Registrations:
     def adopt_clients_of(self, now: float, server: int) -> None:
         """Give the clients of a lost server ``expiry`` seconds to be heard here."""
         for client in self.sponsored_by(server):
-            self.hear(now, client)
+            self.refresh(now, client)
 
     def handle_timeout(self, now: float) -> None:
         """Suspect and de-register clients that fell silent."""
         for client in self.registry.take_suspects(now):
             self._suspect(client)
         for client in self.registry.take_expired_ids(now):
-            self.release(now, client, Reason.EXPIRED, tell_servers=True)
+            self.release(now, client, Reason.EXPIRED, replicates=True)
 
     def _suspect(self, client: int) -> None:
         self._events.append(PeerSuspected(Peer.from_record(self.registry.records[client])))
@@ -340,16 +340,16 @@ class ClientAdmission:
 
     def acknowledge(self, now: float, message: Announce) -> None:
         """Acknowledge a registered id again; its addresses may be new."""
-        self._ledger.hear(now, message.id)
+        self._ledger.refresh(now, message.id)
         record = self._records[message.id]
-        told = replace(
+        revised = replace(
             record,
             candidates=message.candidates,
             key=record.key or message.key,
             name=record.name or message.name,
         )
-        if told != record:
-            self._ledger.change(told)
+        if revised != record:
+            self._ledger.change(revised)
         self._outbox.ack(Holder(message.id, message.nonce), message.features)
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:
@@ -368,7 +368,7 @@ class ClientAdmission:
     def refresh(self, now: float, message: Heartbeat) -> None:
         """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
         self._ledger.note_normal_heartbeat(message.id)
-        self._ledger.hear(now, message.id)
+        self._ledger.refresh(now, message.id)
         record = self._records[message.id]
         if message.revision is not None and message.revision != record.revision:
             self._outbox.nack(Holder(message.id, message.nonce), Reason.STALE_DATA)
@@ -378,21 +378,21 @@ class ClientAdmission:
     def on_leave(self, now: float, message: Leave) -> None:
         """De-register a client that gives up its id."""
         if self.holds(message):
-            self._ledger.release(now, message.id, Reason.LEFT, tell_servers=True)
+            self._ledger.release(now, message.id, Reason.LEFT, replicates=True)
 
     def on_data(self, now: float, message: ClientData) -> None:
         """Store a client's initial simulation data, topics and groups."""
         if not self.holds(message):
             return
-        self._ledger.hear(now, message.id)
+        self._ledger.refresh(now, message.id)
         record = self._records[message.id]
-        told = _as_told(message, record)
-        if told == record:
+        revised = _revised(message, record)
+        if revised == record:
             return
         # What is not taken now is asked for when a heartbeat tells its revision: see ``refresh``.
         holder = Holder(message.id, message.nonce)
         if self._data_rates.take(now, holder):
-            self._ledger.change(told)
+            self._ledger.change(revised)
         else:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
 
@@ -402,7 +402,7 @@ class ClientAdmission:
             return
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
             return
-        self._ledger.hear(now, message.id)
+        self._ledger.refresh(now, message.id)
         for topic, digest in message.watches:
             if is_client_id(topic):
                 # Each answer is as much as a lookup of its own.
@@ -434,7 +434,7 @@ def _as_announced(message: Announce) -> PeerRecord:
     )
 
 
-def _as_told(message: ClientData, record: PeerRecord) -> PeerRecord:
+def _revised(message: ClientData, record: PeerRecord) -> PeerRecord:
     if is_newer(message.revision, record.revision):
         return replace(
             record,
@@ -480,18 +480,18 @@ class Replication:
         """Remove clients that left, and those for which only the sender vouched."""
         for gone in message.gone:
             if self._believes(message.sender, gone):
-                self._ledger.release(now, gone.id, gone.reason, tell_servers=False)
+                self._ledger.release(now, gone.id, gone.reason, replicates=False)
 
     def on_snapshot(self, now: float, message: Snapshot) -> bool:
         """Take a part of another server's list. Return True if the list is complete now."""
-        assembly = self._snapshots.setdefault(message.sender, Assembly())
+        assembly = self._snapshots.setdefault(message.sender, Assembly(self._counters))
         whole = assembly.add(message.part, [record.id for record in message.records])
         if whole is not None:
-            told = set(whole)
+            listed = set(whole)
             for client in self._ledger.sponsored_by(message.sender):
-                if client in told:
+                if client in listed:
                     continue
-                self._ledger.release(now, client, Reason.EXPIRED, tell_servers=False)
+                self._ledger.release(now, client, Reason.EXPIRED, replicates=False)
         # A record counts at once, though the rest of its list may never come.
         for record in message.records:
             self._adopt(now, message.sender, record)
@@ -536,13 +536,13 @@ class Replication:
             self._counters.add(Count.OVER_MAX_CLIENTS)
 
     def _resolve_conflict(
-        self, now: float, server: int, held: PeerRecord, told: PeerRecord
+        self, now: float, server: int, held: PeerRecord, claimed: PeerRecord
     ) -> None:
         """Resolve a conflict: the holder with the lower nonce keeps the id, on every server."""
-        loser = max(held, told, key=lambda record: record.nonce)
+        loser = max(held, claimed, key=lambda record: record.nonce)
         self._outbox.nack(Holder(loser.id, loser.nonce), Reason.CONFLICT)
         if loser is held:
-            self._ledger.supersede(now, told, server)
+            self._ledger.supersede(now, claimed, server)
         else:
             self._outbox.replicate(held.id)
 

@@ -140,8 +140,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """The cluster's time."""
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
+        self._has_company, self._has_met_others = False, False
         self._opens_at = 0.0
-        self._hello_from = 0.0
+        self._heartbeat_from = 0.0
         self._registry = registry or MemoryRegistry(timers.expiry, limits.max_clients)
         self._cluster = Cluster(
             entropy, secrets, timers.expiry, address, join, self.counters, self._events
@@ -216,7 +217,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """
         self._wake(now)
         if self.state not in self._final:
-            self.alarms.set(E.HEARTBEAT_DUE, max(now, self._hello_from))
+            self.alarms.set(E.HEARTBEAT_DUE, max(now, self._heartbeat_from))
 
     def handle_admission(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
         """Take the application's decision on a client that ``poll_applicant`` has returned."""
@@ -287,7 +288,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 self._outbox.answer_status(message.id, status)
             case ClientUser():
                 if self._admission.holds(message):
-                    self._ledger.hear(now, message.id)
+                    self._ledger.refresh(now, message.id)
                     user = UserMessage(message.id, message.command, message.parameters)
                     self._events.append(user)
             case ServerLeave():
@@ -315,15 +316,15 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             return
         if effect.left is not None:
             self._replication.lose(now, effect.left.id)
-        number, heard = message.member.id, self._cluster.heartbeats
+        number, live = message.member.id, self._cluster.heartbeats
         if message.stamp is not None:
-            self.clock.handle_stamp(now, number, message.stamp, heard)
+            self.clock.handle_stamp(now, number, message.stamp, live)
         if message.request is not None:
             self._outbox.answer_time(now, BusAudience.SERVERS, number, message.request)
         if message.roster is not None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
-            self.signal(now, E.ACTIVE_HEARD, message)
+            self.signal(now, E.ACTIVE_LIVE, message)
 
     def _on_member_message(self, now: float, message: MemberMessage) -> None:
         if message.sender not in self._cluster.heartbeats:
@@ -372,30 +373,35 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
 
     def _await_company(self, now: float) -> None:
-        """Become active alone only if no server is to be joined.
+        """Let a server that is to join others become active only after another one was live.
 
-        Otherwise a typo could found a second cluster. A server that is heard after the wait has
-        time to send its list.
+        Otherwise a typo could found a second cluster. A server that appears after the wait has time
+        to send its list. If the last one is lost, its clients have twice the expiry to come here.
         """
-        if not self._cluster.heartbeats:
+        had_company, self._has_company = self._has_company, bool(self._cluster.heartbeats)
+        if self._has_company:
+            self._has_met_others = True
+            if not had_company:
+                soonest = now + self._timers.announce_deadline
+                self.alarms.set(E.WAITED, max(self._opens_at, soonest))
+        elif had_company:
+            self.alarms.set(E.WAITED, now + self._timers.joining)
+        elif not self._has_met_others:
             self.alarms.stop(E.WAITED)
-        elif E.WAITED not in self.alarms.pending():
-            soonest = now + self._timers.announce_deadline
-            self.alarms.set(E.WAITED, max(self._opens_at, soonest))
 
     # What the table does
 
     def _heartbeat(self, now: float) -> None:
-        own, heard = self._cluster.own, self._cluster.heartbeats
+        own, live = self._cluster.own, self._cluster.heartbeats
         if own.state is MemberState.ACTIVE:
-            present = {own.nonce, *(m.nonce for h in heard.values() for m in h.view.members)}
-            self.clock.take_charge(now, own.id, own.nonce, present, heard)
-        stamp, request = self.clock.stamp(now), self.clock.poll_request(now, heard)
+            present = {own.nonce, *(m.nonce for h in live.values() for m in h.view.members)}
+            self.clock.take_charge(now, own.id, own.nonce, present, live)
+        stamp, request = self.clock.stamp(now), self.clock.poll_request(now, live)
         digest = self._registry.digest
         heartbeat = ServerHeartbeat(own, self.view, digest, stamp, request).encode()
         self._outbox.send_to_all(heartbeat, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, heartbeat)
-        self._hello_from = now + self._timers.heartbeat / 10
+        self._heartbeat_from = now + self._timers.heartbeat / 10
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _open(self, now: float) -> None:
@@ -403,9 +409,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         self._heartbeat(now)
 
     def _send_leave(self, _: float) -> None:
-        goodbye = ServerLeave(self.id, self._cluster.own.nonce).encode()
-        self._outbox.send_to_all(goodbye, unwatched=True)
-        self._outbox.send(BusAudience.SERVERS, goodbye)
+        leave = ServerLeave(self.id, self._cluster.own.nonce).encode()
+        self._outbox.send_to_all(leave, unwatched=True)
+        self._outbox.send(BusAudience.SERVERS, leave)
 
     def _register(self, now: float, message: Announce) -> None:
         self._admission.register(now, message)
@@ -434,7 +440,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def _send_snapshot(self, _: float, message: SnapshotRequest) -> None:
         self._outbox.answer_snapshot(message.sender)
 
-    def _tell_state(self, _: float) -> None:
+    def _report_state(self, _: float) -> None:
         self._events.append(StateChanged(self.state))
 
     @classmethod
@@ -454,11 +460,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 A.SEND_SNAPSHOT: cls._send_snapshot,
                 A.OPEN: cls._open,
                 A.SEND_LEAVE: cls._send_leave,
-                A.TELL_STATE: cls._tell_state,
+                A.REPORT_STATE: cls._report_state,
             },
             raised={E.NEW_CLUSTER, E.STOP},
             counted={*FROM_CLIENTS, E.SNAPSHOT_REQUESTED},
-            ignored={E.SNAPSHOT_COMPLETE, E.ACTIVE_HEARD, E.WAITED, E.HEARTBEAT_DUE},
+            ignored={E.SNAPSHOT_COMPLETE, E.ACTIVE_LIVE, E.WAITED, E.HEARTBEAT_DUE},
             count=cls.count_refused,
             timed=True,
         )

@@ -229,10 +229,10 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     if len(members) > MAX_MEMBERS:
         raise WireError(f"{len(members)} members are over {MAX_MEMBERS}")
     own, by_id = None, dict[int, Member]()
-    for told in members:
-        if told.id == message.sender and own is None:
-            own = told.address
-        by_id[told.id] = told
+    for each in members:
+        if each.id == message.sender and own is None:
+            own = each.address
+        by_id[each.id] = each
     by_id[message.sender] = member = Member(message.sender, nonce, own, state)
     ordered = tuple(map(by_id.__getitem__, sorted(by_id)))
     view = ClusterView(codec.VIEW.first(message) or 0, ordered)
@@ -256,8 +256,8 @@ def _read_ack(data: bytes) -> IdAck:
 def _read_nack(data: bytes) -> IdNack:
     message = decode_message(data)
     nonce, reason = codec.NONCE.first(message) or NO_NONCE, codec.REASON.first(message)
-    said = Reason.CONFLICT if reason is None else reason
-    return IdNack(message.sender, message.simulation, nonce, said)
+    given = Reason.CONFLICT if reason is None else reason
+    return IdNack(message.sender, message.simulation, nonce, given)
 
 
 def _read_leave(data: bytes) -> ServerLeave:

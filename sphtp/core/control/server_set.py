@@ -26,6 +26,7 @@ from sphtp.core.control.records import MAX_MEMBERS, MAX_VIEW, ClusterView, Membe
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.token_bucket import TokenBucket
 
 
 class ExponentialBackoff:
@@ -125,25 +126,69 @@ def _next(number: int) -> int:
     return min(number + 1, MAX_VIEW)
 
 
-class Dialler:
-    """The connections to the wanted addresses, as Dial and HangUp commands."""
+_DIALS_PER_SECOND = 1.0
+"""The servers that are dialled because others name them, after the first ``MAX_MEMBERS``."""
 
-    __slots__ = ("_dialled", "_own", "_queue", "_standing")
+
+class Dialler:
+    """The connections to the wanted addresses, as Dial and HangUp commands.
+
+    A heartbeat names up to 64 addresses, and the next one up to 64 others. A member that lies could
+    make all programs of the cluster dial ever more addresses. So beside the standing ones at most
+    ``MAX_MEMBERS`` are dialled, the first ones given, and new ones at a limited rate.
+    """
+
+    __slots__ = ("_dialled", "_own", "_queue", "_rate", "_standing", "_waiting", "due")
 
     def __init__(self, standing: Iterable[ServerAddress], own: ServerAddress | None = None) -> None:
         self._own = own
         self._standing = dict.fromkeys(standing)
         self._dialled: dict[ServerAddress, None] = {}
+        self._waiting: dict[ServerAddress, None] = {}
+        self._rate = TokenBucket(_DIALS_PER_SECOND, MAX_MEMBERS)
+        self.due: float | None = None
+        """The time at which ``dial`` has an effect; None if nothing waits for it."""
         self._queue: deque[Dial | HangUp] = deque()
 
     def want(self, addresses: Iterable[ServerAddress | None]) -> None:
-        """Connect to these addresses and the standing ones, and disconnect from all others."""
-        wanted = {**self._standing, **{a: None for a in addresses if a is not None}}
-        if self._own is not None:
-            wanted.pop(self._own, None)
-        self._queue += [HangUp(address) for address in self._dialled if address not in wanted]
-        self._queue += [Dial(address) for address in wanted if address not in self._dialled]
-        self._dialled = wanted
+        """Disconnect from all addresses but these and the standing ones, which it dials at once.
+
+        ``dial`` dials the others.
+        """
+        wanted = self._standing.copy()
+        most = len(wanted) + MAX_MEMBERS
+        for address in addresses:
+            if address is not None and address != self._own and len(wanted) < most:
+                wanted[address] = None
+        for address in tuple(self._dialled):
+            if address not in wanted:
+                del self._dialled[address]
+                self._queue.append(HangUp(address))
+        self._waiting.clear()
+        for address in wanted:
+            if address in self._dialled or address == self._own:
+                continue
+            if address in self._standing:
+                self._dial(address)
+            else:
+                self._waiting[address] = None
+        if not self._waiting:
+            self.due = None
+        elif self.due is None:
+            self.due = float("-inf")
+
+    def dial(self, now: float) -> None:
+        """Dial the wanted addresses, as many as the rate allows."""
+        for address in tuple(self._waiting):
+            if not self._rate.take(now):
+                break
+            del self._waiting[address]
+            self._dial(address)
+        self.due = now + 1 / _DIALS_PER_SECOND if self._waiting else None
+
+    def _dial(self, address: ServerAddress) -> None:
+        self._dialled[address] = None
+        self._queue.append(Dial(address))
 
     def poll(self) -> Dial | HangUp | None:
         """Return the next command, or None."""
@@ -233,7 +278,9 @@ class ServerSet:
             self._liveness.refresh(now, number)
 
     def drop_expired(self, now: float) -> list[int]:
-        """Remove the servers that fell silent. Return their ids."""
+        """Dial the servers that are due. Remove those that fell silent, and return their ids."""
+        if self._dialler.due is not None:
+            self._dialler.dial(now)
         self._liveness.take_suspects(now)
         expired = self._liveness.take_expired(now)
         for number in expired:
@@ -243,8 +290,9 @@ class ServerSet:
 
     def connect(self) -> None:
         """Connect to all servers that living ones name, and to the standing ones."""
-        addresses: list[ServerAddress | None] = []
-        for heartbeat in self._heartbeats.values():
+        heartbeats = self._heartbeats.values()
+        addresses = [heartbeat.member.address for heartbeat in heartbeats]
+        for heartbeat in heartbeats:
             addresses += [member.address for member in heartbeat.view.members]
         self._dialler.want(addresses)
 
@@ -257,8 +305,9 @@ class ServerSet:
         self._liveness.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
-        """Return the time of the next expiry."""
-        return self._liveness.next_due()
+        """Return the time of the next expiry, or of the next address to dial."""
+        expires, dials = self._liveness.next_due(), self._dialler.due
+        return expires if dials is None or (expires is not None and expires < dials) else dials
 
 
 class ClientServerSet(ServerSet):

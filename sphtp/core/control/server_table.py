@@ -17,10 +17,10 @@ class ServerSignal(Name):
     NEW_CLUSTER = "this server has to found a cluster"
     SNAPSHOT_COMPLETE = "an active member has sent all clients that it hears itself"
     WAITED = (
-        "twice the expiry has passed, and, if this server has to join one, another server is live"
+        "twice the expiry has passed, and, if this server has to join one, another server was live"
     )
     HEARTBEAT_DUE = "time for the next heartbeat"
-    ACTIVE_HEARD = "a heartbeat of an active member came"
+    ACTIVE_LIVE = "a heartbeat of an active member came"
     ANNOUNCED_NEW = "a client announces an id that no client holds"
     ANNOUNCED_HELD = "a client announces an id that it holds"
     ANNOUNCED_TAKEN = "a client announces an id that another one holds"
@@ -46,7 +46,7 @@ class ServerAction(Name):
     SEND_SNAPSHOT = "send all clients whose heartbeats arrive here"
     OPEN = "announce to clients and servers that this server registers new ids from now on"
     SEND_LEAVE = "send LEAVE to clients and servers"
-    TELL_STATE = "report the new state to the application"
+    REPORT_STATE = "report the new state to the application"
 
 
 S, E, A = ServerState, ServerSignal, ServerAction
@@ -63,15 +63,15 @@ FROM_CLIENTS = frozenset(
 )
 """The signals that are messages of clients."""
 
-_OPEN = (A.OPEN, A.TELL_STATE)
-_STOP = (A.SEND_LEAVE, A.TELL_STATE)
+_OPEN = (A.OPEN, A.REPORT_STATE)
+_STOP = (A.SEND_LEAVE, A.REPORT_STATE)
 
 _ROWS = (
     Row(S.JOINING, E.NEW_CLUSTER, S.ACTIVE, _OPEN, "there is no other server with a list"),
     Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server knows every holder now"),
     Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder was live, or expired"),
     Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1"),
-    Row(S.JOINING, E.ACTIVE_HEARD, S.JOINING, (A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
+    Row(S.JOINING, E.ACTIVE_LIVE, S.JOINING, (A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
     Row(
         S.JOINING,
         E.ANNOUNCED_NEW,
@@ -111,7 +111,7 @@ SERVER = Machine(
     refused={
         S.JOINING: frozenset((E.SNAPSHOT_REQUESTED,)),
         S.ACTIVE: frozenset(
-            (E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_HEARD),
+            (E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_LIVE),
         ),
         S.STOPPED: frozenset(E),
     },

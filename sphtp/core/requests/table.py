@@ -134,7 +134,7 @@ class UseEvent(Name):
 class UseAction(Name):
     """The actions of the table of a channel's use."""
 
-    SAY_GOODBYE = "send GOODBYE"
+    SEND_GOODBYE = "send GOODBYE"
     SETTLE_ALL = "settle this side's requests, and cancel the peer's"
 
 
@@ -144,12 +144,12 @@ USE: Final = Machine(
     "requests on a channel",
     _O.OPEN,
     [
-        Row(_O.OPEN, _E.IDLE, _O.LEAVING, (_A.SAY_GOODBYE,), "a channel costs both sides"),
+        Row(_O.OPEN, _E.IDLE, _O.LEAVING, (_A.SEND_GOODBYE,), "a channel costs both sides"),
         Row(_O.OPEN, _E.GOODBYE, _O.LEFT, (), "requests of this side may be open"),
         Row(_O.OPEN, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
         Row(_O.LEAVING, _E.GOODBYE, _O.DRAINING, (), "nobody sends more requests"),
         Row(_O.LEAVING, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
-        Row(_O.LEFT, _E.ANSWERED, _O.DRAINING, (_A.SAY_GOODBYE,), "the peer waits for it"),
+        Row(_O.LEFT, _E.ANSWERED, _O.DRAINING, (_A.SEND_GOODBYE,), "the peer waits for it"),
         Row(_O.LEFT, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
         Row(_O.DRAINING, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
     ],
@@ -380,7 +380,7 @@ class RequestTable:
         if not self._asked:
             _RUNNER.step(self, UseEvent.ANSWERED, now, "")
 
-    def _say_goodbye(self, _now: float, _text: str) -> None:
+    def _send_goodbye(self, _now: float, _text: str) -> None:
         data = encode_message(GoodbyeMessage())
         self._outgoing.append(Outgoing(data, lane_for(len(data))))
 
@@ -406,7 +406,7 @@ class RequestTable:
     def runner(cls) -> "Runner[ChannelUse, UseEvent, UseAction]":
         return Runner(
             USE,
-            {UseAction.SAY_GOODBYE: cls._say_goodbye, UseAction.SETTLE_ALL: cls._settle_all},
+            {UseAction.SEND_GOODBYE: cls._send_goodbye, UseAction.SETTLE_ALL: cls._settle_all},
             ignored=UseEvent,
         )
 

@@ -197,7 +197,7 @@ class Verifier:
     ``SettingsError`` for an invalid key.
     """
 
-    __slots__ = ("_failures", "_heard", "_purpose", "_servers", "_trusted")
+    __slots__ = ("_counts", "_failures", "_purpose", "_servers", "_trusted")
 
     def __init__(self, trusted: Collection[bytes], purpose: bytes) -> None:
         if wrong := [key for key in trusted if len(key) != KEY_SIZE]:
@@ -205,7 +205,7 @@ class Verifier:
         self._trusted = frozenset(trusted)
         self._purpose = purpose
         self._servers = ExpiringDict[bytes, Ed25519PublicKey](KEYS_KEPT)
-        self._heard = ExpiringDict[tuple[bytes, int], int](SPEAKERS_KEPT)
+        self._counts = ExpiringDict[tuple[bytes, int], int](SPEAKERS_KEPT)
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
@@ -223,12 +223,12 @@ class Verifier:
         if server is None:
             return SignatureVerdict(SignatureStatus.UNKNOWN, key, boot, cluster)
         # All messages of a server to one receiver take one connection: none is overtaken.
-        if count <= (self._heard.get((key, boot)) or 0):
+        if count <= (self._counts.get((key, boot)) or 0):
             return SignatureVerdict(SignatureStatus.REPLAYED, key, boot, cluster)
         if not _is_signature(server, signature, self._purpose + signed):
             self._fail(pipe)
             return SignatureVerdict(SignatureStatus.UNSIGNED, key, boot, cluster)
-        self._heard.put((key, boot), count)
+        self._counts.put((key, boot), count)
         return SignatureVerdict(SignatureStatus.GENUINE, key, boot, cluster)
 
     def _server(self, key: bytes, certificate: Certificate, pipe: int) -> Ed25519PublicKey | None:

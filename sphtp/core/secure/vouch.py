@@ -55,14 +55,14 @@ class Voucher:
     of another size.
     """
 
-    __slots__ = ("_boot", "_count", "_heard", "_key")
+    __slots__ = ("_boot", "_count", "_counts", "_key")
 
     def __init__(self, secret: bytes, boot: int) -> None:
         require_secret(secret)
         self._key = hmac.digest(secret, _PURPOSE, "sha256")
         self._boot = boot
         self._count = 0
-        self._heard = ExpiringDict[bytes, int](SPEAKERS_KEPT)
+        self._counts = ExpiringDict[bytes, int](SPEAKERS_KEPT)
 
     def vouch(self, message: bytes) -> bytes:
         """Return the message with the next mark. Raises ``MessageTooLargeError``."""
@@ -88,9 +88,9 @@ class Voucher:
             return Authenticity.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # All messages of a sender take the same connection, so that none is overtaken.
-        if count <= (self._heard.get(speaker) or 0):
+        if count <= (self._counts.get(speaker) or 0):
             return Authenticity.REPLAYED
-        self._heard.put(speaker, count)
+        self._counts.put(speaker, count)
         return Authenticity.GENUINE
 
     def _code(self, data: bytes) -> bytes:

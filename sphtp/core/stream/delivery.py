@@ -494,7 +494,7 @@ class DeliveryController:
         for span, reason in self._pending.abandoned():
             self._give_up(span, reason)
 
-    def _tell_end(self) -> None:
+    def _report_end(self) -> None:
         self._queue.end(StreamEnd(self._end_reason, self._pending.top))
 
     @classmethod
@@ -505,7 +505,7 @@ class DeliveryController:
                 DeliveryAction.BEGIN: cls._begin,
                 DeliveryAction.FOLLOW: cls._follow,
                 DeliveryAction.GIVE_UP: cls._give_all_up,
-                DeliveryAction.END: cls._tell_end,
+                DeliveryAction.END: cls._report_end,
             },
             raised=DeliveryEvent,
         )

@@ -90,8 +90,8 @@ class Welcome(NamedTuple):
     receiver_key: bytes = b""
 
     def __repr__(self) -> str:
-        told = {name: value for name, value in self._asdict().items() if "key" not in name}
-        return f"Welcome({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+        shown = {name: value for name, value in self._asdict().items() if "key" not in name}
+        return f"Welcome({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 class JoinRefused(NamedTuple):

@@ -69,7 +69,7 @@ class SourceInput(Name):
     DRAINED = "the last datagram has left"
     DONE = "every receiver has all data, and knows the end"
     LINGER_OVER = "lingered long enough"
-    SAID = "the last session message has left"
+    SENT = "the last session message has left"
 
 
 class SourceAction(Name):
@@ -96,18 +96,18 @@ SOURCE: Final = Machine(
         Row(S.CLOSING, E.DONE, S.ENDING, (A.FINISH,), "no receiver needs a repair any more"),
         Row(S.CLOSING, E.LINGER_OVER, S.ENDING, (A.FINISH,), "there are no more repairs"),
         Row(S.ENDING, E.CLOSE, S.ENDING, (), "it is closing already"),
-        Row(S.ENDING, E.SAID, S.CLOSED, (A.REPORT,), "receivers have a timeout"),
+        Row(S.ENDING, E.SENT, S.CLOSED, (A.REPORT,), "receivers have a timeout"),
         Row(S.CLOSED, E.CLOSE, S.CLOSED, (), "it is closed"),
     ),
     events=SourceInput,
     final=frozenset({S.CLOSED}),
     refused={
-        S.IDLE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
-        S.ACTIVE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
-        S.DRAINING: frozenset({E.SEND, E.DONE, E.LINGER_OVER, E.SAID}),
-        S.CLOSING: frozenset({E.SEND, E.DRAINED, E.SAID}),
+        S.IDLE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SENT}),
+        S.ACTIVE: frozenset({E.DRAINED, E.DONE, E.LINGER_OVER, E.SENT}),
+        S.DRAINING: frozenset({E.SEND, E.DONE, E.LINGER_OVER, E.SENT}),
+        S.CLOSING: frozenset({E.SEND, E.DRAINED, E.SENT}),
         S.ENDING: frozenset({E.SEND, E.DRAINED, E.DONE, E.LINGER_OVER}),
-        S.CLOSED: frozenset({E.SEND, E.DRAINED, E.DONE, E.LINGER_OVER, E.SAID}),
+        S.CLOSED: frozenset({E.SEND, E.DRAINED, E.DONE, E.LINGER_OVER, E.SENT}),
     },
 )
 
@@ -396,7 +396,7 @@ class SourceTransport:
         if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):
             self._step(now, SourceInput.DONE)
         if self.state is SourceState.ENDING and self._sessions.due is None:
-            self._step(now, SourceInput.SAID)
+            self._step(now, SourceInput.SENT)
 
     def _step(self, now: float, event: SourceInput) -> None:
         _RUNNER.step(self, event, now)

@@ -21,7 +21,7 @@ from sphtp.events import (
     StateChanged,
     ViewChanged,
 )
-from sphtp_server.daemon import LIMITS, log_drops
+from sphtp_server.daemon import FIXED_LIMITS, LIMITS, log_drops
 from sphtp_server.event_log import LINES, EventLog
 from sphtp_server.logs import LogFormat, LogLevel, open_log
 from sphtp_server.settings import ServerSettings
@@ -158,7 +158,18 @@ def test_a_limit_that_was_reached_is_named_as_its_setting() -> None:
     assert set(LIMITS.values()) <= set(ServerSettings.model_fields)
     assert {f"over_{setting}" for setting in LIMITS.values()} == set(LIMITS)
     of_clients = {Count.OVER_MAX_PEERS}
-    assert {count for count in Count if count.startswith("over_")} - of_clients == set(LIMITS)
+    limits = {count for count in Count if count.startswith("over_")} - of_clients
+    assert limits == {*LIMITS, *FIXED_LIMITS}
+
+
+def test_a_limit_that_no_setting_changes_is_named_as_one() -> None:
+    with TemporaryFile("w+") as output:
+        log_drops(open_log("info", "json", output), dict.fromkeys(FIXED_LIMITS, 3))
+        output.seek(0)
+        lines = [json.loads(line) for line in output]
+    assert [(line["event"], line["limit"], line["times"]) for line in lines] == [
+        ("a fixed limit was reached", limit, 3) for limit in FIXED_LIMITS.values()
+    ]
 
 
 def test_lines_for_people_have_no_colours_outside_a_terminal() -> None:

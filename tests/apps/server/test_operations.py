@@ -344,7 +344,7 @@ async def test_the_service_manager_is_told_of_each_change(tmp_path: Path) -> Non
 
 async def test_a_service_manager_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
     for name in ("", str(tmp_path / "nobody"), "@nobody", "x" * 500):
-        ServiceManager({"NOTIFY_SOCKET": name}).tell("READY=1")
+        ServiceManager({"NOTIFY_SOCKET": name}).notify("READY=1")
     own = {"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}
     assert ServiceManager(own).watchdog == 3.0
     assert ServiceManager({**own, "WATCHDOG_PID": "1"}).watchdog is None

@@ -118,7 +118,7 @@ async def test_who_does_not_prove_itself_is_ended_and_shuts_nobody_out(
             assert ended == 2 * CROWD
             # Nothing but the client itself is left, and it stays.
             await trio.sleep(PATIENCE)
-            assert opened.statistics().publishing_to == opened.statistics().hearing_from == 1
+            assert opened.statistics().publishing_to == opened.statistics().receiving_from == 1
 
 
 async def test_what_a_server_says_proves_nothing_when_it_is_played_to_it() -> None:
@@ -151,7 +151,7 @@ async def test_a_copy_excuses_who_speaks_from_the_same_place_and_nobody_else() -
             await trio.sleep(PATIENCE / 20)
         await is_ended(stranger)
         await trio.sleep(PATIENCE)
-        assert opened.statistics().hearing_from == 2
+        assert opened.statistics().receiving_from == 2
 
 
 async def next_frame(stream: trio.SocketStream) -> bytes:
@@ -178,7 +178,7 @@ async def test_who_ends_each_message_in_time_stays_though_it_has_always_begun_an
             for _ in range(10):
                 await trio.sleep(PATIENCE / 5)
                 await busy.send_all(message[500:] + message[:500])
-            assert opened.statistics().hearing_from == 1
+            assert opened.statistics().receiving_from == 1
         assert "over_handshake_timeout" not in opened.statistics().counters
 
 

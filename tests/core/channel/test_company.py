@@ -137,9 +137,10 @@ def test_many_idle_channels_ask_at_the_same_few_moments() -> None:
 def test_a_bad_path_makes_nobody_take_an_idle_peer_for_dead(loss: float) -> None:
     pair = Pair(1, Faults(loss=loss, delay=0.02, jitter=0.02))
     left, right = pair.open()
-    pair.run(3600)
+    minutes = 15
+    pair.run(60 * minutes)
     assert left.closed is right.closed is None
-    assert pair.network.carried < 100 * 60, "a minute"
+    assert pair.network.carried < 100 * minutes
 
 
 @pytest.mark.parametrize(("timeout", "phase"), [(10.0, 0.0), (10.0, 1.3), (2.0, 0.4), (60.0, 7.0)])

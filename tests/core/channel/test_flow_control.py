@@ -38,7 +38,7 @@ def test_totals_go_on_when_their_bits_have_wrapped() -> None:
     for _ in range(20):
         sender.spend(MESSAGES.span // 5, 0)
         receiver.read(MESSAGES.span // 5, 0)
-        messages, size = receiver.tell()
+        messages, size = receiver.poll_credit()
         assert messages < MESSAGES.span
         sender.raise_to(messages, size)
         assert sender.left == 1000
@@ -51,11 +51,11 @@ def test_the_peer_is_told_when_a_quarter_was_read() -> None:
     assert not credit.is_due
     credit.read(1, 0)
     assert credit.is_due
-    assert credit.tell() == (125, 12_499)
+    assert credit.poll_credit() == (125, 12_499)
     assert not credit.is_due
     credit.read(0, 2500)
     assert credit.is_due
-    assert credit.tell() == (125, 14_999)
+    assert credit.poll_credit() == (125, 14_999)
 
 
 def test_a_buffer_of_one_is_not_told_of_without_end() -> None:
@@ -63,17 +63,17 @@ def test_a_buffer_of_one_is_not_told_of_without_end() -> None:
     assert not credit.is_due
     credit.read(1, 0)
     assert credit.is_due
-    credit.tell()
+    credit.poll_credit()
     assert not credit.is_due
 
 
 def test_a_word_that_got_lost_is_told_again() -> None:
     credit = ReceiveCredit(100, 10_000)
     credit.read(30, 300)
-    told = credit.tell()
+    told = credit.poll_credit()
     credit.forget()
     assert credit.is_due
-    assert credit.tell() == told
+    assert credit.poll_credit() == told
     assert not credit.is_due
 
 
@@ -92,7 +92,7 @@ def test_a_sender_that_keeps_to_it_never_overruns_the_buffer(
         taken, unread = unread[:reads], unread[reads:]
         receiver.read(len(taken), sum(taken))
         if is_told and receiver.is_due:
-            sender.raise_to(*receiver.tell())
+            sender.raise_to(*receiver.poll_credit())
 
 
 SLOW = ChannelSettings(receive_buffer=8, receive_buffer_bytes=40_000, max_message=20_000)

@@ -1,7 +1,10 @@
 """Servers that are to join others: none founds a cluster because it hears nobody."""
 
+import pytest
+
 from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.vocabulary import Command
 from sphtp.testing.cluster import SimulatedCluster, server_address
 from tests.core.control.helpers import Node, ask, established
 
@@ -43,16 +46,22 @@ def test_those_that_are_to_join_each_other_and_nobody_else_open_after_the_wait()
     bus.run_until(lambda: is_active(*servers), 10.0)
 
 
-def test_who_is_left_by_the_only_one_it_heard_does_not_open_alone() -> None:
+@pytest.mark.parametrize("is_founder", [True, False])
+def test_who_is_left_by_the_only_one_it_heard_opens_when_nobody_holds_an_id(
+    *, is_founder: bool
+) -> None:
     bus = SimulatedCluster()
+    other = bus.server(1, new_cluster=is_founder)
     left = bus.server(0, join=[1])
-    other = bus.server(1, join=[0])
-    bus.run(5)
-    assert not left.machine.missing
+    bus.run_until(lambda: not left.machine.missing, 5.0)
+    # The list that it asks a founder for never comes.
     bus.kill(other)
-    bus.run(LONG)
-    assert left.is_in(ServerState.JOINING)
+    bus.run(25)
     assert left.machine.missing == (server_address(1),)
+    assert left.is_in(ServerState.JOINING)
+    assert ask(bus, left, Announce(4711, 5)) == []
+    bus.run_until(lambda: is_active(left), 10.0)
+    assert ask(bus, left, Announce(4711, 5)) == [(Command.ACK, 4711, 5, 0)]
 
 
 def test_who_is_to_join_only_itself_waits_as_one_that_joins_nobody() -> None:

@@ -64,9 +64,9 @@ class Model:
         if heard is None or number in self.doubted or heard + EXPIRY <= now + PATIENCE:
             return False
         self.doubted[number] = now + PATIENCE
-        is_news = number not in self.suspects
+        is_new = number not in self.suspects
         self.suspects.add(number)
-        return is_news
+        return is_new
 
     def suspect(self, now: float) -> set[int]:
         due = {n for n, heard in self.heard.items() if heard + EXPIRY / 2 <= now}

@@ -19,6 +19,7 @@ from sphtp.core.control.lists import (
 )
 from sphtp.core.control.outputs import Dial, HangUp, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import (
+    MAX_MEMBERS,
     MOST_PEERS,
     Candidate,
     Digest,
@@ -26,6 +27,7 @@ from sphtp.core.control.records import (
     Holder,
     Peer,
     PeerRecord,
+    ServerAddress,
 )
 from sphtp.core.control.registry import IdAvailability, MemoryRegistry
 from sphtp.core.control.server_set import Dialler, ExponentialBackoff
@@ -166,7 +168,7 @@ def test_lists_are_divided_in_order_and_within_the_limit(sizes: list[int]) -> No
 
 
 def test_parts_are_put_together_only_when_none_is_missing() -> None:
-    assembly: Assembly[int] = Assembly()
+    assembly = Assembly[int](ControlCounters())
     assert assembly.add(Part(0, 1), [1]) == [1]
     assert assembly.add(Part(0, 3), [1]) is None
     assert assembly.add(Part(2, 3), [3]) is None
@@ -174,6 +176,17 @@ def test_parts_are_put_together_only_when_none_is_missing() -> None:
     assert assembly.add(Part(2, 3), [3]) == [1, 2, 3]
     assert assembly.add(Part(2, 3), [3]) is None
     assert number_parts([]) == [(Part(0, 1), ())]
+
+
+def test_a_list_that_is_longer_than_any_is_dropped_and_the_next_one_counts() -> None:
+    counters = ControlCounters()
+    assembly = Assembly[int](counters)
+    ids = range(MOST_PEERS // 2)
+    for index in range(5):
+        assert assembly.add(Part(index, 5), ids) is None
+    assert counters[Count.TOO_MANY] == 1
+    assert assembly.add(Part(0, 2), ids) is None
+    assert assembly.add(Part(1, 2), ids) == [*ids, *ids]
 
 
 def test_a_registry_decides_by_nonce() -> None:
@@ -199,7 +212,9 @@ def test_a_registry_decides_by_nonce() -> None:
 def test_connections_follow_the_wish() -> None:
     dialler = Dialler([server_address(0), server_address(9)], own=server_address(9))
     dialler.want([server_address(1), None, server_address(9)])
+    dialler.dial(0.0)
     dialler.want([server_address(2)])
+    dialler.dial(0.0)
     commands = [dialler.poll() for _ in range(5)]
     assert commands == [
         Dial(server_address(0)),
@@ -208,3 +223,27 @@ def test_connections_follow_the_wish() -> None:
         Dial(server_address(2)),
         None,
     ]
+
+
+def test_a_member_that_names_others_in_each_heartbeat_makes_nobody_dial_all_of_them() -> None:
+    standing, live = server_address(0), server_address(1)
+    dialler = Dialler([standing])
+    connected = set[ServerAddress]()
+    dials = 0
+    for second in range(10):
+        for heartbeat in range(20):
+            first = 1000 + 64 * (20 * second + heartbeat)
+            dialler.want([live, *(server_address(first + n) for n in range(64))])
+            dialler.dial(second + heartbeat / 20)
+            while (command := dialler.poll()) is not None:
+                if isinstance(command, Dial):
+                    connected.add(command.address)
+                    dials += 1
+                else:
+                    connected.remove(command.address)
+            assert len(connected) <= 1 + MAX_MEMBERS
+            assert {standing, live} <= connected
+    assert dials <= 1 + MAX_MEMBERS + 10
+    assert dialler.due is not None
+    dialler.want([live])
+    assert dialler.due is None

@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -24,6 +26,7 @@ from sphtp import (
 from sphtp.config import ChannelSettings
 from sphtp.events import PeerEntered
 from sphtp.shell.config import Config
+from sphtp.shell.flavours import NOTHING, Kept
 
 BRIEFLY = Config(channel=ChannelSettings(linger=0.05))
 
@@ -44,6 +47,23 @@ def pair() -> Iterator[tuple[blocking.Channel, blocking.Channel]]:
 def _the_thread_ends() -> Iterator[None]:
     yield
     assert "sphtp" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_threads_share_what_cancelled_calls_have_taken() -> None:
+    kept, taken = Kept(deque([None] * 3000), None), list[Any]()
+
+    def take() -> None:
+        while (value := kept.take()) is not NOTHING:
+            taken.append(value)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert taken == [None] * 3000
+    assert Kept(deque([1, 2, 3]), 2).take() == [1, 2]
+    assert Kept(deque(), 2).take() is Kept(None, 2).take() is NOTHING
 
 
 def test_a_channel_carries_messages_both_ways() -> None:

@@ -111,10 +111,10 @@ class Play(Broadcast):
             if said is not None and subscriber.transport.poll_timeout() is not None:
                 reception.hear(now, said)
 
-    def _tell_closing(self, subscriber: Subscriber) -> None:
+    def _notify_closing(self, subscriber: Subscriber) -> None:
         if subscriber.transport.poll_timeout() is not None and not self.schedule.down.corrupt:
             self.receptions[subscriber].learn(self.now, subscriber.publisher.source.window)
-        super()._tell_closing(subscriber)
+        super()._notify_closing(subscriber)
 
     # Steps
 
