@@ -12,7 +12,15 @@ them through a name that it lets point here. Elsewhere a token is asked for.
 
 import hmac
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    MutableMapping,
+    Sequence,
+)
 from functools import partial
 from ipaddress import ip_address
 from itertools import chain
@@ -25,7 +33,13 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -33,10 +47,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from sphtp.core.datagrams import Address
+from sphtp.core.group.steps import BOUNDS, TimeHistogram
 from sphtp.errors import SettingsError, WebAddressError
 from sphtp.shell.addresses import MOST_PORT, is_loopback
+from sphtp.shell.client import Client
 from sphtp.shell.lifetime import block, running
-from sphtp.shell.metrics import Watched, collectors, find_unready
+from sphtp.shell.metrics import METRICS, MetricText, Values, find_unready, read_samples
+from sphtp.shell.node import Node
+from sphtp.shell.server import Server
 
 MOST_CONNECTIONS: Final = 64
 """The most connections at once; a further one is closed."""
@@ -52,6 +70,9 @@ SHORTEST_TOKEN: Final = 16
 """The fewest characters of a token."""
 
 log: Final = logging.getLogger("sphtp.web")
+
+Watched = Server | Client | Node | Collector
+"""The objects with metrics; a collector of ``prometheus_client`` has metrics of the program."""
 
 
 class Web:
@@ -190,6 +211,62 @@ class _PromptStream(trio.abc.HalfCloseableStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+# The metrics for Prometheus
+
+
+class LibraryCollector(Collector):
+    """A collector of ``prometheus_client`` over servers, clients and nodes."""
+
+    def __init__(self, watched: Iterable[Server | Client | Node]) -> None:
+        self._watched = tuple(watched)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics with their values now."""
+        samples = read_samples(self._watched).items()
+        return (metric_family(METRICS[name], values) for name, values in samples)
+
+
+def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
+    """Return the collectors for what is watched, and for the process.
+
+    Raises ``SettingsError`` for an object without metrics.
+    """
+    own: list[Server | Client | Node] = []
+    others: list[Collector] = []
+    for one in watched:
+        if isinstance(one, Server | Client | Node):
+            own.append(one)
+        elif hasattr(one, "collect"):
+            others.append(one)
+        else:
+            raise SettingsError(f"{one!r} is no server, client, node or collector")
+    return (LibraryCollector(own), *others, ProcessCollector(registry=None))
+
+
+def metric_family(metric: MetricText, values: Values) -> Metric:
+    """Return a metric with its values by labels, as ``prometheus_client`` renders it."""
+    families: dict[str, Callable[..., Any]] = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    family: Any = families[metric.kind](metric.name, metric.text, labels=metric.labels)
+    for labels, value in values.items():
+        if isinstance(value, TimeHistogram):
+            family.add_metric(labels, _buckets(value), value.total)
+        else:
+            family.add_metric(labels, value)
+    return family  # type: ignore[no-any-return]
+
+
+def _buckets(histogram: TimeHistogram) -> list[tuple[str, float]]:
+    buckets, count = [], 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram.counts, strict=True):
+        count += number
+        buckets.append((bound, float(count)))
+    return buckets
 
 
 # The application
