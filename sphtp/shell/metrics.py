@@ -9,7 +9,7 @@ page of the reference.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
@@ -317,6 +317,23 @@ def read_samples(watched: Iterable[Server | Client | Node]) -> dict[str, Values]
             case Node():
                 _read_node(samples, label, one)
     return dict(samples.by_name)
+
+
+def metric_rows(watched: Iterable[Server | Client | Node]) -> list[list[Any]]:
+    """Return a row for each value now: the name of the metric, its labels by name, and the value.
+
+    A histogram is two rows, ``_count`` and ``_sum``.
+    """
+    rows: list[list[Any]] = []
+    for name, values in read_samples(watched).items():
+        for labels, value in values.items():
+            named = dict(zip(METRICS[name].labels, labels, strict=True))
+            if isinstance(value, TimeHistogram):
+                rows += ([f"{name}_count", named, sum(value.counts)],)
+                rows += ([f"{name}_sum", named, value.total],)
+            else:
+                rows.append([name, named, float(value)])
+    return rows
 
 
 def label_of(one: Server | Client | Node) -> str:
