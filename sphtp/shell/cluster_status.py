@@ -195,7 +195,7 @@ class PeerLine(TypedDict):
 
 
 class LinkLine(TypedDict):
-    """What one peer sends another, by all its channels: rates since the last answer."""
+    """The channels from one peer to another, summed: rates since the last answer."""
 
     source: int
     target: int
