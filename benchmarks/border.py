@@ -75,7 +75,6 @@ CODECS: Final[Mapping[str, str]] = {
     "wire": "fields of the wire, and payloads in a row",
     "requests": "nothing by itself",
     "requests.wire": "messages of requests",
-    "secure.cookie": "cookies",
     "secure.noise_framework": "the Noise protocol framework, with its published vectors",
     "secure.seal": "sealed datagrams",
     "secure.vouch": "vouched control messages",

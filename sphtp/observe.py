@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sphtp.shell.receipt import Progress as Progress
     from sphtp.shell.server import ServerStatistics as ServerStatistics
     from sphtp.shell.status import fetch_status as fetch_status
+    from sphtp.shell.status import serve_status as serve_status
 else:
     from sphtp._lazy import lazy_names
 

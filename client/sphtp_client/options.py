@@ -283,6 +283,13 @@ CLUSTER_OPTIONS = (
         type=click.IntRange(0, 65535),
         metavar="PORT",
     ),
+    _option(
+        "--web",
+        "Serve a page of the cluster at this port of loopback: who is there, what is slow and why, "
+        "and the simulation as it moves. 0 takes any free port.",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+    ),
     *_common(CLUSTER_DEFAULTS),
 )
 

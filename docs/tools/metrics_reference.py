@@ -26,7 +26,7 @@ bytes. What has ended vanishes: a channel that closed has no series any more.
 | `server` | the id of the server |
 | `node` | the name of the client, or its id; for a node without a client, its UDP address |
 | `peer`, `member` | the name of the other side, or its id or address |
-| `service` | `messages` for channels of programs; else `streams`, `requests` or `group` |
+| `service` | `messages` for channels of programs; else `streams`, `requests`, `group` or `status` |
 | `channel`, `receiver` | a number that tells channels or receivers of one peer apart |
 | `lane` | the number of the lane |
 | `topics`, `topic` | the topics of a source; the topic of a subscription |

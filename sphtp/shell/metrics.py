@@ -1,4 +1,4 @@
-"""The metrics of servers, clients and nodes for Prometheus.
+"""The metrics of servers, clients and nodes, as ``web`` gives them to Prometheus.
 
 Nothing is counted for the metrics alone: each scrape reads the statistics that programs read, too.
 So a channel, stream or group that has ended vanishes from the answer, and the number of series is
@@ -7,26 +7,17 @@ page of the reference.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 
 from sphtp.core.channel.observer import find_obstacle
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
-from sphtp.core.group.steps import BOUNDS, TimeHistogram
+from sphtp.core.group.steps import TimeHistogram
 from sphtp.core.printable import peer_label
-from sphtp.errors import SettingsError
 from sphtp.shell.client import Client
 from sphtp.shell.clock import Clock
 from sphtp.shell.node import Node
@@ -37,10 +28,8 @@ if TYPE_CHECKING:
     from sphtp.shell.group import LockstepGroup
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
-Watched = Server | Client | Node | Collector
-"""The objects with metrics; a collector of ``prometheus_client`` has metrics of the program."""
-
 Values = Mapping[tuple[str, ...], float | TimeHistogram]
+"""The values of a metric, by its labels."""
 
 
 class MetricText(NamedTuple):
@@ -339,48 +328,41 @@ class _Samples:
                     self.add(metric.name, (*labels, word), getattr(statistics, field))
 
 
-class LibraryCollector(Collector):
-    """A collector of ``prometheus_client`` over servers, clients and nodes."""
-
-    def __init__(self, watched: Iterable[Server | Client | Node]) -> None:
-        self._watched = tuple(watched)
-        self._version = version("sphtp")
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metrics with their values now."""
-        samples, taken = _Samples(), set[str]()
-        samples.add("sphtp_build_info", (self._version,), 1)
-        for one in self._watched:
-            # Two of one name have one series each.
-            label = label_of(one)
-            if label in taken:
-                label = f"{label} at {_place(one)}"
-            taken.add(label)
-            match one:
-                case Server():
-                    _read_server(samples, label, one)
-                case Client():
-                    _read_client(samples, label, one)
-                case Node():
-                    _read_node(samples, label, one)
-        return (metric_family(METRICS[name], values) for name, values in samples.by_name.items())
-
-
-def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
-    """Return the collectors for what is watched, and for the process.
-
-    Raises ``SettingsError`` for an object without metrics.
-    """
-    own: list[Server | Client | Node] = []
-    others: list[Collector] = []
+def read_samples(watched: Iterable[Server | Client | Node]) -> dict[str, Values]:
+    """Return the values that servers, clients and nodes have now, by the name of the metric."""
+    samples, taken = _Samples(), set[str]()
+    samples.add("sphtp_build_info", (version("sphtp"),), 1)
     for one in watched:
-        if isinstance(one, Server | Client | Node):
-            own.append(one)
-        elif hasattr(one, "collect"):
-            others.append(one)
-        else:
-            raise SettingsError(f"{one!r} is no server, client, node or collector")
-    return (LibraryCollector(own), *others, ProcessCollector(registry=None))
+        # Two of one name have one series each.
+        label = label_of(one)
+        if label in taken:
+            label = f"{label} at {_place(one)}"
+        taken.add(label)
+        match one:
+            case Server():
+                _read_server(samples, label, one)
+            case Client():
+                _read_client(samples, label, one)
+            case Node():
+                _read_node(samples, label, one)
+    return dict(samples.by_name)
+
+
+def metric_rows(watched: Iterable[Server | Client | Node]) -> list[list[Any]]:
+    """Return a row for each value now: the name of the metric, its labels by name, and the value.
+
+    A histogram is two rows, ``_count`` and ``_sum``.
+    """
+    rows: list[list[Any]] = []
+    for name, values in read_samples(watched).items():
+        for labels, value in values.items():
+            named = dict(zip(METRICS[name].labels, labels, strict=True))
+            if isinstance(value, TimeHistogram):
+                rows += ([f"{name}_count", named, sum(value.counts)],)
+                rows += ([f"{name}_sum", named, value.total],)
+            else:
+                rows.append([name, named, float(value)])
+    return rows
 
 
 def label_of(one: Server | Client | Node) -> str:
@@ -399,30 +381,6 @@ def _place(one: Server | Client | Node) -> str:
         return one.address.pub
     host, port = one.address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def metric_family(metric: MetricText, values: Values) -> Metric:
-    """Return a metric with its values by labels, as ``prometheus_client`` renders it."""
-    families: dict[str, Callable[..., Any]] = {
-        "counter": CounterMetricFamily,
-        "gauge": GaugeMetricFamily,
-        "histogram": HistogramMetricFamily,
-    }
-    family: Any = families[metric.kind](metric.name, metric.text, labels=metric.labels)
-    for labels, value in values.items():
-        if isinstance(value, TimeHistogram):
-            family.add_metric(labels, _buckets(value), value.total)
-        else:
-            family.add_metric(labels, value)
-    return family  # type: ignore[no-any-return]
-
-
-def _buckets(histogram: TimeHistogram) -> list[tuple[str, float]]:
-    buckets, count = [], 0
-    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram.counts, strict=True):
-        count += number
-        buckets.append((bound, float(count)))
-    return buckets
 
 
 def _add_state(samples: _Samples, name: str, label: str, state: ServerState | ClientState) -> None:
@@ -545,7 +503,7 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
             samples.add("sphtp_group_missing", (*labels, text), 1)
 
 
-def find_unready(watched: Sequence[Watched]) -> list[str]:
+def find_unready(watched: Iterable[object]) -> list[str]:
     """Return a line for each server and client that does not serve new peers now."""
     lines = []
     for one in watched:

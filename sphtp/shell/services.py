@@ -86,6 +86,10 @@ class Services:
         if self._stop_serving(service.schema):
             del self._by_schema[service.schema]
 
+    def has(self, schema: Schema) -> bool:
+        """Return True if a service of this schema is there."""
+        return schema in self._by_schema
+
     def of(self, connection: Connection) -> Service | None:
         """Return the service of a channel; None for one of the program's."""
         return self._by_schema.get(connection.handshake.schema)

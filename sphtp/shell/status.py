@@ -1,8 +1,13 @@
-"""Asks a server for its status."""
+"""The status of servers and of clients: what they tell of themselves, and how it is asked for.
+
+A server answers on the bus, and a client over a channel of the service ``status``.
+"""
 
 import json
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import trio
 
@@ -15,13 +20,25 @@ from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
+from sphtp.core.packing import PLAIN
+from sphtp.core.schema import Schema
+from sphtp.errors import StateError
 from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
+from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.config import DEFAULTS, Config, decisions
 from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
 from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
+from sphtp.shell.services import Service
+from sphtp.shell.stream_admission import GONE
 from sphtp.shell.tls import require_tls
 from sphtp.shell.vouching import Vouching, vouching
+
+if TYPE_CHECKING:
+    from sphtp.core.channel.connection import Connection
+    from sphtp.core.group.steps import StepStatistics, TimeHistogram
+    from sphtp.shell.client import Client
+    from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 REPEAT: Final = 0.25
 """Seconds between two requests: the first answer may come before the subscription holds."""
@@ -138,3 +155,285 @@ def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
+
+
+# The status of a client
+#
+# A client that serves its status answers on channels of their own, so that neither the types of its
+# messages nor its requests matter. Each message there is a list: the kind that is asked for, and
+# in the answer the document behind it. Nothing is counted for it: an answer is made when asked for.
+
+VERSION: Final = 1
+"""The version of the documents. Keys may be added without a new one."""
+
+STATUS: Final = "status"
+METRICS: Final = "metrics"
+
+MOST_OBSERVERS: Final = 16
+"""The most channels of those who ask that a client keeps open."""
+
+MOST_CHANNELS: Final = 1024
+"""The most channels in one document."""
+
+
+class ChannelStatus(TypedDict):
+    """A channel, from one side; times in seconds, numbers since it opened."""
+
+    peer: int
+    service: str
+    channel: int
+    sent: int
+    received: int
+    lost: int
+    resent: int
+    bytes_sent: int
+    bytes_received: int
+    messages_sent: int
+    messages_received: int
+    waiting: int
+    unread: int
+    rtt: float | None
+    loss: float
+    bandwidth: float | None
+    window: int
+
+
+class TimeSum(TypedDict):
+    """A number of times, and their sum in seconds."""
+
+    count: int
+    seconds: float
+
+
+class WaitStatus(TypedDict):
+    """The exchanges in which a member, ``name``, was the last one to contribute."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+class StepsStatus(TypedDict):
+    """The steps of a group in lock step, or of a simulation, at one member.
+
+    ``steps`` are the times from step to step, and ``exchanges`` the parts of them in which this
+    member waited for others.
+    """
+
+    name: str
+    step: int
+    members: int
+    steps: TimeSum
+    exchanges: TimeSum
+    waits: list[WaitStatus]
+
+
+class ReceiverStatus(TypedDict):
+    """A receiver of a source, and the datagrams that it is behind."""
+
+    peer: int
+    behind: int
+
+
+class SourceStatus(TypedDict):
+    """A source of a stream."""
+
+    topics: list[str]
+    messages_sent: int
+    repairs_sent: int
+    receivers: list[ReceiverStatus]
+
+
+class TopicStatus(TypedDict):
+    """A subscription: messages delivered and lost, and the datagrams missing now."""
+
+    peer: int
+    topic: str
+    delivered: int
+    lost: int
+    missing: int
+
+
+class ClientStatus(TypedDict):
+    """The status of a client, at a ``time`` of its own clock."""
+
+    version: int
+    time: float
+    id: int
+    name: str
+    state: str
+    servers: list[int]
+    channels: list[ChannelStatus]
+    sources: list[SourceStatus]
+    subscriptions: list[TopicStatus]
+    steps: list[StepsStatus]
+
+
+def client_status(
+    client: "Client", steps: "Mapping[str, StepStatistics[Any]] | None" = None
+) -> ClientStatus:
+    """Return the status of a client.
+
+    ``steps`` are the statistics of steps that are made without a group, by the name of what makes
+    them.
+    """
+    node, now = client.node, trio.current_time()
+    dispatcher = node.streams.dispatcher
+    groups = [one.group for one in client.admissions.values() if one.group is not None]
+    return {
+        "version": VERSION,
+        "time": now,
+        "id": client.id,
+        "name": client.name,
+        "state": client.state.value,
+        "servers": sorted(client.servers),
+        "channels": [
+            _channel_status(connection, node.services.name_of(connection))
+            for connection in islice(node.connections, MOST_CHANNELS)
+        ],
+        "sources": [_source_status(source, now) for source in dispatcher.sources],
+        "subscriptions": [_topic_status(each) for each in dispatcher.subscriptions],
+        "steps": [
+            *(
+                _steps_status(group.name, group.step, len(group.members), group.statistics)
+                for group in groups
+            ),
+            *(
+                _steps_status(name, sum(each.exchanges.counts), 0, each)
+                for name, each in (steps or {}).items()
+            ),
+        ],
+    }
+
+
+_OF_CHANNEL: Final = (
+    *("sent", "received", "resent", "bytes_sent", "bytes_received", "messages_sent"),
+    *("messages_received", "waiting", "unread", "rtt", "loss", "bandwidth", "window"),
+)
+
+
+def _channel_status(connection: "Connection", service: str) -> ChannelStatus:
+    statistics = connection.port.statistics()
+    # Of the packets that were taken for lost, some came.
+    lost = statistics.lost - statistics.lost_in_appearance
+    status: Any = {name: getattr(statistics, name) for name in _OF_CHANNEL}
+    status |= {"peer": connection.peer_id, "service": service, "lost": max(lost, 0)}
+    status["channel"] = connection.connection_id
+    return status  # type: ignore[no-any-return]
+
+
+def _source_status(source: "HostedSource", now: float) -> SourceStatus:
+    statistics = source.source.statistics()
+    return {
+        "topics": list(source.topics),
+        "messages_sent": statistics.messages_sent,
+        "repairs_sent": statistics.repairs_sent,
+        "receivers": [
+            {"peer": receiver.peer_id, "behind": receiver.behind}
+            for _, receiver in source.numbered_receivers(now)
+        ],
+    }
+
+
+def _topic_status(subscription: "HostedSubscription") -> TopicStatus:
+    statistics = subscription.subscription.statistics()
+    return {
+        "peer": subscription.channel.peer_id,
+        "topic": subscription.topic,
+        "delivered": statistics.delivery.delivered,
+        "lost": statistics.delivery.lost,
+        "missing": statistics.transport.pending,
+    }
+
+
+def _steps_status(
+    name: str, step: int, members: int, statistics: "StepStatistics[Any]"
+) -> StepsStatus:
+    return {
+        "name": name,
+        "step": step,
+        "members": members,
+        "steps": _time_sum(statistics.steps),
+        "exchanges": _time_sum(statistics.exchanges),
+        "waits": [
+            {"name": str(member), **_time_sum(times)} for member, times in statistics.waits.items()
+        ],
+    }
+
+
+def _time_sum(times: "TimeHistogram") -> TimeSum:
+    return {"count": sum(times.counts), "seconds": times.total}
+
+
+STATUS_SCHEMA: Final = Schema(["sphtp.Status: version 1"])
+
+
+def status_service(admit: Callable[[ServiceChannel], None]) -> Service:
+    """Return the service over which the status of a client is asked for."""
+    return Service(STATUS_SCHEMA, admit, PLAIN, name="status")
+
+
+def is_status_served(client: "Client") -> bool:
+    """Return True if ``serve_status`` runs for a client."""
+    return client.node.services.has(STATUS_SCHEMA)
+
+
+async def serve_status(
+    client: "Client",
+    *,
+    steps: "Mapping[str, StepStatistics[Any]] | None" = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Tell peers that ask the status and the metrics of a client, until cancelled.
+
+    So the page and ``sphtp top`` of any member of the cluster show this client's channels, streams
+    and steps. It costs nothing as long as nobody asks.
+
+    Args:
+        client: the client.
+        steps: statistics of steps that are made without a group, by the name of what makes them.
+        task_status: for ``await nursery.start(serve_status, client)``.
+
+    Raises ``StateError`` if the client's status is served already.
+    """
+    open_channels = 0
+
+    async def answer(channel: ServiceChannel) -> None:
+        nonlocal open_channels
+        open_channels += 1
+        try:
+            with suppress(*GONE):
+                async with channel:
+                    while True:
+                        kind = await channel.receive()
+                        await channel.send([kind, make(kind)])
+        finally:
+            open_channels -= 1
+
+    def make(kind: Any) -> Any:
+        if kind == STATUS:
+            return client_status(client, steps)
+        return _metrics_document(client) if kind == METRICS else None
+
+    def admit(channel: ServiceChannel) -> None:
+        if open_channels >= MOST_OBSERVERS:
+            channel.abort("too many ask for the status of this client")
+        else:
+            nursery.start_soon(answer, channel)
+
+    async with trio.open_nursery() as nursery:
+        services, service = client.node.services, status_service(admit)
+        if is_status_served(client):
+            raise StateError("the status of this client is served already")
+        services.add(service)
+        try:
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            services.remove(service)
+
+
+def _metrics_document(client: "Client") -> list[list[Any]]:
+    from sphtp.shell.metrics import metric_rows
+
+    return metric_rows([client])

@@ -1,4 +1,4 @@
-"""A web server beside servers, clients and nodes: metrics, liveness and readiness over HTTP.
+"""A web server beside servers, clients and nodes: metrics, health, and a page of the cluster.
 
 One small ASGI application has all pages; ``starlette`` routes, and ``hypercorn`` talks HTTP on
 Trio. Of hypercorn only the part that serves one connection is used. Around it stand the limits that
@@ -8,15 +8,37 @@ is cut off, and the end of the block waits for nobody.
 What the pages tell is read-only, and yet it is not for everybody: names of peers and topics are in
 it. On loopback, requests must name the host as loopback, so that a page of another site cannot read
 them through a name that it lets point here. Elsewhere a token is asked for.
+
+The page is a few files that hold no data. A browser that has them asks for the status of the
+cluster, a line of JSON each second, and for the states of a simulation, as bytes. Both are answers
+without an end, to requests that carry the token as a header: it is in the fragment of the address,
+which a browser sends to nobody. What is sent is the newest there is when the browser has taken what
+was sent before. So a slow one gets less, and no queue grows. As long as nobody looks, nobody is
+asked anything.
 """
 
 import hmac
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
-from functools import partial
+import sys
+from array import array
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, contextmanager
+from importlib.resources import files
 from ipaddress import ip_address
 from itertools import chain
-from typing import Any, Final
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import trio
 from hypercorn.config import Config as HttpConfig
@@ -25,18 +47,43 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from sphtp.core.datagrams import Address
-from sphtp.errors import SettingsError, WebAddressError
+from sphtp.core.group.steps import BOUNDS, TimeHistogram
+from sphtp.core.stream.settings import StreamSettings
+from sphtp.core.topics import TopicPattern
+from sphtp.errors import (
+    RemoteError,
+    SettingsError,
+    SphtpError,
+    StateError,
+    WebAddressError,
+    WireError,
+    untrusted,
+)
 from sphtp.shell.addresses import MOST_PORT, is_loopback
+from sphtp.shell.client import Client
+from sphtp.shell.cluster_status import ClusterObserver
 from sphtp.shell.lifetime import block, running
-from sphtp.shell.metrics import Watched, collectors, find_unready
+from sphtp.shell.metrics import METRICS, MetricText, Values, find_unready, metric_rows, read_samples
+from sphtp.shell.node import Node
+from sphtp.shell.server import Server
+from sphtp.shell.topics import TopicLoss
+
+if TYPE_CHECKING:
+    from sphtp.core.group.steps import StepStatistics
 
 MOST_CONNECTIONS: Final = 64
 """The most connections at once; a further one is closed."""
@@ -51,14 +98,27 @@ so that Prometheus keeps one connection."""
 SHORTEST_TOKEN: Final = 16
 """The fewest characters of a token."""
 
+PICTURE: Final = "slab/*"
+"""The topics of ``sphtp client``, on which it publishes its spheres."""
+
 log: Final = logging.getLogger("sphtp.web")
+
+Watched = Server | Client | Node | Collector
+"""The objects with metrics; a collector of ``prometheus_client`` has metrics of the program."""
 
 
 class Web:
     """A web server that runs. Made by ``open_web``."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self,
+        address: Address,
+        token: str | None = None,
+        observer: ClusterObserver | None = None,
+    ) -> None:
         self._address = address
+        self._token = token
+        self._observer = observer
         self.unready: str | None = None
         """The reason of the program why it is not ready, beside those of what is watched."""
 
@@ -76,12 +136,33 @@ class Web:
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    @property
+    def page_url(self) -> str:
+        """The address of the page for a browser, with the token. Who has it may read the page."""
+        return f"{self.url}/" if self._token is None else f"{self.url}/#{quote(self._token)}"
+
+    def observe_with(self, client: Client) -> AbstractContextManager[None]:
+        """Let the page see the cluster through a client of it, for the length of the block.
+
+        The client needs to do nothing else, and the page shows it as what it is. Raises
+        ``StateError`` if there is no page.
+        """
+        if self._observer is None:
+            raise StateError("there is no page: open_web(page=True) serves one")
+        return self._observer.asking_with(client)
+
 
 @block
 async def open_web(
-    *watched: Watched, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    *watched: Watched,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    page: bool = False,
+    picture: str = PICTURE,
+    steps: "Mapping[str, StepStatistics[Any]] | None" = None,
 ) -> AsyncIterator[Web]:
-    """Serve metrics and health over HTTP for the length of the block.
+    """Serve metrics and health, and a page of the cluster, for the length of the block.
 
     ``/metrics`` is for Prometheus. ``/healthz`` answers 200 as long as the event loop turns, and
     ``/readyz`` answers 200 if every server is active and every client established, else 503 with
@@ -93,6 +174,10 @@ async def open_web(
         host, port: the address to listen at; port 0 takes any free one.
         token: what requests must have as ``Authorization: Bearer TOKEN``, except those for health.
             Without one, only a loopback address is allowed.
+        page: True to serve the page of the cluster at ``/``. Of ``watched``, the first client asks
+            its peers, and tells its own status to those that ask; see also ``observe_with``.
+        picture: the pattern of the topics on which peers publish the places of what they simulate.
+        steps: statistics of steps that the first client makes without a group, by a name.
 
     Raises:
         WebAddressError: it cannot listen there.
@@ -106,6 +191,7 @@ async def open_web(
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isprintable()):
         raise SettingsError(f"a token has {SHORTEST_TOKEN} printable characters or more")
     sources = collectors(watched)
+    shown = _Page(watched, TopicPattern(picture), steps) if page else None
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (OSError, ValueError, OverflowError) as error:
@@ -114,9 +200,17 @@ async def open_web(
     listener, *others = listeners
     for other in others:
         await other.aclose()
-    web = Web(listener.socket.getsockname()[:2])
-    serving = _HttpServer(_guarded(_application(web, watched, sources), token))
-    async with listener, running(partial(serving.run, listener)):
+    observer = None if shown is None else shown.observer
+    web = Web(listener.socket.getsockname()[:2], token, observer)
+    serving = _HttpServer(_guarded(_application(web, watched, sources, shown), token))
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serving.run, listener)
+            if shown is not None:
+                nursery.start_soon(shown.run)
+
+    async with listener, running(run):
         try:
             yield web
         finally:
@@ -192,6 +286,62 @@ class _PromptStream(trio.abc.HalfCloseableStream):
         await self._stream.aclose()
 
 
+# The metrics for Prometheus
+
+
+class LibraryCollector(Collector):
+    """A collector of ``prometheus_client`` over servers, clients and nodes."""
+
+    def __init__(self, watched: Iterable[Server | Client | Node]) -> None:
+        self._watched = tuple(watched)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics with their values now."""
+        samples = read_samples(self._watched).items()
+        return (metric_family(METRICS[name], values) for name, values in samples)
+
+
+def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
+    """Return the collectors for what is watched, and for the process.
+
+    Raises ``SettingsError`` for an object without metrics.
+    """
+    own: list[Server | Client | Node] = []
+    others: list[Collector] = []
+    for one in watched:
+        if isinstance(one, Server | Client | Node):
+            own.append(one)
+        elif hasattr(one, "collect"):
+            others.append(one)
+        else:
+            raise SettingsError(f"{one!r} is no server, client, node or collector")
+    return (LibraryCollector(own), *others, ProcessCollector(registry=None))
+
+
+def metric_family(metric: MetricText, values: Values) -> Metric:
+    """Return a metric with its values by labels, as ``prometheus_client`` renders it."""
+    families: dict[str, Callable[..., Any]] = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    family: Any = families[metric.kind](metric.name, metric.text, labels=metric.labels)
+    for labels, value in values.items():
+        if isinstance(value, TimeHistogram):
+            family.add_metric(labels, _buckets(value), value.total)
+        else:
+            family.add_metric(labels, value)
+    return family  # type: ignore[no-any-return]
+
+
+def _buckets(histogram: TimeHistogram) -> list[tuple[str, float]]:
+    buckets, count = [], 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram.counts, strict=True):
+        count += number
+        buckets.append((bound, float(count)))
+    return buckets
+
+
 # The application
 
 Scope = MutableMapping[str, Any]
@@ -199,10 +349,16 @@ Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OF_HEALTH: Final = ("/healthz", "/readyz")
+FILES: Final = "/page/"
+"""The path of the files of the page."""
+
+WITHOUT_TOKEN: Final = ("/healthz", "/readyz", "/")
+"""Paths that need no token. The page itself is in every copy of this library."""
 
 
-def _application(web: Web, watched: Sequence[Watched], sources: Sequence[Collector]) -> Application:
+def _application(
+    web: Web, watched: Sequence[Watched], sources: Sequence[Collector], page: "_Page | None"
+) -> Application:
     async def metrics(_: Request) -> Response:
         families = chain.from_iterable(source.collect() for source in sources)
         text = b"".join([part async for part in _render(families)])
@@ -221,7 +377,7 @@ def _application(web: Web, watched: Sequence[Watched], sources: Sequence[Collect
 
     return Starlette(
         routes=[
-            Route("/", index),
+            *(page.routes() if page is not None else [Route("/", index)]),
             Route("/metrics", metrics),
             Route("/healthz", health),
             Route("/readyz", readiness),
@@ -246,6 +402,33 @@ async def _render(families: Iterable[Metric]) -> AsyncIterator[bytes]:
         await trio.lowlevel.checkpoint()
 
 
+HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"; ".join(
+            (
+                b"default-src 'none'",
+                b"script-src 'self'",
+                b"style-src 'self'",
+                b"connect-src 'self'",
+                b"img-src 'self' data:",
+                b"base-uri 'none'",
+                b"form-action 'none'",
+                b"frame-ancestors 'none'",
+            )
+        ),
+    ),
+)
+"""Headers of every answer. A page from here runs only scripts from here, and no other page can put
+it into a frame, read its answers, or learn its address."""
+
+
 def _guarded(application: Application, token: str | None) -> Application:
     """Return the application with the check of token or host before it."""
     expected = None if token is None else f"Bearer {token}".encode()
@@ -253,14 +436,22 @@ def _guarded(application: Application, token: str | None) -> Application:
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers") or ())
         if expected is not None:
-            is_allowed = scope.get("path") in OF_HEALTH or hmac.compare_digest(
+            path = scope.get("path", "")
+            is_allowed = path in WITHOUT_TOKEN or path.startswith(FILES)
+            is_allowed = is_allowed or hmac.compare_digest(
                 headers.get(b"authorization", b""), expected
             )
             refusal = PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
         else:
             is_allowed = _names_loopback(headers.get(b"host", b"").decode("latin-1"))
             refusal = PlainTextResponse("the request names another host\n", 403)
-        await (application if is_allowed else refusal)(scope, receive, send)
+
+        async def send_with_headers(message: Scope) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        await (application if is_allowed else refusal)(scope, receive, send_with_headers)
 
     return guarded
 
@@ -274,3 +465,219 @@ def _names_loopback(host: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+# The page
+
+FRAME_PAUSE: Final = 0.125
+"""Seconds between two states of a simulation for a browser, which draws what is between them."""
+
+MOST_PLACES: Final = 200_000
+"""The most places in one state of one peer."""
+
+RECORD: Final = Struct("<IIQI")
+"""The head of a state of one peer: bytes that follow, id, step, and number of places. There follow
+the ids as u32, and the places as three f32 each."""
+
+
+class _Page:
+    """The page, its status, and the states of a simulation."""
+
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        pattern: TopicPattern,
+        steps: "Mapping[str, StepStatistics[Any]] | None",
+    ) -> None:
+        self._own = [one for one in watched if isinstance(one, Server | Client)]
+        self.observer = ClusterObserver(
+            [one for one in self._own if isinstance(one, Server)],
+            [one for one in self._own if isinstance(one, Client)],
+            steps,
+        )
+        self._pattern = pattern
+        self._line = 0, b""
+        self._files = {
+            file.name: (file.read_bytes(), TYPES[file.name.rpartition(".")[2]])
+            for file in files("sphtp.shell").joinpath("page").iterdir()
+        }
+        self._watchers = 0
+        self._is_watched = trio.Event()
+        self._is_unwatched = trio.Event()
+        # Of each peer the last state, with a number that grows.
+        self._states: dict[int, tuple[int, bytes]] = {}
+        self._number = 0
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the page."""
+        return [
+            Route("/", self._file),
+            Route(f"{FILES}{{name}}", self._file),
+            Route("/status", self._status),
+            Route("/states", self._follow_states),
+            Route("/peers/{number}/metrics", self._metrics),
+        ]
+
+    async def run(self) -> None:
+        """Ask the cluster as long as somebody looks, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.observer.run)
+            nursery.start_soon(self._run_states)
+
+    async def _file(self, request: Request) -> Response:
+        found = self._files.get(request.path_params.get("name", "index.html"))
+        if found is None:
+            return PlainTextResponse("no such file\n", 404)
+        content, kind = found
+        return Response(content, media_type=kind)
+
+    async def _status(self, request: Request) -> Response:
+        if "follow" in request.query_params:
+            return StreamingResponse(self._lines(), media_type="application/x-ndjson")
+        with self.observer.viewing():
+            # Two rounds, for rates are differences.
+            async for line in self._documents(3):
+                last = line
+        return Response(last, media_type="application/json")
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        with self.observer.viewing():
+            async for line in self._documents():
+                yield line
+
+    async def _documents(self, most: int | None = None) -> AsyncIterator[bytes]:
+        """Yield each new document that there is time for, at most so many."""
+        observer, given = self.observer, 0
+        # At first what there is, so that a page is not empty for a second.
+        yield self._document()
+        while most is None or given < most:
+            await observer.changed.park()
+            yield self._document()
+            given += 1
+
+    def _document(self) -> bytes:
+        """Return the present document, which is made once for all that look."""
+        number, line = self._line
+        if number != self.observer.number or not line:
+            text = json.dumps(self.observer.status(), ensure_ascii=False, separators=(",", ":"))
+            line = f"{text}\n".encode()
+            self._line = self.observer.number, line
+        return line
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            number = int(request.path_params["number"], 0)
+        except ValueError:
+            return PlainTextResponse("no id\n", 404)
+        own = [one for one in self._own if one.id == number]
+        if own:
+            return JSONResponse(metric_rows(own))
+        try:
+            return JSONResponse(await self.observer.fetch_metrics(number))
+        except SphtpError as error:
+            return PlainTextResponse(f"{error}\n", 502)
+
+    # The states of a simulation
+
+    async def _follow_states(self, _: Request) -> Response:
+        return StreamingResponse(self._new_states(), media_type="application/octet-stream")
+
+    async def _new_states(self) -> AsyncIterator[bytes]:
+        with self._watching():
+            sent = 0
+            while True:
+                new = [state for number, state in self._states.values() if number > sent]
+                sent = self._number
+                if new:
+                    yield b"".join(new)
+                await trio.sleep(FRAME_PAUSE)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        self._watchers += 1
+        self._is_watched.set()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                self._is_watched = trio.Event()
+                self._is_unwatched.set()
+                self._is_unwatched = trio.Event()
+
+    async def _run_states(self) -> None:
+        while True:
+            await self._is_watched.wait()
+            unwatched = self._is_unwatched
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._subscribe)
+                await unwatched.wait()
+                nursery.cancel_scope.cancel()
+            self._states.clear()
+
+    async def _subscribe(self) -> None:
+        while (client := self.observer.client) is None:  # noqa: ASYNC110 - as the states, often
+            await trio.sleep(FRAME_PAUSE)
+        # Only the newest state counts, and one that is lost is not worth fetching.
+        settings = StreamSettings(recover=False)
+        try:
+            async with client.subscribe(
+                self._pattern.text, latest=True, late_join=1, settings=settings
+            ) as states:
+                async for item in states:
+                    peer_id = item.peer.id
+                    if isinstance(item, TopicLoss):
+                        continue
+                    try:
+                        record = encode_places_untrusted(peer_id, item.value)
+                    except RemoteError:
+                        # It publishes something else there.
+                        continue
+                    if peer_id not in client.peers:
+                        continue
+                    self._number += 1
+                    self._states[peer_id] = self._number, record
+                    for gone in self._states.keys() - client.peers.keys():
+                        del self._states[gone]
+        except trio.ClosedResourceError:
+            # With the client.
+            self._states.clear()
+
+
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+"""The types of the files of the page, by their endings."""
+
+
+@untrusted
+def encode_places_untrusted(peer_id: int, message: object) -> bytes:
+    """Return the places in a message that a peer has published, as browsers get them.
+
+    The message is a map with the ``step``, and columns of bytes: ``id`` a u32 for each place, and
+    ``x`` three f64. Raises ``RemoteError`` if it is none.
+    """
+    if not isinstance(message, dict):
+        raise WireError("a state is a map")
+    step, ids, x = message.get("step"), message.get("id"), message.get("x")
+    if type(step) is not int or not 0 <= step < 1 << 63:
+        raise WireError("a state has a step")
+    if not isinstance(ids, bytes) or not isinstance(x, bytes) or len(ids) % 4:
+        raise WireError("a state has columns of bytes")
+    count = len(ids) // 4
+    if len(x) != 24 * count or count > MOST_PLACES:
+        raise WireError("the columns of a state do not fit")
+    places = array("d", x)
+    if sys.byteorder == "big":
+        places.byteswap()
+    try:
+        short = array("f", places)
+    except OverflowError as error:
+        raise WireError("a place of a state is too far away") from error
+    if sys.byteorder == "big":
+        short.byteswap()
+    data = ids + short.tobytes()
+    return RECORD.pack(RECORD.size - 4 + len(data), peer_id, step, count) + data

@@ -1,5 +1,6 @@
 """Metrics and health over HTTP: from a real cluster, to readers of every kind."""
 
+import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -15,6 +16,7 @@ import sphtp
 from sphtp.config import ChannelSettings
 from sphtp.errors import SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
+from sphtp.observe import serve_status
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
 from sphtp.web import Web, open_web
@@ -288,3 +290,37 @@ async def test_other_requests_are_refused(line: str) -> None:
         answer = b"".join([part async for part in stream]).decode()
         assert answer.split()[1] in ("400", "404", "405")
         assert (await get(web, "/healthz"))[0] == 200
+
+
+async def test_the_page_has_its_files_and_the_status_of_all_that_tell_it() -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        open_web(server, ada, page=True) as web,
+        running(partial(serve_status, bob)),
+    ):
+        await ada.wait_for_peer("bob")
+        assert "<title>" in (await get(web, "/"))[1]
+        assert (await get(web, "/page/main.js"))[0] == 200
+        assert (await get(web, "/page/none.js"))[0] == 404
+        states: dict[str, Any] = {}
+        while states.get("bob") != "established":
+            status, text = await get(web, "/status")
+            assert status == 200
+            states = {peer["name"]: peer["state"] for peer in json.loads(text)["peers"]}
+        assert states == {"ada": "established", "bob": "established"}
+        status, text = await get(web, f"/peers/{bob.id}/metrics")
+        assert status == 200
+        assert ["sphtp_client_peers", {"node": "bob"}, 1.0] in json.loads(text)
+
+
+async def test_the_page_is_for_everybody_and_its_status_for_those_with_the_token() -> None:
+    token = "a long enough token"
+    async with open_web(host="0.0.0.0", token=token, page=True) as web:
+        reached = Web(("127.0.0.1", web.address[1]))
+        assert web.page_url.endswith("/#a%20long%20enough%20token")
+        assert token not in repr(web)
+        assert (await get(reached, "/"))[0] == 200
+        for path in ("/status", "/states", "/peers/1/metrics", "/metrics"):
+            assert (await get(reached, path))[0] == 401

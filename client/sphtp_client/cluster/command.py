@@ -85,6 +85,8 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     channel_settings(plan.channel_timeout, plan.resend_time)
     if plan.metrics is not None:
         _check_metrics(plan.metrics + plan.servers + plan.clients - 1)
+    if plan.web is not None:
+        _check_extra("--web")
     if plan.qlog is not None:
         make_log_directory(plan.qlog)
     return plan
@@ -94,10 +96,15 @@ def _check_metrics(last: int) -> None:
     """Check that the children can serve metrics. Raises ``SettingsError``."""
     if last > MOST_PORT:
         raise SettingsError(f"--metrics: the last process would have port {last}, over {MOST_PORT}")
+    _check_extra("--metrics")
+
+
+def _check_extra(option: str) -> None:
+    """Raise ``SettingsError``, with the remedy, if what an option needs is not installed."""
     try:
         import sphtp.shell.web  # noqa: F401
     except ModuleNotFoundError as error:
-        raise SettingsError(how_to_get("--metrics", error) or str(error)) from error
+        raise SettingsError(how_to_get(option, error) or str(error)) from error
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:

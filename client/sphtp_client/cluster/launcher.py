@@ -2,15 +2,18 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import trio
 
+import sphtp
+from sphtp.config import ControlTimers
+from sphtp.security import ClusterSecurity, load_secret
 from sphtp.shell.keys import draw_secret, save_secret
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
@@ -33,6 +36,9 @@ def secret_file() -> Iterator[Path]:
 
 HOST = "127.0.0.1"
 
+BYSTANDER: Final = {"watches": "slabs"}
+"""The data of the client that looks: it names no slab, so that no peer takes it for one."""
+
 
 @dataclass(frozen=True)
 class ClusterPlan:
@@ -54,6 +60,7 @@ class ClusterPlan:
     wait: float = 30.0
     qlog: Path | None = None
     metrics: int | None = None
+    web: int | None = None
     secret_file: Path | None = None
 
     @property
@@ -174,6 +181,39 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
     addresses = await _start_servers(plan, supervisor)
     if len(addresses) < plan.servers:
         return
+    async with _open_page(plan, supervisor, addresses):
+        await _run(plan, supervisor, addresses)
+
+
+@asynccontextmanager
+async def _open_page(
+    plan: ClusterPlan, supervisor: Supervisor, servers: list[str]
+) -> AsyncIterator[None]:
+    """Serve the page for the length of the block, if it is wanted, with a client that looks."""
+    if plan.web is None:
+        yield
+        return
+    # What this needs is an extra.
+    from sphtp.web import open_web
+
+    config = sphtp.Config(
+        timers=ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry),
+        cluster=ClusterSecurity(
+            secret=None if plan.secret_file is None else load_secret(plan.secret_file)
+        ),
+    )
+    async with (
+        sphtp.open_client(servers, name="page", data=BYSTANDER, config=config) as client,
+        open_web(port=plan.web, page=True) as web,
+    ):
+        with web.observe_with(client):
+            supervisor.status.page = web.page_url
+            supervisor.status.notices.append(f"page: {web.page_url}")
+            supervisor.changed()
+            yield
+
+
+async def _run(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
     if not plan.clients:
         await _stand(plan, supervisor, addresses)
         return
@@ -197,6 +237,8 @@ async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]
     """Wait until the last server has ended; tell programs what they need to reach one."""
     status = supervisor.status
     status.standing = {"servers": addresses, "secret_file": str(plan.secret_file)}
+    if status.page is not None:
+        status.standing["web"] = status.page
     status.notices.extend([*plan.observing(), *plan.for_programs(addresses)])
     supervisor.changed()
     await supervisor.wait_until(

@@ -85,6 +85,8 @@ class RunStatus:
         self.notices: deque[str] = deque()
         self.standing: dict[str, Any] | None = None
         """The addresses and the secret of servers that stand for other programs, once they do."""
+        self.page: str | None = None
+        """The address of the page, if there is one."""
         self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Started: self._started,
             Connected: self._connected,

@@ -19,7 +19,7 @@ from sphtp import Client
 from sphtp import events as library
 from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import LocalError
-from sphtp.observe import Instrument
+from sphtp.observe import Instrument, serve_status
 from sphtp.shell.lifetime import running
 from sphtp_client.connection import ConnectionSettings, channel_log
 from sphtp_client.simulation.frames import FRAMES, FramePublisher, topic_of
@@ -167,6 +167,7 @@ async def _take_part(
     statistics = StepStatistics[str]()
     async with (
         connection.open(job.data, instruments, name=slab_name(job.slab)) as client,
+        running(partial(serve_status, client, steps={"simulation": statistics})),
         _open_web(connection, client, statistics) as metrics,
     ):
         servers = tuple(sorted(client.servers))

@@ -49,7 +49,9 @@ class SlabJob:
     @property
     def data(self) -> dict[str, Any]:
         """The data of this peer, which the servers pass on to the others."""
-        return {**self._common, "slab": self.slab}
+        # Box and radius are for those who draw it.
+        box, radius = list(self.scenario.box), self.scenario.largest_radius
+        return {**self._common, "slab": self.slab, "box": box, "radius": radius}
 
     @property
     def others(self) -> tuple[int, ...]:

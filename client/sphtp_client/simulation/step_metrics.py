@@ -6,7 +6,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from sphtp.core.group.steps import StepStatistics
-from sphtp.shell.metrics import MetricText, metric_family
+from sphtp.shell.metrics import MetricText
+from sphtp.shell.web import metric_family
 
 STEPS = MetricText(
     "sphtp_simulation_step_seconds", ("node",),

@@ -1,4 +1,4 @@
-"""Security of peers: identities, the Noise handshake, cookies, sealing, and server signatures.
+"""Security of peers: identities, the Noise handshake, sealing, and server signatures.
 
 Channels, streams and the control plane import this package; it imports none of them.
 """

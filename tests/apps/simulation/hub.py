@@ -88,6 +88,9 @@ class Client:
         self.sources: dict[str, Source] = {}
         self._hub = hub
         self._listeners: list[trio.MemorySendChannel[Any]] = []
+        # Nobody asks for the status here.
+        services = SimpleNamespace(has=lambda _: False, add=id, remove=id)
+        self.node = SimpleNamespace(services=services)
         self.offered, self._incoming = trio.open_memory_channel[Channel](inf)
 
     @property

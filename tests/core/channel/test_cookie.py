@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.secure.cookie import COOKIE_SIZE, CookieJar
+from sphtp.core.channel.responder import COOKIE_SIZE, CookieJar
 from sphtp.errors import SettingsError
 from tests.reach import reach
 

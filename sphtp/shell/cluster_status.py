@@ -1,0 +1,855 @@
+"""The status of a whole cluster as one document, and in words what slows it down.
+
+Theory of operation. Each client knows its own channels, streams and steps, and nobody knows those
+of all. So whoever looks is a client of the cluster: ``ClusterObserver`` asks each peer about once a
+second, as long as somebody looks, and ``cluster_status`` puts the answers together. That is a pure
+function. Its rates are differences between the last two answers of a peer, by the clock of that
+peer; so it does not matter when the answers came.
+
+The words follow from the waiting. In lock step each member counts how long it waited, and for whom:
+the one whose contribution came last. Summed over all members, the time names the one that holds up
+the others. The reason is looked for where it can be seen: in the losses and round trips of that
+member's channels, in what its program has not read, and else in the time that it computes.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from math import inf, isfinite
+from statistics import median
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+import trio
+
+from sphtp.core.control.records import Peer
+from sphtp.core.printable import peer_label, printable
+from sphtp.errors import (
+    RefusedError,
+    RemoteError,
+    SphtpError,
+    UnreachableError,
+    WireError,
+    untrusted,
+)
+from sphtp.shell.client import Client
+from sphtp.shell.server import Server
+from sphtp.shell.status import (
+    METRICS,
+    STATUS,
+    VERSION,
+    ChannelStatus,
+    ClientStatus,
+    StepsStatus,
+    client_status,
+    is_status_served,
+    serve_status,
+    status_service,
+)
+from sphtp.shell.stream_admission import GONE
+
+if TYPE_CHECKING:
+    from sphtp.core.group.steps import StepStatistics
+
+# The answer of a peer
+
+MOST_ITEMS: Final = 2048
+"""The most items of a list in an answer."""
+
+
+@untrusted
+def read_client_status_untrusted(value: object) -> ClientStatus:
+    """Return the status in the answer of a peer. Raises ``RemoteError`` if it is none."""
+    return cast("ClientStatus", _read(ClientStatus, value))
+
+
+@untrusted
+def read_metrics_untrusted(value: object) -> list[list[Any]]:
+    """Return the rows of metrics in the answer of a peer. Raises ``RemoteError``."""
+    if not isinstance(value, list):
+        raise WireError("the metrics of a peer are no list")
+    rows = []
+    for row in value:
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[1], dict):
+            raise WireError("a row of the metrics of a peer has other columns")
+        name, labels, number = row
+        named = {_read(str, key): _read(str, each) for key, each in labels.items()}
+        rows.append([_read(str, name), named, _read(float, number)])
+    return rows
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value of a type of the documents, with what is known of it."""
+    if is_typeddict(kind):
+        if isinstance(value, dict):
+            return {name: _read(each, value.get(name)) for name, each in _hints(kind).items()}
+    elif get_origin(kind) is list:
+        if isinstance(value, list) and len(value) <= MOST_ITEMS:
+            return [_read(get_args(kind)[0], item) for item in value]
+    elif isinstance(kind, UnionType):
+        return None if value is None else _read(get_args(kind)[0], value)
+    elif kind is str:
+        if isinstance(value, str):
+            return printable(value, 255)
+    elif kind is int:
+        if type(value) is int and 0 <= value < 1 << 64:
+            return value
+    elif type(value) in (int, float) and isfinite(value):
+        return float(value)
+    raise WireError(f"the status of a peer has {value!r:.40} in a place of its own")
+
+
+# The document
+
+CauseLevel = Literal["good", "notice", "warning", "serious"]
+
+
+class ServerLine(TypedDict):
+    """A server of the cluster. Its clients are known only to itself: else None."""
+
+    id: int
+    state: str
+    address: str
+    clients: int | None
+
+
+class WaitLine(TypedDict):
+    """A member that was waited for, and its share of the time that was waited."""
+
+    name: str
+    share: float
+
+
+class PaceLine(TypedDict):
+    """The steps of a peer in one group: per second, the time of each, and the share waited."""
+
+    name: str
+    step: int
+    steps_per_s: float | None
+    step_seconds: float | None
+    waiting: float | None
+    waits: list[WaitLine]
+
+
+class SourceLine(TypedDict):
+    """A source of a peer, and the receiver that is the farthest behind."""
+
+    topics: list[str]
+    receivers: int
+    messages_per_s: float | None
+    repairs_per_s: float | None
+    behind: int
+    slowest: int | None
+
+
+class TopicLine(TypedDict):
+    """A subscription of a peer, and the messages that it lost since the last answer."""
+
+    peer: int
+    topic: str
+    messages_per_s: float | None
+    lost: int
+
+
+class PeerLine(TypedDict):
+    """A client of the cluster.
+
+    ``state`` is None as long as it has not answered, and ``problem`` the reason. ``age`` is the
+    time in seconds since its answer. ``picture`` has the box and the radius of what it simulates,
+    if its data tell them.
+    """
+
+    id: int
+    name: str
+    addresses: list[str]
+    topics: list[str]
+    groups: list[str]
+    state: str | None
+    servers: list[int]
+    age: float | None
+    problem: str | None
+    is_observer: bool
+    unread: int
+    paces: list[PaceLine]
+    sources: list[SourceLine]
+    subscriptions: list[TopicLine]
+    picture: Any
+
+
+class LinkLine(TypedDict):
+    """The channels from one peer to another, summed: rates since the last answer."""
+
+    source: int
+    target: int
+    services: list[str]
+    rtt: float | None
+    loss: float
+    packets_per_s: float | None
+    bytes_per_s: float | None
+    messages_per_s: float | None
+    resent_per_s: float | None
+    waiting: int
+    unread: int
+
+
+class TotalsLine(TypedDict):
+    """Sums over all links: rates, the share of packets lost, and the median round trip."""
+
+    packets_per_s: float
+    bytes_per_s: float
+    messages_per_s: float
+    loss: float
+    rtt: float | None
+    steps_per_s: float | None
+
+
+class CauseLine(TypedDict):
+    """A sentence on what slows the cluster down, and the peer or server that it is about."""
+
+    level: CauseLevel
+    about: int | None
+    text: str
+
+
+class ClusterStatus(TypedDict):
+    """The status of a cluster."""
+
+    version: int
+    observer: int | None
+    servers: list[ServerLine]
+    peers: list[PeerLine]
+    links: list[LinkLine]
+    totals: TotalsLine
+    causes: list[CauseLine]
+
+
+class PeerAnswers(NamedTuple):
+    """The last answer of a peer, the one before it, and the failure of the attempt since."""
+
+    last: ClientStatus | None = None
+    before: ClientStatus | None = None
+    age: float | None = None
+    """Seconds since the last one."""
+    problem: str | None = None
+
+
+def cluster_status(
+    servers: Sequence[ServerLine],
+    peers: Iterable[Peer],
+    answers: Mapping[int, PeerAnswers],
+    observer: int | None = None,
+) -> ClusterStatus:
+    """Return the status of a cluster: its servers and peers, and what each peer has answered."""
+    none = PeerAnswers()
+    lines, links = [], []
+    for peer in sorted(peers, key=lambda each: (each.name, each.id)):
+        answered = answers.get(peer.id, none)
+        lines.append(_peer_line(peer, answered, observer))
+        if answered.last is not None:
+            links += _links(peer.id, answered.last, answered.before)
+    found: ClusterStatus = {
+        "version": VERSION,
+        "observer": observer,
+        "servers": list(servers),
+        "peers": lines,
+        "links": links,
+        "totals": _totals(links, lines),
+        "causes": [],
+    }
+    found["causes"] = find_causes(found)
+    return found
+
+
+def _peer_line(peer: Peer, answers: PeerAnswers, observer: int | None) -> PeerLine:
+    last, before = answers.last, answers.before
+    line: PeerLine = {
+        "id": peer.id,
+        "name": printable(peer.name),
+        "addresses": [f"{host}:{port}" for host, port in peer.addresses],
+        "topics": [printable(topic) for topic in peer.topics],
+        "groups": [printable(group) for group in peer.groups],
+        "state": None,
+        "servers": [],
+        "age": answers.age,
+        "problem": answers.problem,
+        "is_observer": peer.id == observer,
+        "unread": 0,
+        "paces": [],
+        "sources": [],
+        "subscriptions": [],
+        "picture": _picture(peer.data),
+    }
+    if last is not None:
+        seconds = _between(last, before)
+        line["state"], line["servers"] = last["state"], last["servers"]
+        line["unread"] = sum(channel["unread"] for channel in last["channels"])
+        line["paces"] = [
+            _pace(steps, _of_name(before, steps["name"]), seconds) for steps in last["steps"]
+        ]
+        _add_streams(line, last, before, seconds)
+    return line
+
+
+def _picture(data: Any) -> Any:
+    """Return box and radius from the data of a peer that simulates; None without them."""
+    if not isinstance(data, dict):
+        return None
+    box, radius = data.get("box"), data.get("radius")
+    if not isinstance(box, list) or len(box) != 3:
+        return None
+    numbers = [*box, radius]
+    if not all(isinstance(each, float) and isfinite(each) and each > 0 for each in numbers):
+        return None
+    return {"box": box, "radius": radius}
+
+
+def _between(last: ClientStatus, before: ClientStatus | None) -> float:
+    """Return the seconds between two answers; infinite where there is no rate."""
+    seconds = inf if before is None else last["time"] - before["time"]
+    return seconds if seconds > 0 else inf
+
+
+def _rate(now: float, before: float, seconds: float) -> float | None:
+    return None if seconds == inf else max(now - before, 0.0) / seconds
+
+
+def _of_name(status: ClientStatus | None, name: str) -> StepsStatus | None:
+    every = () if status is None else status["steps"]
+    return next((each for each in every if each["name"] == name), None)
+
+
+def _pace(now: StepsStatus, before: StepsStatus | None, seconds: float) -> PaceLine:
+    line: PaceLine = {
+        "name": now["name"],
+        "step": now["step"],
+        "steps_per_s": None,
+        "step_seconds": None,
+        "waiting": None,
+        "waits": [],
+    }
+    if before is None or seconds == inf:
+        return line
+    steps = max(now["exchanges"]["count"] - before["exchanges"]["count"], 0)
+    waited = max(now["exchanges"]["seconds"] - before["exchanges"]["seconds"], 0.0)
+    line["steps_per_s"] = steps / seconds
+    line["step_seconds"] = seconds / steps if steps else None
+    line["waiting"] = min(waited / seconds, 1.0)
+    earlier = {each["name"]: each["seconds"] for each in before["waits"]}
+    grown = Counter(
+        {each["name"]: each["seconds"] - earlier.get(each["name"], 0.0) for each in now["waits"]}
+    )
+    line["waits"] = [
+        {"name": name, "share": min(time / seconds, 1.0)}
+        for name, time in grown.most_common(8)
+        if time > 0
+    ]
+    return line
+
+
+def _add_streams(
+    line: PeerLine, last: ClientStatus, before: ClientStatus | None, seconds: float
+) -> None:
+    sources = {tuple(each["topics"]): each for each in (before["sources"] if before else ())}
+    for source in last["sources"]:
+        was = sources.get(tuple(source["topics"]))
+        lags = [(each["behind"], each["peer"]) for each in source["receivers"]]
+        behind, slowest = max(lags, default=(0, None))
+        sent, repairs = (was["messages_sent"], was["repairs_sent"]) if was else (0, 0)
+        line["sources"].append(
+            {
+                "topics": source["topics"],
+                "receivers": len(lags),
+                "messages_per_s": _rate(source["messages_sent"], sent, seconds),
+                "repairs_per_s": _rate(source["repairs_sent"], repairs, seconds),
+                "behind": behind,
+                "slowest": slowest,
+            }
+        )
+    topics = {
+        (each["peer"], each["topic"]): each for each in (before["subscriptions"] if before else ())
+    }
+    for topic in last["subscriptions"]:
+        had = topics.get((topic["peer"], topic["topic"]))
+        delivered, lost = (had["delivered"], had["lost"]) if had else (0, topic["lost"])
+        line["subscriptions"].append(
+            {
+                "peer": topic["peer"],
+                "topic": topic["topic"],
+                "messages_per_s": _rate(topic["delivered"], delivered, seconds),
+                "lost": max(topic["lost"] - lost, 0),
+            }
+        )
+
+
+ENOUGH: Final = 50
+"""Packets from which their loss is counted; of fewer, the channel's smoothed share is taken."""
+
+
+def _links(source: int, last: ClientStatus, before: ClientStatus | None) -> list[LinkLine]:
+    """Return a line for each peer to which there is a channel that is not of observers alone."""
+    seconds = _between(last, before)
+    earlier = {_key(channel): channel for channel in (before["channels"] if before else ())}
+    by_peer: defaultdict[int, list[ChannelStatus]] = defaultdict(list)
+    for channel in last["channels"]:
+        if channel["service"] != "status" and channel["peer"]:
+            by_peer[channel["peer"]].append(channel)
+    lines: list[LinkLine] = []
+    for target, channels in by_peer.items():
+        grown = Counter[str]()
+        for channel in channels:
+            was = earlier.get(_key(channel))
+            for name in ("sent", "lost", "bytes_sent", "messages_sent", "resent"):
+                grown[name] += max(_number(channel, name) - _number(was, name), 0)
+        busiest = max(channels, key=lambda each: each["sent"])
+        is_counted = seconds != inf and grown["sent"] >= ENOUGH
+        lines.append(
+            {
+                "source": source,
+                "target": target,
+                "services": sorted({channel["service"] for channel in channels}),
+                "rtt": busiest["rtt"],
+                "loss": min(grown["lost"] / grown["sent"] if is_counted else busiest["loss"], 1.0),
+                "packets_per_s": _rate(grown["sent"], 0, seconds),
+                "bytes_per_s": _rate(grown["bytes_sent"], 0, seconds),
+                "messages_per_s": _rate(grown["messages_sent"], 0, seconds),
+                "resent_per_s": _rate(grown["resent"], 0, seconds),
+                "waiting": sum(channel["waiting"] for channel in channels),
+                "unread": sum(channel["unread"] for channel in channels),
+            }
+        )
+    return lines
+
+
+def _number(channel: ChannelStatus | None, name: str) -> int:
+    return 0 if channel is None else cast("dict[str, int]", channel)[name]
+
+
+def _key(channel: ChannelStatus) -> tuple[int, str, int]:
+    return channel["peer"], channel["service"], channel["channel"]
+
+
+def _totals(links: Sequence[LinkLine], peers: Sequence[PeerLine]) -> TotalsLine:
+    packets = sum(link["packets_per_s"] or 0.0 for link in links)
+    lost = sum((link["packets_per_s"] or 0.0) * link["loss"] for link in links)
+    trips = [link["rtt"] for link in links if link["rtt"] is not None]
+    rates = [pace["steps_per_s"] for peer in peers for pace in peer["paces"]]
+    known = [rate for rate in rates if rate is not None]
+    return {
+        "packets_per_s": packets,
+        "bytes_per_s": sum(link["bytes_per_s"] or 0.0 for link in links),
+        "messages_per_s": sum(link["messages_per_s"] or 0.0 for link in links),
+        "loss": lost / packets if packets else 0.0,
+        "rtt": median(trips) if trips else None,
+        "steps_per_s": sum(known) / len(known) if known else None,
+    }
+
+
+# The words
+
+LOSSY: Final = 0.01
+"""The share of packets lost from which a link is worth a sentence."""
+
+LONG_TRIP: Final = 0.005
+"""Seconds from which a round trip may be the reason, if it is several times the median."""
+
+MANY_UNREAD: Final = 256
+"""Messages that a program has not read from which it counts as slow to read."""
+
+FAR_BEHIND: Final = 1000
+"""Datagrams that a receiver is behind from which it counts as slow."""
+
+SILENT: Final = 5.0
+"""Seconds without an answer from which a peer counts as silent."""
+
+MUCH_WAITED: Final = 0.1
+"""The share of the time that all wait from which it is worth a sentence."""
+
+ALL_WAITED: Final = 0.6
+"""The same where only one member of the group has answered."""
+
+MOST_CAUSES: Final = 12
+_ORDER: Final[Mapping[CauseLevel, int]] = {"serious": 0, "warning": 1, "notice": 2, "good": 3}
+
+
+def find_causes(status: ClusterStatus) -> list[CauseLine]:
+    """Return sentences on what slows a cluster down, the most serious first."""
+    names = {peer["id"]: peer["name"] or f"{peer['id']:#010x}" for peer in status["peers"]}
+    causes = [
+        *_causes_of_servers(status["servers"]),
+        *_causes_of_peers(status["peers"]),
+        *_causes_of_waiting(status, names),
+        *_causes_of_links(status["links"], names),
+        *_causes_of_streams(status["peers"], names),
+    ]
+    if not causes:
+        is_known = any(peer["state"] for peer in status["peers"])
+        text = "Nothing is slow, and nothing is lost." if is_known else "No peer has answered yet."
+        causes = [_cause("good" if is_known else "notice", None, text)]
+    return sorted(causes, key=lambda cause: _ORDER[cause["level"]])[:MOST_CAUSES]
+
+
+def _cause(level: CauseLevel, about: int | None, text: str) -> CauseLine:
+    return {"level": level, "about": about, "text": text}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _causes_of_servers(servers: Sequence[ServerLine]) -> Iterator[CauseLine]:
+    for server in servers:
+        if server["state"] != "active":
+            yield _cause(
+                "warning", server["id"],
+                f"Server {server['id']:#010x} is {server['state']}: it admits no new client.",
+            )  # fmt: skip
+
+
+def _causes_of_peers(peers: Sequence[PeerLine]) -> Iterator[CauseLine]:
+    for peer in peers:
+        label = peer["name"] or f"{peer['id']:#010x}"
+        if peer["age"] is not None and peer["age"] > SILENT:
+            yield _cause(
+                "serious", peer["id"], f"{label} has not answered for {peer['age']:.0f} s."
+            )
+        elif peer["state"] not in (None, "established"):
+            yield _cause(
+                "warning", peer["id"],
+                f"{label} is {peer['state']}: no server acknowledges it now.",
+            )  # fmt: skip
+
+
+def _causes_of_waiting(status: ClusterStatus, names: Mapping[int, str]) -> Iterator[CauseLine]:
+    """Name the member of each group that the others wait for, and the reason if it can be seen."""
+    paces: defaultdict[str, list[tuple[PeerLine, PaceLine]]] = defaultdict(list)
+    for peer in status["peers"]:
+        for pace in peer["paces"]:
+            if pace["waiting"] is not None:
+                paces[pace["name"]].append((peer, pace))
+    for group, members in paces.items():
+        waited = Counter[str]()
+        for _, pace in members:
+            for wait in pace["waits"]:
+                waited[wait["name"]] += wait["share"]  # type: ignore[assignment]
+        total = sum(waited.values())
+        # One member alone cannot tell whether another would say the same of it.
+        if total < (MUCH_WAITED * len(members) if len(members) > 1 else ALL_WAITED):
+            continue
+        name, most = waited.most_common(1)[0]
+        # Where all wait for each other alike, each has its share.
+        if most / total < max(1.6 / len(members), 0.2):
+            continue
+        slow = next((peer for peer, _ in members if names[peer["id"]] == name), None)
+        text = f"{group} waits for {name}: {_percent(most / total)} of all waiting is for it"
+        reason = "" if slow is None else _reason(status, slow, group, names)
+        about = None if slow is None else slow["id"]
+        yield _cause("warning", about, f"{text}{'; ' if reason else ''}{reason}.")
+
+
+def _reason(status: ClusterStatus, peer: PeerLine, group: str, names: Mapping[int, str]) -> str:
+    """Return why the others wait for a peer, as far as its channels and its time show it."""
+    ways = [link for link in status["links"] if peer["id"] in (link["source"], link["target"])]
+    if ways:
+        lossy = max(ways, key=lambda link: link["loss"])
+        if lossy["loss"] >= LOSSY:
+            way = f"{_named(names, lossy['source'])} to {_named(names, lossy['target'])}"
+            return f"{_percent(lossy['loss'])} of the packets from {way} are lost"
+        slow = max(ways, key=lambda link: link["rtt"] or 0.0)
+        usual = status["totals"]["rtt"] or 0.0
+        if (slow["rtt"] or 0.0) > max(3 * usual, LONG_TRIP):
+            other = slow["target"] if slow["source"] == peer["id"] else slow["source"]
+            trip = _time(slow["rtt"] or 0.0)
+            return f"its round trip to {_named(names, other)} is {trip}, the median {_time(usual)}"
+    if peer["unread"] >= MANY_UNREAD:
+        return f"its program has not read {peer['unread']} messages"
+    pace = next(each for each in peer["paces"] if each["name"] == group)
+    if pace["step_seconds"] is not None and pace["waiting"] is not None:
+        computing = pace["step_seconds"] * (1 - pace["waiting"])
+        return f"it computes {_time(computing)} of each step of {_time(pace['step_seconds'])}"
+    return ""
+
+
+def _named(names: Mapping[int, str], number: int) -> str:
+    return names.get(number, f"{number:#010x}")
+
+
+def _causes_of_links(links: Sequence[LinkLine], names: Mapping[int, str]) -> Iterator[CauseLine]:
+    lossy = [link for link in links if link["loss"] >= LOSSY]
+    for link in sorted(lossy, key=lambda each: -each["loss"])[:4]:
+        way = f"{_named(names, link['source'])} to {_named(names, link['target'])}"
+        again = link["resent_per_s"]
+        text = f"{_percent(link['loss'])} of the packets from {way} are lost"
+        level: CauseLevel = "warning" if link["loss"] >= 5 * LOSSY else "notice"
+        more = f"; {again:.0f} a second are sent again" if again and again >= 1 else ""
+        yield _cause(level, link["source"], f"{text}{more}.")
+    if len(lossy) > 4:
+        yield _cause("notice", None, f"{len(lossy) - 4} more links lose packets.")
+    for link in links:
+        if link["unread"] >= MANY_UNREAD:
+            yield _cause(
+                "warning", link["source"],
+                f"{_named(names, link['source'])} does not read: {link['unread']} messages of "
+                f"{_named(names, link['target'])} wait there.",
+            )  # fmt: skip
+
+
+def _causes_of_streams(peers: Sequence[PeerLine], names: Mapping[int, str]) -> Iterator[CauseLine]:
+    for peer in peers:
+        label = _named(names, peer["id"])
+        for source in peer["sources"]:
+            if source["behind"] >= FAR_BEHIND and source["slowest"] is not None:
+                yield _cause(
+                    "warning", source["slowest"],
+                    f"{_named(names, source['slowest'])} is {source['behind']} datagrams behind "
+                    f"{', '.join(source['topics'])} of {label}.",
+                )  # fmt: skip
+        for topic in peer["subscriptions"]:
+            if topic["lost"]:
+                yield _cause(
+                    "warning", peer["id"],
+                    f"{label} lost {topic['lost']} messages of {topic['topic']} of "
+                    f"{_named(names, topic['peer'])}.",
+                )  # fmt: skip
+
+
+# The observer
+
+PACE: Final = 1.0
+"""Seconds between two questions to a peer, and between two documents."""
+
+MOST_PER_SECOND: Final = 50
+"""The most peers that are asked in a second; with more of them each is asked less often."""
+
+PATIENCE: Final = 5.0
+"""Seconds for an answer."""
+
+RETRY: Final = 5.0
+"""Seconds until a peer that could not be asked is asked again."""
+
+
+class ClusterObserver:
+    """Asks the peers of a client, as long as somebody looks. Also for servers without a client."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        clients: Sequence[Client],
+        steps: "Mapping[str, StepStatistics[Any]] | None" = None,
+    ) -> None:
+        self._servers = servers
+        self._clients = [*clients]
+        self._steps = steps
+        self._own: Client | None = None
+        self._answers: dict[int, PeerAnswers] = {}
+        self._answered_at: dict[int, float] = {}
+        self._viewers = 0
+        self._wanted = trio.Event()
+        self._unwanted = trio.Event()
+        self.changed = trio.lowlevel.ParkingLot()
+        """Wakes those who wait for a new document."""
+        self.number = 0
+        """The number of documents so far."""
+
+    @property
+    def client(self) -> Client | None:
+        """The client that asks."""
+        return self._own or (self._clients[0] if self._clients else None)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two questions to one peer."""
+        count = 0 if self.client is None else len(self.client.peers)
+        return max(PACE, count / MOST_PER_SECOND)
+
+    @contextmanager
+    def viewing(self) -> Iterator[None]:
+        """Ask the peers for the length of the block."""
+        self._viewers += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            if not self._viewers:
+                self._wanted = trio.Event()
+                self._unwanted.set()
+                self._unwanted = trio.Event()
+
+    @contextmanager
+    def asking_with(self, client: Client) -> Iterator[None]:
+        """Ask with this client, which serves nothing else, for the length of the block."""
+        self._own = client
+        try:
+            yield
+        finally:
+            self._own = None
+
+    async def run(self) -> None:
+        """Ask whenever somebody looks, and serve the status of its clients, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for client in self._clients:
+                if not is_status_served(client):
+                    nursery.start_soon(self._serve, client)
+            while True:
+                await self._wanted.wait()
+                unwanted = self._unwanted
+                async with trio.open_nursery() as looking:
+                    looking.start_soon(self._look)
+                    await unwanted.wait()
+                    looking.cancel_scope.cancel()
+                self._answers.clear()
+                self._answered_at.clear()
+
+    async def _serve(self, client: Client) -> None:
+        await serve_status(client, steps=self._steps)
+
+    async def _look(self) -> None:
+        followed: set[int] = set()
+        async with trio.open_nursery() as nursery:
+            while True:
+                for client in self._clients:
+                    self._note(client.id, client_status(client, self._steps))
+                asking = self.client
+                if asking is not None:
+                    own = {client.id for client in self._clients}
+                    for peer_id in asking.peers.keys() - followed - own:
+                        followed.add(peer_id)
+                        nursery.start_soon(self._follow, asking, peer_id, followed)
+                self.number += 1
+                self.changed.unpark_all()
+                await trio.sleep(self.pause)
+
+    async def _follow(self, client: Client, peer_id: int, followed: set[int]) -> None:
+        """Ask a peer again and again, until it is gone."""
+        service = status_service(_refuse)
+        if not is_status_served(client):
+            client.node.services.add(service)
+        try:
+            while (peer := client.peers.get(peer_id)) is not None and client is self.client:
+                try:
+                    opening = client.node.services.open(service, peer.addresses, peer_id)
+                    async with opening as channel:
+                        while True:
+                            answer = await _ask(channel, STATUS)
+                            self._note(peer_id, read_client_status_untrusted(answer))
+                            await trio.sleep(self.pause)
+                except RefusedError:
+                    self._note_problem(peer_id, "its program does not serve its status")
+                except (SphtpError, trio.TooSlowError, *GONE) as error:
+                    self._note_problem(peer_id, str(error) or "it does not answer")
+                await trio.sleep(RETRY)
+        finally:
+            followed.discard(peer_id)
+            self._answers.pop(peer_id, None)
+            self._answered_at.pop(peer_id, None)
+
+    def _note(self, peer_id: int, status: ClientStatus) -> None:
+        last = self._answers.get(peer_id, PeerAnswers()).last
+        self._answers[peer_id] = PeerAnswers(status, last)
+        self._answered_at[peer_id] = trio.current_time()
+
+    def _note_problem(self, peer_id: int, problem: str) -> None:
+        answers = self._answers.get(peer_id, PeerAnswers())
+        self._answers[peer_id] = answers._replace(problem=printable(problem))
+
+    async def fetch_metrics(self, peer_id: int) -> list[list[Any]]:
+        """Return the metrics of a peer, a row for each value.
+
+        Raises ``UnreachableError``, ``RefusedError`` and ``RemoteError``.
+        """
+        client = self.client
+        peer = None if client is None else client.peers.get(peer_id)
+        if client is None or peer is None:
+            raise UnreachableError(f"there is no peer {peer_id:#010x}")
+        try:
+            service = status_service(_refuse)
+            async with client.node.services.open(service, peer.addresses, peer_id) as channel:
+                return read_metrics_untrusted(await _ask(channel, METRICS))
+        except (trio.TooSlowError, *GONE) as error:
+            label = peer_label(peer.name, peer_id)
+            raise UnreachableError(f"{label} does not answer") from error
+
+    def status(self) -> ClusterStatus:
+        """Return the document as of now."""
+        now, asking = trio.current_time(), self.client
+        peers: dict[int, Peer] = {}
+        for server in self._servers:
+            peers |= server.clients
+        for client in (*self._clients, *([self._own] if self._own else [])):
+            peers |= client.peers
+            peers[client.id] = _own_peer(client)
+        answers = {
+            number: answered._replace(age=now - self._answered_at[number])
+            if number in self._answered_at
+            else answered
+            for number, answered in self._answers.items()
+        }
+        observer = None if self._own is None else self._own.id
+        return cluster_status(self._server_lines(asking), peers.values(), answers, observer)
+
+    def _server_lines(self, client: Client | None) -> list[ServerLine]:
+        lines: dict[int, ServerLine] = {}
+        if client is not None:
+            for member in client.servers.values():
+                lines[member.id] = {
+                    "id": member.id,
+                    "state": member.state.name.lower(),
+                    "address": str(member.address or ""),
+                    "clients": None,
+                }
+        for server in self._servers:
+            lines[server.id] = {
+                "id": server.id,
+                "state": server.state.value,
+                "address": str(server.advertised),
+                "clients": len(server.clients),
+            }
+        return [lines[number] for number in sorted(lines)]
+
+
+def _refuse(channel: Any) -> None:
+    channel.abort("the status of this client is not served")
+
+
+async def _ask(channel: Any, kind: str) -> Any:
+    with trio.fail_after(PATIENCE):
+        await channel.send(kind)
+        answer = await channel.receive()
+    if not isinstance(answer, list) or len(answer) != 2 or answer[0] != kind:
+        raise RemoteError("no answer to a question for the status")
+    return answer[1]
+
+
+def _own_peer(client: Client) -> Peer:
+    topics = [topic for each in client.node.streams.dispatcher.sources for topic in each.topics]
+    return Peer(
+        id=client.id,
+        packed=b"",
+        addresses=(client.address,),
+        nonce=0,
+        topics=tuple(topics),
+        name=client.name,
+        groups=client.groups,
+    )
