@@ -559,7 +559,7 @@ class LockstepGroup(ScopedService):
         self._channels[number] = channel
         self._connected[channel.peer_id] = number
         try:
-            machine.handle_link_opened(trio.current_time(), number)
+            machine.handle_link_opened(trio.current_time(), number, channel.peer_id)
             channel.deliver_to(partial(self._deliver, number))
             self._deliver(number)
             self._perform()
