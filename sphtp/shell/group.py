@@ -9,6 +9,7 @@ member. A contribution is packed once, and queued for all members before anythin
 and nowhere else, unless a peer may still need it when the step is over. What came in a segment
 stays there as long as others may lack it, and is copied once, for the program. Each further copy of
 400 kB would cost a fifth of a step of two workers: so many fresh bytes are a hundred page faults.
+So that copy goes where an array of an earlier step was that the program has dropped.
 """
 
 import math
@@ -19,6 +20,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, overload
+from weakref import ref
 
 import trio
 
@@ -72,6 +74,12 @@ REDIAL: Final = 0.25
 
 LARGE: Final = 65_536
 """Bytes of a contribution from which on it is checked that the channels carry it."""
+
+REUSED: Final = 65_536
+"""The bytes of an array from which on its memory is used again."""
+
+MOST_FREE: Final = 16
+"""The most arrays whose memory is kept for later ones."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors with which a channel ends, on either side."""
@@ -233,6 +241,7 @@ class LockstepGroup(ScopedService):
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
         self._contributed_at = -math.inf
+        self._memory = _ArrayMemory()
         self.statistics = StepStatistics[GroupMember]()
         """The times of this member's steps, and by member the times that it was waited for."""
 
@@ -434,7 +443,7 @@ class LockstepGroup(ScopedService):
                 elif isinstance(data, Parts):
                     value = own if is_array(own) else unpack_parts(data, CONTRIBUTION.size)
                 else:
-                    value = unpack_shared_untrusted(data[CONTRIBUTION.size :])
+                    value = self._memory.unpack_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
                 raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
             values.append(value)
@@ -561,7 +570,7 @@ class LockstepGroup(ScopedService):
         self._channels[number] = channel
         self._connected[channel.peer_id] = number
         try:
-            machine.handle_link_opened(trio.current_time(), number)
+            machine.handle_link_opened(trio.current_time(), number, channel.peer_id)
             channel.deliver_to(partial(self._deliver, number))
             self._deliver(number)
             self._perform()
@@ -739,6 +748,49 @@ class LockstepGroup(ScopedService):
             self._watchers.close()
             while self._open:
                 await self._changed.park()
+
+
+class _ArrayMemory:
+    """The memory of arrays that the program has dropped, for those of later steps.
+
+    The C library gives the memory of several large arrays back to the system when they are freed
+    together, as those of a step are; each step would then wait for its pages once more.
+    """
+
+    __slots__ = ("_free", "_lent")
+
+    def __init__(self) -> None:
+        self._free: deque[bytearray] = deque(maxlen=MOST_FREE)
+        # By the id of their array: what tells that it is gone, and its memory.
+        self._lent: dict[int, ref[Any]] = {}
+
+    def unpack_untrusted(self, payload: memoryview) -> Any:
+        """Return the value in memory that its sender may change; an array is a new one."""
+        value = unpack_shared_untrusted(payload, is_copied=False)
+        if not is_array(value):
+            return value
+        if value.nbytes < REUSED:
+            return value.copy()
+        return self._copy(value)
+
+    def _copy(self, array: Any) -> Any:
+        free, lent, size = self._free, self._lent, array.nbytes
+        memory = free.pop() if free else bytearray(size)
+        if len(memory) != size:
+            # Arrays of another size than those of the steps before.
+            free.clear()
+            memory = bytearray(size)
+        # A view of the copy keeps the copy: NumPy looks no further where the owner is no array.
+        copy = type(array)(array.shape, array.dtype, memory)
+        copy[...] = array
+
+        def give_back(gone: "ref[Any]") -> None:
+            lent.pop(key)
+            free.append(memory)
+
+        key = id(copy)
+        lent[key] = ref(copy, give_back)
+        return copy
 
 
 def _combiner(how: Reduction) -> Callable[[Any, Any], Any]:

@@ -139,7 +139,7 @@ class MemberUnderFuzz:
     def _open(self, link: int) -> None:
         if link not in self._links:
             self._links.add(link)
-            self.machine.handle_link_opened(self.now, link)
+            self.machine.handle_link_opened(self.now, link, KEYS[link][0])
 
     def _lose(self, link: int) -> None:
         self._links.discard(link)

@@ -284,6 +284,29 @@ async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_i
         assert (await first.resume())[0][-1] == 1.0
 
 
+async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() -> None:
+    async with party() as those:
+        groups = await those.join_all("a", "b")
+        addresses, kept = set[int](), list[tuple[int, np.ndarray]]()
+        for step in range(30):
+            arrays = [np.full(20_000, 2.0 * step + group.rank) for group in groups]
+            got, _ = await together(
+                *(
+                    partial(group.exchange, array)
+                    for group, array in zip(groups, arrays, strict=True)
+                )
+            )
+            other = got[1]
+            assert np.array_equal(other, arrays[1])
+            other += 1
+            if step % 10 == 9:
+                # A view of it alone keeps it.
+                kept.append((step, other[5:].reshape(5, -1)))
+            addresses.add(other.ctypes.data)
+        assert all(np.all(view == 2 * step + 2) for step, view in kept)
+        assert len(addresses) < 12
+
+
 async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> None:
     async with party() as those:
         one, other = await those.join_all("a", "b")

@@ -135,10 +135,11 @@ Held = dict[tuple[Key, int], bytes]
 class _MemberLink:
     """A channel to somebody else who wants to be in the group, or is."""
 
-    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing")
+    __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing", "peer_id")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, peer_id: int) -> None:
         self.number = number
+        self.peer_id = peer_id
         self.outgoing: deque[Contribution] = deque()
         self.hello: GroupHello | None = None
         # Of its JOIN: those of whom it has a HELLO, and those to whom it has a channel both ways.
@@ -333,12 +334,15 @@ class GroupMachine:
 
     # Inputs
 
-    def handle_link_opened(self, now: float, number: int) -> None:
-        """Handle a channel to somebody who has announced this group, or who opened it."""
+    def handle_link_opened(self, now: float, number: int, peer_id: int) -> None:
+        """Handle a channel to somebody who has announced this group, or who opened it.
+
+        ``peer_id`` is the id in the cluster with which the channel was opened.
+        """
         if self.state is GroupState.ENDED:
             self._closing.append(number)
             return
-        link = self._links[number] = _MemberLink(number)
+        link = self._links[number] = _MemberLink(number, peer_id)
         self._send(link, self._hello())
 
     def handle_link_lost(self, now: float, number: int) -> None:
@@ -530,6 +534,8 @@ class GroupMachine:
     def _handle_hello(self, now: float, link: _MemberLink, hello: GroupHello) -> None:
         if (hello.version, hello.group) != (VERSION, self.terms.group) or hello.member == self.key:
             raise RemoteError(f"it is in the group {hello.group!r}, of version {hello.version}")
+        if hello.member[0] != link.peer_id:
+            raise RemoteError(f"{link.peer_id:#010x} calls itself {hello.member[0]:#010x}")
         if link.key not in (None, hello.member):
             raise RemoteError("it is somebody else than before")
         is_new = link.hello is None

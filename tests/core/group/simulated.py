@@ -120,7 +120,7 @@ class Worker:
                     self.world.break_link(event[1])
         elif kind == "opened":
             self.links[event[1]] = event[2]
-            machine.handle_link_opened(now, event[1])
+            machine.handle_link_opened(now, event[1], event[2].id)
         elif kind == "lost":
             if self.links.pop(event[1], None) is not None:
                 machine.handle_link_lost(now, event[1])

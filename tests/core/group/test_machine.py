@@ -15,6 +15,7 @@ from sphtp.core.group.messages import (
     encode_group_message,
 )
 from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.errors import RemoteError
 from tests.core.group.simulated import World
 from tests.fuzz.census import census
 
@@ -40,7 +41,7 @@ def newcomer() -> GroupMachine:
         0.0, NEW, GroupTerms(group="fluid", name="new", on_death=OnDeath.CONTINUE)
     )
     for link, key in ((1, ADA), (2, BOB)):
-        machine.handle_link_opened(0.5, link)
+        machine.handle_link_opened(0.5, link, key[0])
         feed(machine, link, hello_of(key))
     feed(machine, 1, Install(1, 2, ADA, (seat_of(ADA), seat_of(BOB), seat_of(NEW, 4))))
     return machine
@@ -64,11 +65,20 @@ def test_the_state_of_a_step_before_the_first_one_is_not_taken(newcomer: GroupMa
     assert shown(newcomer) == (GroupState.MEMBER, 7, b"of step 7")
 
 
+def test_nobody_takes_the_id_of_another_member(newcomer: GroupMachine) -> None:
+    members = newcomer.members
+    newcomer.handle_link_opened(1.0, 3, 7)
+    with pytest.raises(RemoteError, match="0x00000007 calls itself 0x00000003"):
+        feed(newcomer, 3, hello_of((ADA[0], 2)))
+    assert newcomer.members == members
+    feed(newcomer, 3, hello_of((7, 1)))
+
+
 def test_what_is_of_no_member_is_not_kept(newcomer: GroupMachine) -> None:
     feed(newcomer, 1, StateSnapshot(4, b""))
     feed(newcomer, 1, Admitted(2))
     feed(newcomer, 2, Admitted(2))
-    newcomer.handle_link_opened(1.0, 3)
+    newcomer.handle_link_opened(1.0, 3, 7)
     feed(newcomer, 3, hello_of((7, 1)))
     before = census(newcomer)
     for number in range(100):
