@@ -1013,8 +1013,10 @@ class GroupMachine:
         ]
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
-        if self._steps.is_placed:
-            _check_steps([end], self.step)
+        if self._steps.is_placed and end > _last_step_from(self.step):
+            # Either no member can be there, or the others went on without this one while it did not
+            # run. Then a leaver's message may come before the EXCLUDED of another member.
+            return
         link.left_at = end
         seat = find_seat(self.seats, key)
         if seat is not None and seat.end is None:
@@ -1069,13 +1071,18 @@ class GroupMachine:
         self._send_to(key, message)
 
 
-def _check_steps(steps: Iterable[int], here: int) -> None:
-    """Raise ``RemoteError`` for a step that nobody can have reached, seen from a step.
+def _last_step_from(here: int) -> int:
+    """Return the last step that another member of the same group can have reached.
 
     Nobody is further from this member than the window, and a newcomer starts two steps later.
-    Without this, a member could have others send numbers that nobody takes.
+    Without this bound, a member could have others send numbers that nobody takes.
     """
-    most = here + 2 * WINDOW
+    return here + 2 * WINDOW
+
+
+def _check_steps(steps: Iterable[int], here: int) -> None:
+    """Raise ``RemoteError`` for a step that nobody can have reached, seen from a step."""
+    most = _last_step_from(here)
     if any(step > most for step in steps):
         raise RemoteError(f"members at steps beyond {most}, seen from step {here}")
 
