@@ -97,9 +97,10 @@ def test_a_place_for_metrics_is_one_and_is_protected(place: str, text: str) -> N
 
 
 def test_without_the_extra_metrics_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    for module in ("sphtp.shell.web", "sphtp.shell.metrics", "prometheus_client.core"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    for module in ["prometheus_client", *sys.modules]:
+        if module.partition(".")[0] == "prometheus_client":
+            monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "sphtp.shell.web", raising=False)
     monkeypatch.delitem(vars(sphtp.web), "open_web", raising=False)
     ports = ("--pub-port", "0", "--sub-port", "0", "--no-announce")
     result = call("--new", *ports, "--metrics", "0")
