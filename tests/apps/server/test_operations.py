@@ -180,7 +180,8 @@ async def test_a_server_whose_terminal_closes_leaves() -> None:
 
 
 TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # Under nohup it is ignored, and a server keeps that.
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
