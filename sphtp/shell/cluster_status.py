@@ -91,6 +91,11 @@ def read_metrics_untrusted(value: object) -> list[list[Any]]:
     return rows
 
 
+MOST_AMOUNT: Final = 1e18
+"""The largest number that a peer may state: sums and rates of such numbers stay finite, as JSON
+needs them."""
+
+
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
@@ -112,7 +117,7 @@ def _read(kind: Any, value: Any) -> Any:
     elif kind is int:
         if type(value) is int and 0 <= value < 1 << 64:
             return value
-    elif type(value) in (int, float) and isfinite(value):
+    elif type(value) in (int, float) and abs(value) <= MOST_AMOUNT:  # so it is no NaN either
         return float(value)
     raise WireError(f"the status of a peer has {value!r:.40} in a place of its own")
 
@@ -321,10 +326,14 @@ def _picture(data: Any) -> Any:
     return {"box": box, "radius": radius}
 
 
+_LEAST_INTERVAL: Final = 0.05
+"""Seconds between two answers from which there are rates: peers are asked once a second."""
+
+
 def _between(last: ClientStatus, before: ClientStatus | None) -> float:
     """Return the seconds between two answers; infinite where there is no rate."""
     seconds = inf if before is None else last["time"] - before["time"]
-    return seconds if seconds > 0 else inf
+    return seconds if seconds >= _LEAST_INTERVAL else inf
 
 
 def _rate(now: float, before: float, seconds: float) -> float | None:
@@ -837,7 +846,9 @@ async def _ask(channel: Any, kind: str) -> Any:
     with trio.fail_after(PATIENCE):
         await channel.send(kind)
         answer = await channel.receive()
-    if not isinstance(answer, list) or len(answer) != 2 or answer[0] != kind:
+    # An array in the place of the text would compare item by item.
+    is_pair = isinstance(answer, list) and len(answer) == 2 and type(answer[0]) is str
+    if not is_pair or answer[0] != kind:
         raise RemoteError("no answer to a question for the status")
     return answer[1]
 

@@ -22,7 +22,7 @@ from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
 from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
-from sphtp.errors import StateError
+from sphtp.errors import MessageTooLargeError, StateError
 from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.config import DEFAULTS, Config, decisions
@@ -400,13 +400,22 @@ async def serve_status(
 
     async def answer(channel: ServiceChannel) -> None:
         nonlocal open_channels
-        open_channels += 1
         try:
             with suppress(*GONE):
                 async with channel:
                     while True:
                         kind = await channel.receive()
-                        await channel.send([kind, make(kind)])
+                        # An array would compare item by item.
+                        if type(kind) is not str:
+                            channel.abort("a question for a status is a text")
+                            return
+                        try:
+                            await channel.send([kind, make(kind)])
+                        except MessageTooLargeError:
+                            # The peer's limit, or its own long question: its channel ends, and not
+                            # this program.
+                            channel.abort("the answer is larger than this channel takes")
+                            return
         finally:
             open_channels -= 1
 
@@ -416,9 +425,11 @@ async def serve_status(
         return _metrics_document(client) if kind == METRICS else None
 
     def admit(channel: ServiceChannel) -> None:
+        nonlocal open_channels
         if open_channels >= MOST_OBSERVERS:
             channel.abort("too many ask for the status of this client")
         else:
+            open_channels += 1
             nursery.start_soon(answer, channel)
 
     async with trio.open_nursery() as nursery:

@@ -36,6 +36,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from ipaddress import ip_address
 from itertools import chain
+from math import isfinite
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -673,10 +674,9 @@ def encode_places_untrusted(peer_id: int, message: object) -> bytes:
     places = array("d", x)
     if sys.byteorder == "big":
         places.byteswap()
-    try:
-        short = array("f", places)
-    except OverflowError as error:
-        raise WireError("a place of a state is too far away") from error
+    short = array("f", places)
+    if not isfinite(sum(short)):
+        raise WireError("a place of a state is too far away")
     if sys.byteorder == "big":
         short.byteswap()
     data = ids + short.tobytes()

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 from prometheus_client.core import GaugeMetricFamily
@@ -14,11 +15,14 @@ from prometheus_client.registry import Collector
 
 import sphtp
 from sphtp.config import ChannelSettings
-from sphtp.errors import SettingsError, WebAddressError
+from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
+from sphtp.shell.cluster_status import read_client_status_untrusted
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
+from sphtp.shell.status import STATUS, status_service
+from sphtp.shell.stream_admission import GONE
 from sphtp.web import Web, open_web
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
@@ -313,6 +317,30 @@ async def test_the_page_has_its_files_and_the_status_of_all_that_tell_it() -> No
         status, text = await get(web, f"/peers/{bob.id}/metrics")
         assert status == 200
         assert ["sphtp_client_peers", {"node": "bob"}, 1.0] in json.loads(text)
+
+
+async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:
+    service = status_service(lambda channel: channel.abort("nobody asks here"))
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        running(partial(serve_status, ada)),
+    ):
+        bob.node.services.add(service)
+        peer = await bob.wait_for_peer("ada")
+        async with bob.node.services.open(service, peer.addresses, peer.id) as channel:
+            await channel.send(np.zeros(2))
+            with pytest.raises(GONE):
+                await channel.receive()
+        async with bob.node.services.open(service, peer.addresses, peer.id) as channel:
+            await channel.send(STATUS)
+            kind, status = await channel.receive()
+            assert kind == STATUS
+        assert read_client_status_untrusted(status)["name"] == "ada"
+        for time in (1e300, float("inf"), float("nan")):
+            with pytest.raises(RemoteError):
+                read_client_status_untrusted({**status, "time": time})
 
 
 async def test_the_page_is_for_everybody_and_its_status_for_those_with_the_token() -> None:
