@@ -8,6 +8,7 @@ the view with the highest number, a server builds its own.
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -135,7 +136,8 @@ class Dialler:
 
     A heartbeat names up to 64 addresses, and the next one up to 64 others. A member that lies could
     make all programs of the cluster dial ever more addresses. So beside the standing ones at most
-    ``MAX_MEMBERS`` are dialled, the first ones given, and new ones at a limited rate.
+    ``MAX_MEMBERS`` are dialled, the first ones given, and new ones at a limited rate: the one that
+    has been wanted for longest is next.
     """
 
     __slots__ = ("_dialled", "_own", "_queue", "_rate", "_standing", "_waiting", "due")
@@ -164,14 +166,16 @@ class Dialler:
             if address not in wanted:
                 del self._dialled[address]
                 self._queue.append(HangUp(address))
-        self._waiting.clear()
+        for address in tuple(self._waiting):
+            if address not in wanted:
+                del self._waiting[address]
         for address in wanted:
             if address in self._dialled or address == self._own:
                 continue
             if address in self._standing:
                 self._dial(address)
             else:
-                self._waiting[address] = None
+                self._waiting.setdefault(address)
         if not self._waiting:
             self.due = None
         elif self.due is None:
@@ -289,11 +293,15 @@ class ServerSet:
         return expired
 
     def connect(self) -> None:
-        """Connect to all servers that living ones name, and to the standing ones."""
+        """Connect to all servers that living ones name, and to the standing ones.
+
+        The living ones come first, and then one of each view in turn: so that none which names many
+        keeps out what the others name.
+        """
         heartbeats = self._heartbeats.values()
         addresses = [heartbeat.member.address for heartbeat in heartbeats]
-        for heartbeat in heartbeats:
-            addresses += [member.address for member in heartbeat.view.members]
+        for named in zip_longest(*(heartbeat.view.members for heartbeat in heartbeats)):
+            addresses += [member.address for member in named if member is not None]
         self._dialler.want(addresses)
 
     def poll_bus(self) -> Dial | HangUp | None:

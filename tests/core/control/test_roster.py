@@ -247,3 +247,14 @@ def test_a_member_that_names_others_in_each_heartbeat_makes_nobody_dial_all_of_t
     assert dialler.due is not None
     dialler.want([live])
     assert dialler.due is None
+
+
+def test_new_addresses_in_each_heartbeat_keep_no_other_one_waiting() -> None:
+    dialler, honest = Dialler([server_address(0)]), server_address(1)
+    for heartbeat in range(4):
+        lies = [server_address(1000 + 64 * heartbeat + n) for n in range(64)]
+        dialler.want([lies[0], honest, *lies[1:]] if heartbeat else lies)
+        dialler.dial(heartbeat)
+    commands = list(iter(dialler.poll, None))
+    assert Dial(honest) in commands
+    assert HangUp(honest) not in commands
