@@ -773,13 +773,20 @@ class _ArrayMemory:
             return value.copy()
         return self._copy(value)
 
+    def _take(self, size: int) -> bytearray:
+        # Members may have arrays of different sizes. Arrays are dropped at any time, also by other
+        # threads, so that nothing iterates over the deque.
+        free = self._free
+        for _ in range(len(free)):
+            memory = free.popleft()
+            if len(memory) == size:
+                return memory
+            free.append(memory)
+        return bytearray(size)
+
     def _copy(self, array: Any) -> Any:
         free, lent, size = self._free, self._lent, array.nbytes
-        memory = free.pop() if free else bytearray(size)
-        if len(memory) != size:
-            # Arrays of another size than those of the steps before.
-            free.clear()
-            memory = bytearray(size)
+        memory = self._take(size)
         # A view of the copy keeps the copy: NumPy looks no further where the owner is no array.
         copy = type(array)(array.shape, array.dtype, memory)
         copy[...] = array
