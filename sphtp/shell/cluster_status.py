@@ -13,8 +13,8 @@ member's channels, in what its program has not read, and else in the time that i
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf, isfinite
 from statistics import median
@@ -41,6 +41,7 @@ from sphtp.errors import (
     RefusedError,
     RemoteError,
     SphtpError,
+    StateError,
     UnreachableError,
     WireError,
     untrusted,
@@ -48,8 +49,8 @@ from sphtp.errors import (
 from sphtp.shell.client import Client
 from sphtp.shell.server import Server
 from sphtp.shell.status import (
-    METRICS,
-    STATUS,
+    METRICS_KIND,
+    STATUS_KIND,
     VERSION,
     ChannelStatus,
     ClientStatus,
@@ -123,6 +124,9 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 # The document
+
+PACE: Final = 1.0
+"""Seconds between two documents, and between two questions to a peer if there are not many."""
 
 CauseLevel = Literal["good", "notice", "warning", "serious"]
 
@@ -239,6 +243,7 @@ class ClusterStatus(TypedDict):
 
     version: int
     observer: int | None
+    pause: float
     servers: list[ServerLine]
     peers: list[PeerLine]
     links: list[LinkLine]
@@ -261,8 +266,12 @@ def cluster_status(
     peers: Iterable[Peer],
     answers: Mapping[int, PeerAnswers],
     observer: int | None = None,
+    pause: float = PACE,
 ) -> ClusterStatus:
-    """Return the status of a cluster: its servers and peers, and what each peer has answered."""
+    """Return the status of a cluster: its servers and peers, and what each peer has answered.
+
+    Each peer was asked again ``pause`` seconds after its answer.
+    """
     none = PeerAnswers()
     lines, links = [], []
     for peer in sorted(peers, key=lambda each: (each.name, each.id)):
@@ -273,6 +282,7 @@ def cluster_status(
     found: ClusterStatus = {
         "version": VERSION,
         "observer": observer,
+        "pause": pause,
         "servers": list(servers),
         "peers": lines,
         "links": links,
@@ -486,7 +496,7 @@ FAR_BEHIND: Final = 1000
 """Datagrams that a receiver is behind from which it counts as slow."""
 
 SILENT: Final = 5.0
-"""Seconds without an answer from which a peer counts as silent."""
+"""Seconds without an answer, beside the pause, from which a peer counts as silent."""
 
 MUCH_WAITED: Final = 0.1
 """The share of the time that all wait from which it is worth a sentence."""
@@ -503,7 +513,7 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
     names = {peer["id"]: peer["name"] or f"{peer['id']:#010x}" for peer in status["peers"]}
     causes = [
         *_causes_of_servers(status["servers"]),
-        *_causes_of_peers(status["peers"]),
+        *_causes_of_peers(status["peers"], status["pause"]),
         *_causes_of_waiting(status, names),
         *_causes_of_links(status["links"], names),
         *_causes_of_streams(status["peers"], names),
@@ -536,10 +546,10 @@ def _causes_of_servers(servers: Sequence[ServerLine]) -> Iterator[CauseLine]:
             )  # fmt: skip
 
 
-def _causes_of_peers(peers: Sequence[PeerLine]) -> Iterator[CauseLine]:
+def _causes_of_peers(peers: Sequence[PeerLine], pause: float) -> Iterator[CauseLine]:
     for peer in peers:
         label = peer["name"] or f"{peer['id']:#010x}"
-        if peer["age"] is not None and peer["age"] > SILENT:
+        if peer["age"] is not None and peer["age"] > SILENT + pause:
             yield _cause(
                 "serious", peer["id"], f"{label} has not answered for {peer['age']:.0f} s."
             )
@@ -645,9 +655,6 @@ def _causes_of_streams(peers: Sequence[PeerLine], names: Mapping[int, str]) -> I
 
 # The observer
 
-PACE: Final = 1.0
-"""Seconds between two questions to a peer, and between two documents."""
-
 MOST_PER_SECOND: Final = 50
 """The most peers that are asked in a second; with more of them each is asked less often."""
 
@@ -656,6 +663,36 @@ PATIENCE: Final = 5.0
 
 RETRY: Final = 5.0
 """Seconds until a peer that could not be asked is asked again."""
+
+
+class Viewers:
+    """The number of those who look, for work that is done only while somebody does."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._changed = trio.lowlevel.ParkingLot()
+
+    @contextmanager
+    def viewing(self) -> Iterator[None]:
+        """Look for the length of the block."""
+        self._number += 1
+        self._changed.unpark_all()
+        try:
+            yield
+        finally:
+            self._number -= 1
+            self._changed.unpark_all()
+
+    async def work(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task whenever somebody looks, and cancel it when nobody does any more."""
+        while True:
+            while not self._number:
+                await self._changed.park()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(task)
+                while self._number:
+                    await self._changed.park()
+                nursery.cancel_scope.cancel()
 
 
 class ClusterObserver:
@@ -673,9 +710,8 @@ class ClusterObserver:
         self._own: Client | None = None
         self._answers: dict[int, PeerAnswers] = {}
         self._answered_at: dict[int, float] = {}
-        self._viewers = 0
-        self._wanted = trio.Event()
-        self._unwanted = trio.Event()
+        self.viewers = Viewers()
+        """Those who look at the documents."""
         self.changed = trio.lowlevel.ParkingLot()
         """Wakes those who wait for a new document."""
         self.number = 0
@@ -693,27 +729,16 @@ class ClusterObserver:
         return max(PACE, count / MOST_PER_SECOND)
 
     @contextmanager
-    def viewing(self) -> Iterator[None]:
-        """Ask the peers for the length of the block."""
-        self._viewers += 1
-        self._wanted.set()
-        try:
-            yield
-        finally:
-            self._viewers -= 1
-            if not self._viewers:
-                self._wanted = trio.Event()
-                self._unwanted.set()
-                self._unwanted = trio.Event()
-
-    @contextmanager
     def asking_with(self, client: Client) -> Iterator[None]:
         """Ask with this client, which serves nothing else, for the length of the block."""
+        service = status_service(_refuse)
+        client.node.services.add(service)
         self._own = client
         try:
             yield
         finally:
             self._own = None
+            client.node.services.remove(service)
 
     async def run(self) -> None:
         """Ask whenever somebody looks, and serve the status of its clients, until cancelled."""
@@ -721,20 +746,22 @@ class ClusterObserver:
             for client in self._clients:
                 if not is_status_served(client):
                     nursery.start_soon(self._serve, client)
-            while True:
-                await self._wanted.wait()
-                unwanted = self._unwanted
-                async with trio.open_nursery() as looking:
-                    looking.start_soon(self._look)
-                    await unwanted.wait()
-                    looking.cancel_scope.cancel()
-                self._answers.clear()
-                self._answered_at.clear()
+            await self.viewers.work(self._look)
 
     async def _serve(self, client: Client) -> None:
-        await serve_status(client, steps=self._steps)
+        with suppress(StateError):  # The program has begun to serve it meanwhile.
+            await serve_status(client, steps=self._steps)
 
     async def _look(self) -> None:
+        try:
+            await self._ask_peers()
+        finally:
+            self._answers.clear()
+            self._answered_at.clear()
+            # What was true for the last viewer is not shown to the next.
+            self.number += 1
+
+    async def _ask_peers(self) -> None:
         followed: set[int] = set()
         async with trio.open_nursery() as nursery:
             while True:
@@ -748,20 +775,18 @@ class ClusterObserver:
                         nursery.start_soon(self._follow, asking, peer_id, followed)
                 self.number += 1
                 self.changed.unpark_all()
-                await trio.sleep(self.pause)
+                await trio.sleep(PACE)
 
     async def _follow(self, client: Client, peer_id: int, followed: set[int]) -> None:
         """Ask a peer again and again, until it is gone."""
         service = status_service(_refuse)
-        if not is_status_served(client):
-            client.node.services.add(service)
         try:
             while (peer := client.peers.get(peer_id)) is not None and client is self.client:
                 try:
                     opening = client.node.services.open(service, peer.addresses, peer_id)
                     async with opening as channel:
                         while True:
-                            answer = await _ask(channel, STATUS)
+                            answer = await _ask(channel, STATUS_KIND)
                             self._note(peer_id, read_client_status_untrusted(answer))
                             await trio.sleep(self.pause)
                 except RefusedError:
@@ -795,7 +820,7 @@ class ClusterObserver:
         try:
             service = status_service(_refuse)
             async with client.node.services.open(service, peer.addresses, peer_id) as channel:
-                return read_metrics_untrusted(await _ask(channel, METRICS))
+                return read_metrics_untrusted(await _ask(channel, METRICS_KIND))
         except (trio.TooSlowError, *GONE) as error:
             label = peer_label(peer.name, peer_id)
             raise UnreachableError(f"{label} does not answer") from error
@@ -816,7 +841,9 @@ class ClusterObserver:
             for number, answered in self._answers.items()
         }
         observer = None if self._own is None else self._own.id
-        return cluster_status(self._server_lines(asking), peers.values(), answers, observer)
+        return cluster_status(
+            self._server_lines(asking), peers.values(), answers, observer, self.pause
+        )
 
     def _server_lines(self, client: Client | None) -> list[ServerLine]:
         lines: dict[int, ServerLine] = {}

@@ -166,8 +166,8 @@ def _inside(value: Any) -> Iterable[Any]:
 VERSION: Final = 1
 """The version of the documents. Keys may be added without a new one."""
 
-STATUS: Final = "status"
-METRICS: Final = "metrics"
+STATUS_KIND: Final = "status"
+METRICS_KIND: Final = "metrics"
 
 MOST_OBSERVERS: Final = 16
 """The most channels of those who ask that a client keeps open."""
@@ -420,9 +420,9 @@ async def serve_status(
             open_channels -= 1
 
     def make(kind: Any) -> Any:
-        if kind == STATUS:
+        if kind == STATUS_KIND:
             return client_status(client, steps)
-        return _metrics_document(client) if kind == METRICS else None
+        return _metrics_document(client) if kind == METRICS_KIND else None
 
     def admit(channel: ServiceChannel) -> None:
         nonlocal open_channels

@@ -23,6 +23,7 @@ import logging
 import sys
 from array import array
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -32,13 +33,13 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, aclosing, suppress
 from importlib.resources import files
 from ipaddress import ip_address
 from itertools import chain
 from math import isfinite
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 import trio
@@ -76,7 +77,7 @@ from sphtp.errors import (
 )
 from sphtp.shell.addresses import MOST_PORT, is_loopback
 from sphtp.shell.client import Client
-from sphtp.shell.cluster_status import ClusterObserver
+from sphtp.shell.cluster_status import ClusterObserver, Viewers
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.metrics import METRICS, MetricText, Values, find_unready, metric_rows, read_samples
 from sphtp.shell.node import Node
@@ -140,7 +141,7 @@ class Web:
     @property
     def page_url(self) -> str:
         """The address of the page for a browser, with the token. Who has it may read the page."""
-        return f"{self.url}/" if self._token is None else f"{self.url}/#{quote(self._token)}"
+        return f"{self.url}/" if self._token is None else f"{self.url}/#token={quote(self._token)}"
 
     def observe_with(self, client: Client) -> AbstractContextManager[None]:
         """Let the page see the cluster through a client of it, for the length of the block.
@@ -502,9 +503,7 @@ class _Page:
             file.name: (file.read_bytes(), TYPES[file.name.rpartition(".")[2]])
             for file in files("sphtp.shell").joinpath("page").iterdir()
         }
-        self._watchers = 0
-        self._is_watched = trio.Event()
-        self._is_unwatched = trio.Event()
+        self._viewers = Viewers()
         # Of each peer the last state, with a number that grows.
         self._states: dict[int, tuple[int, bytes]] = {}
         self._number = 0
@@ -523,7 +522,7 @@ class _Page:
         """Ask the cluster as long as somebody looks, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.observer.run)
-            nursery.start_soon(self._run_states)
+            nursery.start_soon(self._viewers.work, self._keep_states)
 
     async def _file(self, request: Request) -> Response:
         found = self._files.get(request.path_params.get("name", "index.html"))
@@ -534,27 +533,21 @@ class _Page:
 
     async def _status(self, request: Request) -> Response:
         if "follow" in request.query_params:
-            return StreamingResponse(self._lines(), media_type="application/x-ndjson")
-        with self.observer.viewing():
-            # Two rounds, for rates are differences.
-            async for line in self._documents(3):
-                last = line
+            return _Endless(self._lines(), media_type="application/x-ndjson")
+        async with aclosing(self._lines()) as lines:
+            # Two rounds after what there is at once, for rates are differences.
+            for _ in range(4):
+                last = await anext(lines)
         return Response(last, media_type="application/json")
 
-    async def _lines(self) -> AsyncIterator[bytes]:
-        with self.observer.viewing():
-            async for line in self._documents():
-                yield line
-
-    async def _documents(self, most: int | None = None) -> AsyncIterator[bytes]:
-        """Yield each new document that there is time for, at most so many."""
-        observer, given = self.observer, 0
-        # At first what there is, so that a page is not empty for a second.
-        yield self._document()
-        while most is None or given < most:
-            await observer.changed.park()
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
+        """Yield each new document that there is time for."""
+        with self.observer.viewers.viewing():
+            # At first what there is, so that a page is not empty for a second.
             yield self._document()
-            given += 1
+            while True:
+                await self.observer.changed.park()
+                yield self._document()
 
     def _document(self) -> bytes:
         """Return the present document, which is made once for all that look."""
@@ -581,10 +574,10 @@ class _Page:
     # The states of a simulation
 
     async def _follow_states(self, _: Request) -> Response:
-        return StreamingResponse(self._new_states(), media_type="application/octet-stream")
+        return _Endless(self._new_states(), media_type="application/octet-stream")
 
-    async def _new_states(self) -> AsyncIterator[bytes]:
-        with self._watching():
+    async def _new_states(self) -> AsyncGenerator[bytes, None]:
+        with self._viewers.viewing():
             sent = 0
             while True:
                 new = [state for number, state in self._states.values() if number > sent]
@@ -593,56 +586,47 @@ class _Page:
                     yield b"".join(new)
                 await trio.sleep(FRAME_PAUSE)
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        self._watchers += 1
-        self._is_watched.set()
+    async def _keep_states(self) -> None:
+        """Keep the newest state of each peer, through whatever client there is."""
         try:
-            yield
+            while True:
+                if (client := self.observer.client) is not None:
+                    # It may end before the page does.
+                    with suppress(trio.ClosedResourceError):
+                        await self._subscribe(client)
+                await trio.sleep(FRAME_PAUSE)
         finally:
-            self._watchers -= 1
-            if not self._watchers:
-                self._is_watched = trio.Event()
-                self._is_unwatched.set()
-                self._is_unwatched = trio.Event()
-
-    async def _run_states(self) -> None:
-        while True:
-            await self._is_watched.wait()
-            unwatched = self._is_unwatched
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._subscribe)
-                await unwatched.wait()
-                nursery.cancel_scope.cancel()
             self._states.clear()
 
-    async def _subscribe(self) -> None:
-        while (client := self.observer.client) is None:  # noqa: ASYNC110 - as the states, often
-            await trio.sleep(FRAME_PAUSE)
+    async def _subscribe(self, client: Client) -> None:
         # Only the newest state counts, and one that is lost is not worth fetching.
         settings = StreamSettings(recover=False)
-        try:
-            async with client.subscribe(
-                self._pattern.text, latest=True, late_join=1, settings=settings
-            ) as states:
-                async for item in states:
-                    peer_id = item.peer.id
-                    if isinstance(item, TopicLoss):
-                        continue
-                    try:
-                        record = encode_places_untrusted(peer_id, item.value)
-                    except RemoteError:
-                        # It publishes something else there.
-                        continue
-                    if peer_id not in client.peers:
-                        continue
-                    self._number += 1
-                    self._states[peer_id] = self._number, record
-                    for gone in self._states.keys() - client.peers.keys():
-                        del self._states[gone]
-        except trio.ClosedResourceError:
-            # With the client.
-            self._states.clear()
+        async with client.subscribe(
+            self._pattern.text, latest=True, late_join=1, settings=settings
+        ) as states:
+            async for item in states:
+                peer_id = item.peer.id
+                if isinstance(item, TopicLoss):
+                    continue
+                try:
+                    record = encode_places_untrusted(peer_id, item.value)
+                except RemoteError:
+                    # It publishes something else there.
+                    continue
+                if peer_id not in client.peers:
+                    continue
+                self._number += 1
+                self._states[peer_id] = self._number, record
+                for gone in self._states.keys() - client.peers.keys():
+                    del self._states[gone]
+
+
+class _Endless(StreamingResponse):
+    """An answer without an end. What makes it ends with the connection."""
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        async with aclosing(cast("AsyncGenerator[bytes, None]", self.body_iterator)):
+            await super().__call__(scope, receive, send)
 
 
 TYPES: Final = {

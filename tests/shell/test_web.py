@@ -21,7 +21,7 @@ from sphtp.observe import serve_status
 from sphtp.shell.cluster_status import read_client_status_untrusted
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
-from sphtp.shell.status import STATUS, status_service
+from sphtp.shell.status import STATUS_KIND, status_service
 from sphtp.shell.stream_admission import GONE
 from sphtp.web import Web, open_web
 from tests.deadline import until, within_20_seconds
@@ -334,9 +334,9 @@ async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:
             with pytest.raises(GONE):
                 await channel.receive()
         async with bob.node.services.open(service, peer.addresses, peer.id) as channel:
-            await channel.send(STATUS)
+            await channel.send(STATUS_KIND)
             kind, status = await channel.receive()
-            assert kind == STATUS
+            assert kind == STATUS_KIND
         assert read_client_status_untrusted(status)["name"] == "ada"
         for time in (1e300, float("inf"), float("nan")):
             with pytest.raises(RemoteError):
@@ -347,7 +347,7 @@ async def test_the_page_is_for_everybody_and_its_status_for_those_with_the_token
     token = "a long enough token"
     async with open_web(host="0.0.0.0", token=token, page=True) as web:
         reached = Web(("127.0.0.1", web.address[1]))
-        assert web.page_url.endswith("/#a%20long%20enough%20token")
+        assert web.page_url.endswith("/#token=a%20long%20enough%20token")
         assert token not in repr(web)
         assert (await get(reached, "/"))[0] == 200
         for path in ("/status", "/states", "/peers/1/metrics", "/metrics"):

@@ -4,8 +4,9 @@
 const KEY = "sphtp-token";
 
 export function takeToken() {
-  if (location.hash.length > 1) {
-    sessionStorage.setItem(KEY, decodeURIComponent(location.hash.slice(1)));
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token !== null) {
+    sessionStorage.setItem(KEY, token);
     history.replaceState(null, "", location.pathname);
   }
 }

@@ -29,7 +29,6 @@ export class Picture {
 
   show(owner, step, ids, places) {
     const now = performance.now(), before = this.owners.get(owner);
-    if (before && step < before.step) this.radius = null; // another run
     // A sphere that has come from another owner begins where it is.
     const index = new Map();
     if (before) for (let n = 0; n < before.ids.length; n++) index.set(before.ids[n], n);
@@ -46,8 +45,8 @@ export class Picture {
 
   keep(peers) {
     for (const owner of this.owners.keys()) if (!peers.some((peer) => peer.id === owner)) this.owners.delete(owner);
-    const told = peers.find((peer) => peer.picture)?.picture;
-    this.box = told?.box ?? this.box; this.told = told?.radius;
+    const picture = peers.find((peer) => peer.picture)?.picture;
+    this.box = picture?.box ?? this.box; this.radius = picture?.radius;
   }
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => { this.asked = false; this.draw(); }); } }
@@ -80,7 +79,7 @@ export class Picture {
     this.canvas.setAttribute("aria-label", count ? `Simulation: ${this.text.textContent}` : "No simulation is seen");
     if (!count) return;
     const box = this.bounds();
-    const size = this.told ?? 0.28 * Math.cbrt(box[0] * box[1] * box[2] / count);
+    const size = this.radius ?? 0.28 * Math.cbrt(box[0] * box[1] * box[2] / count);
     const reach = Math.hypot(...box) / 2, scale = 0.94 * Math.min(width / (box[0] * Math.abs(Math.cos(this.turn)) + box[2] * Math.abs(Math.sin(this.turn)) + 2 * size), height / (box[1] * Math.cos(this.tilt) + (box[0] * Math.abs(Math.sin(this.turn)) + box[2] * Math.abs(Math.cos(this.turn))) * Math.abs(Math.sin(this.tilt)) + 2 * size));
     const ct = Math.cos(this.turn), st = Math.sin(this.turn), cp = Math.cos(this.tilt), sp = Math.sin(this.tilt);
     const project = (a, b, c) => {
