@@ -121,6 +121,9 @@ $(RUNS): pyproject.toml $(if $(MOVED),remade) | .venv/bin/python
 $(DEVELOPS): $(RUNS)
 	@echo "Installing the tools for tests and checks into .venv ..."
 	@$(PIP_INSTALL) --group test --group check $(LOGGED)
+	@echo "Compiling the tests ..."
+	@# Once: else each worker of the first run compiles all of them for itself, 8 s of CPU each.
+	@.venv/bin/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 	@pwd -P > $@
 
 $(COMPILED): $(DEVELOPS) $(COMPILED_OF)
