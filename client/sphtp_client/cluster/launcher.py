@@ -92,7 +92,9 @@ class ClusterPlan:
             *(("--no-announce",) if self.clients else ()),
             *self._metrics(number - 1),
         )
-        return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
+        return ProcessSpec(
+            f"server {number}", ProcessRole.SERVER, sphtp_command("server", *options)
+        )
 
     def client(self, slab: int, servers: Sequence[str]) -> ProcessSpec:
         """Return the job of the client that simulates one slab."""
@@ -106,12 +108,14 @@ class ClusterPlan:
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
             *self._metrics(self.servers + slab),
         )
-        return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
+        return ProcessSpec(
+            f"client {slab}", ProcessRole.CLIENT, sphtp_command("client", *options), slab
+        )
 
     def reference(self) -> ProcessSpec:
         """Return the job of the same run in one process, without servers or peers."""
         return ProcessSpec(
-            "reference", ProcessRole.REFERENCE, _sphtp("client", "--alone", *self._work())
+            "reference", ProcessRole.REFERENCE, sphtp_command("client", "--alone", *self._work())
         )
 
     def watching(self, servers: Sequence[str]) -> str:
@@ -155,7 +159,8 @@ class ClusterPlan:
         return () if self.seed is None else ("--seed", str(self.seed + slab))
 
 
-def _sphtp(*arguments: str) -> tuple[str, ...]:
+def sphtp_command(*arguments: str) -> tuple[str, ...]:
+    """Return the command line of a verb, in this interpreter."""
     return (sys.executable, "-m", "sphtp", *arguments)
 
 
