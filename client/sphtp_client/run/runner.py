@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from sphtp_client.cluster.launcher import HOST, sphtp_command
+from sphtp_client.cluster.launcher import HOST, client_variables, sphtp_command
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole
 from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
@@ -34,15 +34,9 @@ class RunPlan:
         """Return the variables by which clients find the servers; ``addresses`` are by server."""
         servers = self.run.servers
         ours = [addresses[name] for name in server_names(servers) if name in addresses]
-        found = {
-            "SPHTP_CLIENT_HEARTBEAT": str(servers.heartbeat),
-            "SPHTP_CLIENT_EXPIRY": str(servers.expiry),
-        }
-        if ours or servers.addresses:
-            found["SPHTP_CLIENT_SERVER"] = " ".join(ours or servers.addresses)
-        if self.secret_file is not None:
-            found["SPHTP_CLIENT_SECRET_FILE"] = str(self.secret_file)
-        return found
+        return client_variables(
+            ours or servers.addresses, self.secret_file, servers.heartbeat, servers.expiry
+        )
 
     def status_command(self, addresses: Mapping[str, str]) -> str:
         """Return the command that shows the first server, for people."""
