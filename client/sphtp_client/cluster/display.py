@@ -154,7 +154,7 @@ class RunDisplay(Protocol):
 
 
 class PlainDisplay:
-    """Notices as they arrive, and a summary every few seconds.
+    """Notices as they arrive, and a summary every few seconds if it is another one.
 
     ``summary`` is given the seconds since the beginning; None is no summary.
     """
@@ -172,6 +172,7 @@ class PlainDisplay:
         self._stream = stream
         self._began = clock()
         self._drawn = self._began
+        self._written: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -185,8 +186,8 @@ class PlainDisplay:
         now = self._clock()
         if now - self._drawn >= LINE_EVERY:
             line = self._summary(now - self._began)
-            if line is not None:
-                self._drawn = now
+            if line is not None and line != self._written:
+                self._drawn, self._written = now, line
                 write_line(self._stream, line)
 
     def _write_notices(self) -> None:

@@ -7,7 +7,9 @@ is, the lines that programs print are shown, and a notice may be a line of JSON.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from sphtp_client.cluster.outcome import RunOutcome, why
 from sphtp_client.cluster.run_status import (
@@ -27,8 +29,35 @@ _QUIET: Final = frozenset(("debug", "info"))
 _SHOWN_ELSEWHERE: Final = frozenset(("event", "level", "timestamp"))
 
 
+class ProgramLogs:
+    """The lines of each program in a file of its own, ``NAME.log``, which is appended to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = dict[str, TextIO]()
+
+    def write(self, name: str, line: str) -> None:
+        """Write a line. Raises ``OSError``."""
+        if name not in self._files:
+            path = self._folder / f"{name}.log"
+            self._files[name] = path.open("a", encoding="utf-8", errors="backslashreplace")
+        file = self._files[name]
+        file.write(f"{line}\n")
+        file.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            # What does not fit on the disk has been reported.
+            with suppress(OSError):
+                file.close()
+
+
 class RunBoard(RunStatus):
-    """Every process of a run by name; ``clock`` is that of the rules."""
+    """Every process of a run by name; ``clock`` is that of the rules.
+
+    With ``logs``, the lines of programs are written there and are no notices.
+    """
 
     def __init__(
         self,
@@ -37,6 +66,7 @@ class RunBoard(RunStatus):
         ready_lines: Mapping[str, re.Pattern[str]],
         *,
         as_json: bool,
+        logs: ProgramLogs | None = None,
     ) -> None:
         super().__init__()
         self.rules = rules
@@ -50,12 +80,13 @@ class RunBoard(RunStatus):
         self._ready_lines = ready_lines
         self._introduced: set[str] = set()
         self._as_json = as_json
+        self._logs = logs
 
     def has_changed(self, seen: int) -> bool:
         """Return True if ``changes`` is another number by now."""
         return self.changes != seen
 
-    def note(self, event: str, text: str, /, **values: Any) -> None:
+    def note(self, event: str, text: str, /, **values: object) -> None:
         """Add a notice: a text for people, or the values of an event."""
         self.notices.append(json.dumps({"event": event, **values}) if self._as_json else text)
 
@@ -75,7 +106,7 @@ class RunBoard(RunStatus):
         """Note a line of standard output."""
         introduction = _INTRODUCTION.fullmatch(line)
         if self.processes[name].role is ProcessRole.SERVER:
-            self._note_log(name, line)
+            self._note_entry(name, line.decode(errors="replace"))
         elif introduction and name not in self._introduced:
             self._introduced.add(name)
             self.processes[name].pid = int(introduction[1])
@@ -117,10 +148,11 @@ class RunBoard(RunStatus):
     def document(self) -> Iterator[dict[str, Any]]:
         """Yield the facts of each program for JSON."""
         for name, state in self.rules.states.items():
+            process = self.processes.get(name)
             yield {
                 "program": name,
-                "phase": state.phase.value,
-                "exit_code": state.code,
+                "phase": "ended" if state.phase is Phase.RUNNING else state.phase.value,
+                "exit_code": process.exit.code if process and process.exit else state.code,
                 "restarts": state.restarts,
             }
 
@@ -129,7 +161,8 @@ class RunBoard(RunStatus):
 
     def _show(self, name: str, line: str, stream: str) -> None:
         self.last_lines[name] = line
-        self.note("line", f"{name} | {line}", program=name, stream=stream, text=line)
+        if not self._is_logged(name, line):
+            self.note("line", f"{name} | {line}", program=name, stream=stream, text=line)
         pattern = self._ready_lines.get(name)
         if pattern is not None and pattern.search(line):
             self._ready(name)
@@ -140,27 +173,37 @@ class RunBoard(RunStatus):
             self.rules.handle_ready(name)
             self.changes += 1
 
-    def _note_log(self, name: str, line: bytes) -> None:
-        event = parse_event(line)
+    def _is_logged(self, name: str, line: str) -> bool:
+        """Write a line to the file of its program, and return whether that was possible."""
+        if self._logs is None:
+            return False
+        try:
+            self._logs.write(name, line)
+        except OSError as error:
+            self._logs = None
+            text = f"lines are shown here, for they cannot be written: {error}"
+            self.note("logs", text, error=str(error))
+            return False
+        return True
+
+    def _note_entry(self, name: str, line: str) -> None:
+        """Note an entry of a server's log; in its file it stands as it is."""
+        event = parse_event(line.encode())
+        is_logged = self._is_logged(name, line)
         if isinstance(event, Started):
             process = self.processes[name]
             process.id, process.address = event.id, f"{event.pub},{event.sub}"
-            self.addresses[name] = process.address
+            self.addresses[name] = self.last_lines[name] = process.address
             text = f"{name}: listens on {process.address}"
             self.note("listening", text, program=name, address=process.address)
-            self.last_lines[name] = process.address
             self.rules.handle_ready(name)
             self.changes += 1
             return
-        try:
-            entry = json.loads(line)
-            if entry["level"] in _QUIET:
-                return
-        except (ValueError, TypeError, LookupError):
-            self._show(name, line.decode(errors="replace"), "stdout")
-        else:
-            rest = (f"{key}={text}" for key, text in entry.items() if key not in _SHOWN_ELSEWHERE)
-            self._show(name, " ".join((str(entry.get("event")), *rest)), "stdout")
+        shown = _for_people(line)
+        if shown is not None:
+            self.last_lines[name] = shown
+            if not is_logged:
+                self.note("line", f"{name} | {shown}", program=name, stream="stdout", text=shown)
 
     def _end(self, name: str, code: int, *, asked: bool) -> None:
         process = self.processes[name]
@@ -190,3 +233,15 @@ class RunBoard(RunStatus):
                 return f"failed, {ending}"
             case _:
                 return "finished"
+
+
+def _for_people(line: str) -> str | None:
+    """Return an entry of a log as text; None if it is of no interest unless something is wrong."""
+    try:
+        entry = json.loads(line)
+        if entry["level"] in _QUIET:
+            return None
+    except (ValueError, TypeError, LookupError):
+        return line
+    rest = (f"{key}={text}" for key, text in entry.items() if key not in _SHOWN_ELSEWHERE)
+    return " ".join((str(entry.get("event")), *rest))

@@ -17,8 +17,9 @@ from sphtp.errors import SettingsError
 from sphtp_client.cluster.display import LiveDisplay, PlainDisplay, RunDisplay
 from sphtp_client.cluster.launcher import secret_file
 from sphtp_client.cluster.outcome import RunOutcome
+from sphtp_client.connection import make_log_directory
 from sphtp_client.program import ExitStatus, write_line
-from sphtp_client.run.board import RunBoard
+from sphtp_client.run.board import ProgramLogs, RunBoard
 from sphtp_client.run.rules import Rules
 from sphtp_client.run.run_file import RunFile, load_run_file, server_names
 from sphtp_client.run.runner import RunPlan, perform_run
@@ -29,14 +30,21 @@ from sphtp_client.run.table import draw, style, summary
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Check the file, and start nothing.")
 @click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Append what programs print to files there, NAME.log, instead of showing it.",
+)
+@click.option(
     "--json", is_flag=True, help="Print lines of JSON: what happens, what programs print, the end."
 )
-def run(file: Path, check: bool, json: bool) -> None:
+def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
     """Start the servers and programs that FILE describes, and see to them until they end.
 
     Programs start when the servers are ready. They find servers and secret in the variables
-    SPHTP_CLIENT_SERVER and SPHTP_CLIENT_SECRET_FILE. What they print is shown line by line, with
-    their names in front; a terminal has a table of all programs below it.
+    SPHTP_CLIENT_SERVER and SPHTP_CLIENT_SECRET_FILE, where open_client() without an address looks
+    for them. What they print is shown line by line, with their names in front; a terminal has a
+    table of all programs below it.
 
     The run ends when its programs have finished, when one has failed whose failure matters, or at
     Ctrl-C: first the programs, then the servers. A program that does not end within its grace time
@@ -47,6 +55,8 @@ def run(file: Path, check: bool, json: bool) -> None:
     """
     try:
         loaded = load_run_file(file, os.environ)
+        if logs is not None and not check:
+            make_log_directory(logs, "--logs")
     except SettingsError as error:
         print(error, file=sys.stderr)
         sys.exit(ExitStatus.USAGE.code)
@@ -60,10 +70,13 @@ def run(file: Path, check: bool, json: bool) -> None:
         for program in loaded.programs
         if program.table.ready_line is not None
     }
-    board = RunBoard(Rules(loaded.rules), time.monotonic, ready_lines, as_json=json)
+    files = None if logs is None else ProgramLogs(logs)
+    board = RunBoard(Rules(loaded.rules), time.monotonic, ready_lines, as_json=json, logs=files)
     with _secret_of(loaded) as secret, _display(board, json) as display:
         plan = RunPlan(loaded, secret)
         stopped_by = trio.run(partial(perform_run, plan, board, display.changed))
+    if files is not None:
+        files.close()
     outcome, seconds = board.outcome(stopped_by), time.monotonic() - began
     _write_outcome(outcome, board, seconds, json)
     sys.exit(outcome.verdict.code)

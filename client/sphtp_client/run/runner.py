@@ -19,6 +19,9 @@ from sphtp_client.run.board import RunBoard
 from sphtp_client.run.rules import Rules
 from sphtp_client.run.run_file import Program, RunFile, server_names
 
+TICK = 1.0
+"""Seconds after which a table is drawn anew although nothing has happened."""
+
 GUARD_MARGIN = 5.0
 """Seconds that a guard has for what it does after the grace time."""
 
@@ -119,8 +122,9 @@ async def _perform(plan: RunPlan, board: RunBoard, supervisor: Supervisor) -> No
             has_stood = True
             _introduce(plan, board)
             supervisor.changed()
-        with trio.move_on_after(max(0.0, rules.next_alarm() - board.clock())):
+        with trio.move_on_after(min(TICK, max(0.0, rules.next_alarm() - board.clock()))):
             await supervisor.wait_until(partial(board.has_changed, seen))
+        supervisor.changed()
 
 
 def _stand(rules: Rules, plan: RunPlan) -> bool:
@@ -132,4 +136,4 @@ def _introduce(plan: RunPlan, board: RunBoard) -> None:
     variables = plan.variables(board.addresses)
     if board.addresses:
         text = f"to see the servers: {plan.status_command(board.addresses)}"
-        board.note("servers", text, **variables)
+        board.note("servers", text, environment=variables)

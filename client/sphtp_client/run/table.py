@@ -52,7 +52,8 @@ def summary(board: RunBoard) -> str | None:
     if board.is_stopping:
         return None
     phases = Counter(state.phase.value for state in board.rules.states.values())
-    return ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    counts = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    return f"programs: {counts}"
 
 
 def state_of(name: str, board: RunBoard) -> str:
