@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def test_a_server_in_a_container_needs_neither_root_nor_a_file_system_to_write_t
     file = ROOT / "share/container/Containerfile"
     call(PODMAN, "build", "--format", "docker", *base, "-f", str(file), "-t", IMAGE, str(ROOT))
     secret = tmp_path / "secret"
-    call("sphtp", "keygen", "--secret", str(secret))
+    call(sys.executable, "-m", "sphtp", "keygen", "--secret", str(secret))
     call(PODMAN, "secret", "create", IMAGE, str(secret))
     container = call(
         *(PODMAN, "run", "-d", "--network", "none", "--read-only", "--cap-drop", "all"),
