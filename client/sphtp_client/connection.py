@@ -144,9 +144,9 @@ def channel_log(path: Path | None, title: str) -> Iterator[tuple[Instrument, ...
         yield (writer,)
 
 
-def make_log_directory(path: Path) -> None:
+def make_log_directory(path: Path, option: str = "--qlog") -> None:
     """Make sure that there is a directory for logs; raises ``SettingsError`` if there cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"--qlog = {path}: {error.strerror}") from error
+        raise SettingsError(f"{option} = {path}: {error.strerror}") from error

@@ -6,6 +6,7 @@ id that was acknowledged, it dials the addresses of the peers that servers intro
 the keys of those peers.
 """
 
+import os
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -555,8 +556,9 @@ async def open_client(
 
     Args:
         servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
-            list of several, as text, as ``ServerAddress`` or as pairs of host and port. None looks
-            for announced servers on this host, and then on this network.
+            list of several, as text, as ``ServerAddress`` or as pairs of host and port. None takes
+            those of the environment variable ``SPHTP_CLIENT_SERVER``, or else looks for announced
+            servers on this host, and then on this network.
         name: the client's name for its peers, up to 64 printable characters; it need not be unique.
         presence: the groups whose members this client wants to know; by default it knows everybody.
             It gets no message of others entering or leaving, but by id it can reach them. An empty
@@ -566,7 +568,9 @@ async def open_client(
         advertise: the addresses of that socket for peers, if they differ from the bound one.
         ids: ids to try before random ones; for tests.
         config: the behaviour of this client: its identity in ``security``, the secret of its
-            servers in ``cluster``, how long to wait for them in ``timers``.
+            servers in ``cluster``, how long to wait for them in ``timers``. Without ``servers`` a
+            part that is not given is that of ``SPHTP_CLIENT_SECRET_FILE``, or of
+            ``SPHTP_CLIENT_HEARTBEAT`` and ``SPHTP_CLIENT_EXPIRY``.
 
     Raises:
         UnreachableError: no server answers; the message has the cause. Raised within a second if no
@@ -577,14 +581,11 @@ async def open_client(
         RefusedError: the servers do not admit this client; ``reason`` is their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
     """
+    if servers is None:
+        servers, config = await _look_for_servers(config)
     timers, cluster = config.timers or ControlTimers(), config.cluster
     callers = CallersIntroduced(peers := dict[int, Peer]())
     security = _secure(config.security, callers)
-    if servers is None:
-        # Loaded only by programs that search.
-        from sphtp.shell.discovery import find_servers
-
-        servers = await find_servers(config)
     server_wait = ServerWait(timers.answer_timeout, timers.start_timeout)
     discovery = AddressDiscovery(addresses := parse_servers(servers, cluster.tls), server_wait)
     async with open_node(
@@ -614,6 +615,15 @@ async def open_client(
             async with client, _registered(registration, server_wait, cluster.tls):
                 callers.look_up = search.look_up_caller
                 yield client
+
+
+async def _look_for_servers(config: Config) -> tuple[Servers, Config]:
+    """Return the servers of the environment, or announced ones, and the config for them."""
+    # Loaded only by programs that search.
+    from sphtp.shell.discovery import config_of_environment, find_servers, servers_of_environment
+
+    config = config_of_environment(config, os.environ)
+    return servers_of_environment(os.environ) or await find_servers(config), config
 
 
 class _ClientSecurity(NamedTuple):

@@ -1,5 +1,8 @@
 """Discovery: servers announce themselves, and clients that were given no address find them.
 
+A program that starts others may name the servers in the environment of these (``sphtp run`` does
+so), and then they do not look any further.
+
 On one host an announcement is a file in a folder of the user, which its server keeps locked. No
 network is needed for that, nor a library; and a file whose server was killed has lost its lock, so
 that the next reader deletes it. On one network announcements are DNS-SD over multicast DNS (RFC
@@ -15,6 +18,7 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from ipaddress import ip_address
@@ -26,9 +30,11 @@ import trio
 
 from sphtp.core.control.announcement import Announcement, clusters_of, decode_untrusted
 from sphtp.core.control.records import ServerAddress
-from sphtp.errors import RemoteError, UnreachableError
+from sphtp.core.control.settings import ControlTimers
+from sphtp.errors import RemoteError, SettingsError, UnreachableError
 from sphtp.shell.addresses import is_loopback
-from sphtp.shell.config import Config
+from sphtp.shell.config import UNPROTECTED, ClusterSecurity, Config
+from sphtp.shell.keys import load_secret
 from sphtp.shell.lifetime import running
 
 if TYPE_CHECKING:
@@ -94,6 +100,51 @@ async def _announce(server: "Server", secret: bytes | None, interfaces: Interfac
                     write(found)
                     await register(found)
                     await anext(events)
+
+
+# In the environment
+
+
+SERVER: Final = "SPHTP_CLIENT_SERVER"
+KEY_FILE: Final = "SPHTP_CLIENT_SECRET_FILE"
+TIMERS: Final = {"heartbeat": "SPHTP_CLIENT_HEARTBEAT", "expiry": "SPHTP_CLIENT_EXPIRY"}
+
+
+def config_of_environment(config: Config, environ: Mapping[str, str]) -> Config:
+    """Return a config with the secret and the timers of the environment where it has none.
+
+    Raises ``SettingsError``, which names the variable.
+    """
+    file = environ.get(KEY_FILE, "")
+    if file and config.cluster == UNPROTECTED:
+        with _naming(KEY_FILE):
+            config = replace(config, cluster=ClusterSecurity(secret=load_secret(file)))
+    given = {key: environ[name] for key, name in TIMERS.items() if environ.get(name)}
+    if given and config.timers is None:
+        with _naming(", ".join(TIMERS[key] for key in given)):
+            values = {key: float(text) for key, text in given.items()}
+            config = replace(config, timers=ControlTimers(**values))
+    return config
+
+
+def servers_of_environment(environ: Mapping[str, str]) -> list[ServerAddress]:
+    """Return the servers that the environment names; spaces separate them.
+
+    Raises ``SettingsError``, which names the variable.
+    """
+    with _naming(SERVER):
+        return [ServerAddress.parse(text) for text in environ.get(SERVER, "").split()]
+
+
+@contextmanager
+def _naming(variable: str) -> Iterator[None]:
+    try:
+        yield
+    except (SettingsError, ValueError) as error:
+        raise SettingsError(f"environment variable {variable}: {error}") from error
+
+
+# By their announcements
 
 
 async def find_servers(config: Config, interfaces: Interfaces = None) -> list[ServerAddress]:

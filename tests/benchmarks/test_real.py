@@ -66,7 +66,7 @@ async def test_a_measurement_has_a_deadline_and_leaves_nobody(monkeypatch):
 
     class Noted(ChildProcess):
         @classmethod
-        async def spawn(cls, command, variables=None):
+        async def spawn(cls, command, variables=None, **places):
             child = await super().spawn((sys.executable, "-c", "input()"))
             pids.append(child.pid)
             return child

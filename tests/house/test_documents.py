@@ -1,6 +1,7 @@
 """What the documents tell people to type is understood: every command line parses."""
 
 import functools
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import click
 import pytest
 
 from sphtp.errors import SettingsError
+from sphtp_client.run.run_file import load_run_file
 from sphtp_client.simulation.command import client
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_server.settings import SOURCES
@@ -42,12 +44,14 @@ def test_files_of_the_page_are_as_it_says_and_command_lines_parse_where_they_are
 
 
 def refusal_of(name: str) -> str | None:
-    """Load a file of a server, a client or a scenario, by its name; return why it was refused."""
+    """Load a file of a server, client, run or scenario, by its name; return why it was refused."""
     try:
         if name.startswith("server"):
             SOURCES.load({}, {}, Path(name))
         elif name.startswith("client"):
             client.make_context("client", ["--config", name])
+        elif name.startswith("run"):
+            load_run_file(Path(name), os.environ)
         else:
             load_scenario(name)
     except (SettingsError, click.UsageError) as error:

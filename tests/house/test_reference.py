@@ -5,13 +5,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from inspect import getdoc
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, get_args
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticUndefined
 
 import sphtp
 import sphtp.observe
@@ -28,6 +30,8 @@ from sphtp.config import (
 )
 from sphtp.core.control.outputs import ClientEvent, ServerEvent
 from sphtp.errors import SettingsError
+from sphtp_client.run.rules import Restart
+from sphtp_client.run.run_file import ProgramTable, ServersTable
 from sphtp_server.settings import SOURCES, ServerSettings
 from tests.house.pages import ROOT, load_tool, sections, table_rows
 
@@ -256,6 +260,14 @@ def with_room(values: dict[str, Any]) -> dict[str, Any]:
     return {**MAKING_ROOM.get(next(iter(values), ""), {}), **values}
 
 
+def table_of_run(kind: type[BaseModel], **values: Any) -> BaseModel:
+    words = {"true": True, "false": False}
+    try:
+        return kind.model_validate({name: words.get(it, it) for name, it in values.items()})
+    except ValidationError as error:
+        raise SettingsError(str(error)) from error
+
+
 def defaults_of(kind: type[Any]) -> dict[str, Any]:
     if issubclass(kind, BaseModel):
         return {name: field.default for name, field in kind.model_fields.items()}
@@ -271,6 +283,8 @@ TABLES: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "Control timers": (ControlTimers, ControlTimers),
     "Server limits": (ServerLimits, ServerLimits),
     "Client limits": (ClientLimits, ClientLimits),
+    "A file of `sphtp run`": (ServersTable, partial(table_of_run, ServersTable)),
+    "A program": (ProgramTable, partial(table_of_run, ProgramTable, command="sh")),
 }
 
 
@@ -289,6 +303,10 @@ def test_settings_and_their_defaults_are_those_of_the_code(title: str) -> None:
 def shown(value: Any) -> str:
     if value is None or value == ():
         return "none"
+    if value is PydanticUndefined:
+        return "required"
+    if isinstance(value, Restart):
+        return value.value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

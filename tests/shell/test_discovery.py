@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from sphtp import Config, ServerAddress, UnreachableError, open_client, open_server
+from sphtp.config import ControlTimers
+from sphtp.errors import SettingsError
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
-from sphtp.shell.discovery import announced, find_servers, folder, read_files
+from sphtp.shell.discovery import (
+    announced,
+    config_of_environment,
+    find_servers,
+    folder,
+    read_files,
+)
+from sphtp.shell.keys import save_secret
 from tests.deadline import until
 from tests.interpreters import ForkedProcess
 
@@ -46,6 +55,50 @@ async def test_servers_of_one_cluster_are_found_as_one() -> None:
         async with open_client() as client:
             # A client may be established before it has heard the second server.
             await until(lambda: set(client.servers) == {first.id, second.id})
+
+
+async def test_a_client_takes_servers_and_secret_from_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert SECRET.cluster.secret is not None
+    save_secret(tmp_path / "secret", SECRET.cluster.secret)
+    monkeypatch.setenv("SPHTP_CLIENT_SECRET_FILE", str(tmp_path / "secret"))
+    async with open_server(ANYWHERE, new_cluster=True, announce=True, config=SECRET) as server:
+        monkeypatch.setenv("SPHTP_CLIENT_SERVER", f"{server.address} tcp://127.0.0.1:1")
+        async with open_client() as client:
+            assert set(client.servers) == {server.id}
+        # With the secret alone it finds the servers that have it.
+        monkeypatch.delenv("SPHTP_CLIENT_SERVER")
+        await until(lambda: len(read_files()) == 1)
+        async with open_client() as client:
+            assert set(client.servers) == {server.id}
+        monkeypatch.setenv("SPHTP_CLIENT_SERVER", "udp://h:1")
+        with pytest.raises(SettingsError, match="SPHTP_CLIENT_SERVER"):
+            async with open_client():
+                pass
+
+
+def test_what_a_config_says_wins_over_the_environment(tmp_path: Path) -> None:
+    save_secret(tmp_path / "secret", bytes(32))
+    environ = {
+        "SPHTP_CLIENT_SECRET_FILE": str(tmp_path / "secret"),
+        "SPHTP_CLIENT_HEARTBEAT": "0.5",
+        "SPHTP_CLIENT_EXPIRY": "4",
+    }
+    timers = ControlTimers(heartbeat=0.5, expiry=4.0)
+    assert config_of_environment(Config(), environ) == Config(
+        cluster=ClusterSecurity(secret=bytes(32)), timers=timers
+    )
+    assert config_of_environment(Config(), {}) == Config()
+    own = Config(cluster=OTHER_SECRET.cluster, timers=ControlTimers())
+    assert config_of_environment(own, environ) == own
+    for name, text in (
+        ("SPHTP_CLIENT_SECRET_FILE", "/none"),
+        ("SPHTP_CLIENT_HEARTBEAT", "soon"),
+        ("SPHTP_CLIENT_EXPIRY", "0"),
+    ):
+        with pytest.raises(SettingsError, match=name):
+            config_of_environment(Config(), {name: text})
 
 
 async def test_two_clusters_are_no_choice_of_a_client() -> None:

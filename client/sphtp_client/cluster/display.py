@@ -1,6 +1,7 @@
 """The displays of ``sphtp cluster``: a live table, plain lines, or none."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -152,18 +153,26 @@ class RunDisplay(Protocol):
     ) -> None: ...
 
 
-class PlainRunDisplay:
-    """Events as they arrive, and a summary every few seconds."""
+class PlainDisplay:
+    """Notices as they arrive, and a summary every few seconds if it is another one.
+
+    ``summary`` is given the seconds since the beginning; None is no summary.
+    """
 
     def __init__(
-        self, status: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
+        self,
+        notices: deque[str],
+        summary: Callable[[float], str | None],
+        clock: Callable[[], float],
+        stream: TextIO,
     ) -> None:
-        self._status = status
-        self._steps = steps
+        self._notices = notices
+        self._summary = summary
         self._clock = clock
         self._stream = stream
         self._began = clock()
         self._drawn = self._began
+        self._written: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -172,28 +181,51 @@ class PlainRunDisplay:
         self._write_notices()
 
     def changed(self) -> None:
-        """Write the events that are new."""
+        """Write the notices that are new."""
         self._write_notices()
         now = self._clock()
-        # Servers that go home one by one would look like servers that are lost.
-        if now - self._drawn >= LINE_EVERY and not self._status.is_ending:
-            self._drawn = now
-            write_line(self._stream, summary(self._status, self._steps, now - self._began))
+        if now - self._drawn >= LINE_EVERY:
+            line = self._summary(now - self._began)
+            if line is not None and line != self._written:
+                self._drawn, self._written = now, line
+                write_line(self._stream, line)
 
     def _write_notices(self) -> None:
-        while self._status.notices:
-            write_line(self._stream, self._status.notices.popleft())
+        while self._notices:
+            write_line(self._stream, self._notices.popleft())
 
 
-class LiveRunDisplay:
-    """A table that is updated on a terminal, with events above it."""
+class PlainRunDisplay(PlainDisplay):
+    """Events of a simulation as they arrive, and its progress."""
 
     def __init__(
-        self, status: RunStatus, steps: int, clock: Callable[[], float], console: Console
+        self, status: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
     ) -> None:
-        self._status = status
-        self._steps = steps
+        def progress(seconds: float) -> str | None:
+            # Servers that go home one by one would look like servers that are lost.
+            return None if status.is_ending else summary(status, steps, seconds)
+
+        super().__init__(status.notices, progress, clock, stream)
+
+
+class LiveDisplay:
+    """A drawing that is updated on a terminal, with notices above it.
+
+    ``draw`` is given the seconds since the beginning, and ``style`` makes a notice of its text.
+    """
+
+    def __init__(
+        self,
+        notices: deque[str],
+        draw: Callable[[float], RenderableType],
+        clock: Callable[[], float],
+        console: Console,
+        style: Callable[[str], Text] = Text,
+    ) -> None:
+        self._notices = notices
+        self._draw_at = draw
         self._clock = clock
+        self._style = style
         self._began = clock()
         self._drawn = float("-inf")
         # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
@@ -215,10 +247,21 @@ class LiveRunDisplay:
 
     def _draw(self, now: float) -> None:
         self._drawn = now
-        while self._status.notices:
-            notices = printable(self._status.notices.popleft())
-            self._live.console.print(notices, markup=False, highlight=False)
-        self._live.update(render(self._status, self._steps, now - self._began), refresh=True)
+        while self._notices:
+            notice = self._style(printable(self._notices.popleft()))
+            self._live.console.print(notice, highlight=False)
+        self._live.update(self._draw_at(now - self._began), refresh=True)
+
+
+class LiveRunDisplay(LiveDisplay):
+    """A table of servers and peers."""
+
+    def __init__(
+        self, status: RunStatus, steps: int, clock: Callable[[], float], console: Console
+    ) -> None:
+        super().__init__(
+            status.notices, lambda seconds: render(status, steps, seconds), clock, console
+        )
 
 
 class StandingDisplay:

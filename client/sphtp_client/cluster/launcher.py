@@ -14,6 +14,7 @@ import trio
 import sphtp
 from sphtp.config import ControlTimers
 from sphtp.security import ClusterSecurity, load_secret
+from sphtp.shell.discovery import KEY_FILE, SERVER, TIMERS
 from sphtp.shell.keys import draw_secret, save_secret
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
@@ -92,7 +93,9 @@ class ClusterPlan:
             *(("--no-announce",) if self.clients else ()),
             *self._metrics(number - 1),
         )
-        return ProcessSpec(f"server {number}", ProcessRole.SERVER, _sphtp("server", *options))
+        return ProcessSpec(
+            f"server {number}", ProcessRole.SERVER, sphtp_command("server", *options)
+        )
 
     def client(self, slab: int, servers: Sequence[str]) -> ProcessSpec:
         """Return the job of the client that simulates one slab."""
@@ -106,12 +109,14 @@ class ClusterPlan:
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
             *self._metrics(self.servers + slab),
         )
-        return ProcessSpec(f"client {slab}", ProcessRole.CLIENT, _sphtp("client", *options), slab)
+        return ProcessSpec(
+            f"client {slab}", ProcessRole.CLIENT, sphtp_command("client", *options), slab
+        )
 
     def reference(self) -> ProcessSpec:
         """Return the job of the same run in one process, without servers or peers."""
         return ProcessSpec(
-            "reference", ProcessRole.REFERENCE, _sphtp("client", "--alone", *self._work())
+            "reference", ProcessRole.REFERENCE, sphtp_command("client", "--alone", *self._work())
         )
 
     def watching(self, servers: Sequence[str]) -> str:
@@ -129,7 +134,13 @@ class ClusterPlan:
         yield f"servers: {' '.join(servers)}"
         yield f"secret: {self.secret_file}"
         yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
+        given = (f"{name}={shlex.quote(text)}" for name, text in self.variables(servers).items())
+        yield f"for your programs: export {' '.join(given)}"
         yield "they stand until Ctrl-C"
+
+    def variables(self, servers: Sequence[str]) -> dict[str, str]:
+        """Return the environment in which ``open_client()`` finds the servers."""
+        return client_variables(servers, self.secret_file, self.heartbeat, self.expiry)
 
     def _work(self) -> tuple[str, ...]:
         return (
@@ -155,7 +166,20 @@ class ClusterPlan:
         return () if self.seed is None else ("--seed", str(self.seed + slab))
 
 
-def _sphtp(*arguments: str) -> tuple[str, ...]:
+def client_variables(
+    servers: Sequence[str], secret: Path | None, heartbeat: float, expiry: float
+) -> dict[str, str]:
+    """Return the variables that tell clients of servers and their secret."""
+    found = {TIMERS["heartbeat"]: str(heartbeat), TIMERS["expiry"]: str(expiry)}
+    if servers:
+        found[SERVER] = " ".join(servers)
+    if secret is not None:
+        found[KEY_FILE] = str(secret)
+    return found
+
+
+def sphtp_command(*arguments: str) -> tuple[str, ...]:
+    """Return the command line of a verb, in this interpreter."""
     return (sys.executable, "-m", "sphtp", *arguments)
 
 
@@ -236,7 +260,11 @@ async def _run(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) 
 async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
     """Wait until the last server has ended; tell programs what they need to reach one."""
     status = supervisor.status
-    status.standing = {"servers": addresses, "secret_file": str(plan.secret_file)}
+    status.standing = {
+        "servers": addresses,
+        "secret_file": str(plan.secret_file),
+        "environment": plan.variables(addresses),
+    }
     if status.page is not None:
         status.standing["web"] = status.page
     status.notices.extend([*plan.observing(), *plan.for_programs(addresses)])

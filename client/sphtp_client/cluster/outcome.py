@@ -23,12 +23,10 @@ def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = No
     ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A lost server causes a
     remark, but no failure, because a run with several servers has to survive that.
     """
-    remarks = tuple(
-        f"{process.name} was lost: {_why(process)}" for process in _lost_servers(status)
-    )
+    remarks = tuple(f"{process.name} was lost: {why(process)}" for process in _lost_servers(status))
     if stopped_by is not None:
         return RunOutcome(stopped_by, f"{stopped_by.word} before the end", remarks)
-    failures = tuple(f"{process.name} failed: {_why(process)}" for process in _failures(status))
+    failures = tuple(f"{process.name} failed: {why(process)}" for process in _failures(status))
     if failures:
         return RunOutcome(ExitStatus.FAILED, failures[0], (*failures[1:], *remarks))
     if not verify:
@@ -112,7 +110,8 @@ def _lost_servers(status: RunStatus) -> list[ProcessStatus]:
     ]
 
 
-def _why(process: ProcessStatus) -> str:
+def why(process: ProcessStatus) -> str:
+    """Return the reason for the failure of a process that has ended."""
     if process.failure:
         return process.failure
     last_words = next((line for line in reversed(process.errors) if line.strip()), "")
@@ -144,6 +143,6 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
         "id": process.id,
         "step": process.step,
         "exit_code": process.exit and process.exit.code,
-        "failure": _why(process) if _has_failed(process) else None,
+        "failure": why(process) if _has_failed(process) else None,
         "peers_left": [left.model_dump(mode="json", exclude={"event"}) for left in process.left],
     }

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
@@ -39,11 +40,16 @@ class ChildProcess:
 
     @classmethod
     async def spawn(
-        cls, command: Sequence[str], variables: Mapping[str, str] | None = None
+        cls,
+        command: Sequence[str],
+        variables: Mapping[str, str] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> "ChildProcess":
         """Start a process; raises OSError when that is impossible.
 
-        ``variables`` are added to the environment that it inherits.
+        ``variables`` are added to the environment that it inherits; ``environment`` is all of it.
         """
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
             process = await trio.lowlevel.open_process(
@@ -52,7 +58,9 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=_environment() | dict(variables or {}),
+                env=(inherited() if environment is None else dict(environment))
+                | dict(variables or {}),
+                cwd=directory,
             )
         return cls(process)
 
@@ -117,10 +125,17 @@ class ChildProcess:
         stdin.close()
 
 
-def _environment() -> dict[str, str]:
-    """Return our environment without settings of SphTP: a child gets its settings as options."""
-    inherited = {key: text for key, text in os.environ.items() if not key.startswith(_NOT_THEIRS)}
-    return inherited | _ONE_THREAD
+def inherited() -> dict[str, str]:
+    """Return the environment of our own programs, which get their settings as options.
+
+    It is ours without settings of SphTP.
+    """
+    return without_settings(os.environ) | _ONE_THREAD
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without settings of SphTP."""
+    return {key: text for key, text in environ.items() if not key.startswith(_NOT_THEIRS)}
 
 
 async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:

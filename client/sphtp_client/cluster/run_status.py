@@ -23,6 +23,7 @@ from sphtp_client.simulation.reports import (
     ServerLost,
     Started,
     StepProgress,
+    parse_event,
 )
 
 NOT_STARTED = 127  # what a shell says of a command that it cannot run
@@ -34,6 +35,7 @@ class ProcessRole(Enum):
     SERVER = "server"
     CLIENT = "client"
     REFERENCE = "reference"
+    PROGRAM = "program"
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,17 @@ class RunStatus:
         process.exit = ProcessExit(NOT_STARTED, asked=False)
         self.notices.append(f"{name}: {process.failure}")
 
+    def note_line(self, name: str, line: bytes) -> None:
+        """Record the event in a line of standard output; count a line that has none."""
+        event = parse_event(line)
+        if event is None:
+            self.processes[name].garbage += 1
+        else:
+            self.note_event(name, event)
+
     def note_event(self, name: str, event: ProcessEvent) -> None:
         """Record a report of a process."""
         self._note[type(event)](self.processes[name], event)
-
-    def note_garbage(self, name: str) -> None:
-        """Count a line that was no event."""
-        self.processes[name].garbage += 1
 
     def note_error_line(self, name: str, line: str) -> None:
         """Keep a line of standard error; the last ones explain a failure."""

@@ -1,26 +1,32 @@
 """The supervisor: owns the processes of a cluster run from their first line to their last."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import trio
 
 from sphtp_client.cluster.process import ChildProcess, StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
-from sphtp_client.simulation.reports import parse_event
 
 PIPES_CLOSE = 2.0  # seconds for the last lines of a process that has already ended
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A process to start."""
+    """A process to start.
+
+    Without ``environment``, ``directory`` and ``timeouts`` it has those of all.
+    """
 
     name: str
     role: ProcessRole
     command: tuple[str, ...]
     slab: int | None = None
+    environment: Mapping[str, str] | None = None
+    directory: Path | None = None
+    timeouts: StopTimeouts | None = None
 
 
 @asynccontextmanager
@@ -49,7 +55,7 @@ class Supervisor:
     changed: Callable[[], None]
     timeouts: StopTimeouts
     nursery: trio.Nursery
-    _children: dict[str, ChildProcess] = field(default_factory=dict)
+    _children: dict[str, tuple[ChildProcess, StopTimeouts]] = field(default_factory=dict)
     _watches: list[trio.CancelScope] = field(default_factory=list)
     _change: trio.Event = field(default_factory=trio.Event)
 
@@ -57,10 +63,13 @@ class Supervisor:
         """Start a process; one that cannot be started has failed at once."""
         process = self.status.take(spec.name, spec.role, slab=spec.slab)
         try:
-            child = self._children[spec.name] = await ChildProcess.spawn(spec.command)
+            child = await ChildProcess.spawn(
+                spec.command, environment=spec.environment, directory=spec.directory
+            )
         except OSError as error:
             self.status.not_started(spec.name, str(error))
         else:
+            self._children[spec.name] = child, spec.timeouts or self.timeouts
             self.status.spawned(spec.name, child.pid)
             self.nursery.start_soon(self._watch, spec.name, child)
         self._note()
@@ -71,27 +80,31 @@ class Supervisor:
         while not ready():
             await self._change.wait()
 
-    async def stop(self) -> None:
-        """End all processes side by side; return when they are gone and their lines are read."""
+    async def stop(self, names: Collection[str] | None = None) -> None:
+        """End these processes, or all, side by side.
+
+        Returns when they are gone and their lines are read.
+        """
+        ending = self._children.keys() if names is None else self._children.keys() & names
         async with trio.open_nursery() as nursery:
-            for child in self._children.values():
-                nursery.start_soon(child.stop, self.timeouts)
+            for name in ending:
+                child, timeouts = self._children[name]
+                nursery.start_soon(child.stop, timeouts)
         with trio.move_on_after(2 * PIPES_CLOSE):
-            await self.wait_until(self._all_gone)
+            await self.wait_until(
+                lambda: not any(self.status.processes[name].alive for name in ending)
+            )
 
     def forget(self) -> None:
         """Stop watching a process that even SIGKILL has not ended."""
         for scope in self._watches:
             scope.cancel()
 
-    def _all_gone(self) -> bool:
-        return not any(process.alive for process in self.status.processes.values())
-
     async def _watch(self, name: str, child: ChildProcess) -> None:
         with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
             self._watches.append(scope)
             async with trio.open_nursery() as readers:
-                readers.start_soon(self._read_events, name, child)
+                readers.start_soon(self._read_lines, name, child)
                 readers.start_soon(self._read_error_lines, name, child)
                 code = await child.wait()
                 # A grandchild that has inherited a pipe could keep it open for ever.
@@ -100,18 +113,15 @@ class Supervisor:
             self.status.exited(name, code, asked=child.asked)
             self._note()
 
-    async def _read_events(self, name: str, child: ChildProcess) -> None:
+    async def _read_lines(self, name: str, child: ChildProcess) -> None:
         async for line in child.lines():
-            event = parse_event(line)
-            if event is None:
-                self.status.note_garbage(name)
-            else:
-                self.status.note_event(name, event)
+            self.status.note_line(name, line)
             self._note()
 
     async def _read_error_lines(self, name: str, child: ChildProcess) -> None:
         async for line in child.error_lines():
             self.status.note_error_line(name, line.decode(errors="replace"))
+            self._note()
 
     def _note(self) -> None:
         self._change.set()

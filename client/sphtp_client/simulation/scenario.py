@@ -27,6 +27,11 @@ class Problem:
         return f"{self.key} = {self.value}: {self.allowed}"
 
 
+def place_of(parts: Iterable[int | str]) -> str:
+    """Return the key of nested tables as written in the file."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)[1:]
+
+
 class ScenarioError(SettingsError):
     """A scenario that cannot be run; ``problems`` holds every reason, ``source`` the file."""
 

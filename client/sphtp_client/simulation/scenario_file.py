@@ -13,7 +13,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sphtp_client.simulation.initial_conditions import initial_spheres
-from sphtp_client.simulation.scenario import GROUPS, Problem, Scenario, ScenarioError, check
+from sphtp_client.simulation.scenario import (
+    GROUPS,
+    Problem,
+    Scenario,
+    ScenarioError,
+    check,
+    place_of,
+)
 
 _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxstring = 60
@@ -65,8 +72,4 @@ def _problem(details: ErrorDetails) -> Problem:
             place.append("kind")
             value = repr(details["input"].get("kind", "nothing"))
             allowed = f"must be one of {', '.join(GROUPS)}"
-    return Problem(_key(place), value, allowed)
-
-
-def _key(place: list[int | str]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
+    return Problem(place_of(place), value, allowed)

@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from sphtp import Config, open_client
-from sphtp.config import ControlTimers
-from sphtp.security import ClusterSecurity, load_secret
+from sphtp import open_client
+from sphtp.security import load_secret
 from tests.apps.cluster.running import ENDLESS, MORTAL, cluster, gone, is_alive
+from tests.deadline import until
 from tests.qlog_drafts import read_qlog
 
 BAD = ("--loss", "0.1", "--duplicate", "0.05", "--reorder", "0.1")
@@ -44,15 +44,14 @@ async def test_a_lossy_run_is_verified_and_tells_all_in_json(gas_file, tmp_path)
         assert names.count("connection_closed") == names.count("connection_started") >= len(mine)
 
 
-async def test_servers_alone_stand_for_programs_of_others(gas_file):
-    async with cluster(gas_file, "--servers", "1", "--clients", "0", "--json") as run:
+async def test_servers_alone_stand_for_programs_of_others(gas_file, monkeypatch):
+    async with cluster(gas_file, "--servers", "2", "--clients", "0", "--json") as run:
         told = json.loads(await run.line("servers"))
-        secret = load_secret(told["secret_file"])
-        cluster_of = Config(
-            timers=ControlTimers(heartbeat=0.25, expiry=1.2), cluster=ClusterSecurity(secret=secret)
-        )
-        async with open_client(told["servers"], name="mine", config=cluster_of) as client:
-            assert len(client.servers) == 1
+        assert load_secret(told["secret_file"])
+        for name, text in told["environment"].items():
+            monkeypatch.setenv(name, text)
+        async with open_client(name="mine") as client:
+            await until(lambda: len(client.servers) == 2)
         run.process.send_signal(signal.SIGINT)
         assert await run.end() == 0
     assert len(run.lines) == 1

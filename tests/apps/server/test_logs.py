@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import get_args
 
@@ -23,7 +24,7 @@ from sphtp.events import (
 )
 from sphtp_server.daemon import FIXED_LIMITS, LIMITS, log_drops
 from sphtp_server.event_log import LINES, EventLog
-from sphtp_server.logs import LogFormat, LogLevel, open_log
+from sphtp_server.logs import LogFormat, LogLevel, LogTarget, open_log, open_log_at
 from sphtp_server.settings import ServerSettings
 
 CLIENT = Peer(5, b"", (("127.0.0.1", 700),), 9)
@@ -199,3 +200,20 @@ def test_what_others_say_steers_no_terminal(form: LogFormat) -> None:
         (line,) = output.read().splitlines()
     assert line.isprintable()
     assert line.count("[2J") == 2
+
+
+def test_no_line_is_lost_however_often_the_file_is_rotated(tmp_path: Path) -> None:
+    file = tmp_path / "server.log"
+    with LogTarget("info", file) as target:
+        log = open_log_at(target, "json")
+        for number in range(300):
+            log.info("line", number=number)
+            if number % 3 == 0:
+                # Until the signal arrives, lines go on into the renamed file.
+                file.rename(tmp_path / f"server.log.{number:03}")
+            elif number % 3 == 1:
+                target.reopen()
+    parts = [*sorted(tmp_path.glob("server.log.*")), file]
+    lines = [line for part in parts for line in part.read_text().splitlines()]
+    assert len(parts) == 101
+    assert [json.loads(line)["number"] for line in lines] == [*range(300)]

@@ -7,14 +7,14 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import sphtp
 from sphtp import Config, RefusedError
@@ -199,31 +199,48 @@ async def neighbour(**options: Any) -> AsyncIterator[sphtp.Server]:
         yield server
 
 
-async def test_a_drained_server_leaves_when_the_others_hear_its_clients() -> None:
-    # It learns of its clients from the drained server until they come to it themselves.
-    async with daemon("--new", "--expiry", "2") as started:
+async def test_the_verb_drains_a_server_without_a_gap_for_any_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    suspended: list[object] = []
+    results: list[Result] = []
+
+    async def watch(client: sphtp.Client) -> None:
+        async for event in client.events():
+            if isinstance(event, Suspended):
+                suspended.append(event)  # noqa: PERF401 # while it goes on
+
+    async def call(address: str) -> None:
+        results.append(await trio.to_thread.run_sync(CliRunner().invoke, drain, [address]))
+
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    async with daemon("--new", "--expiry", "2", environ=environ) as started, AsyncExitStack() as on:
         address = address_of(await started.line("started"))
-        async with sphtp.open_client(address, config=Config(timers=TIMERS)) as client:
-            suspended: list[object] = []
-
-            async def watch() -> None:
-                async for event in client.events():
-                    if isinstance(event, Suspended):
-                        suspended.append(event)  # noqa: PERF401 # while it goes on
-
-            started.process.send_signal(signal.SIGUSR1)
-            assert (await started.line("draining"))["clients"] == 1
-            # Nobody else is there yet, so that it stays.
-            async with running(watch), neighbour(join=[address]) as other:
-                await other.wait_active()
-                assert (await started.line("leaving"))["because"] == "drained"
-                assert await started.process.wait() == 0
-                await until(lambda: set(client.servers) == {other.id})
-                assert client.state is sphtp.events.ClientState.ESTABLISHED
-                assert set(other.clients) == {client.id}
-                client.set_data("still here")
-                await until(lambda: other.clients[client.id].data == "still here")
-                assert not suspended
+        config = Config(timers=TIMERS)
+        clients = [
+            await on.enter_async_context(sphtp.open_client(address, config=config))
+            for _ in range(3)
+        ]
+        for client in clients:
+            await on.enter_async_context(running(partial(watch, client)))
+        await until(lambda: bool(local_servers()))
+        await on.enter_async_context(running(partial(call, address)))
+        assert (await started.line("draining"))["clients"] == 3
+        # Nobody else is there yet, so that it stays. The other one learns of the clients from the
+        # drained server until they come to it themselves.
+        async with neighbour(join=[address]) as other:
+            await other.wait_active()
+            assert (await started.line("leaving"))["because"] == "drained"
+            await until(lambda: bool(results))
+            assert (results[0].exit_code, results[0].output) == (0, f"server {address} has left\n")
+            assert await started.process.wait() == 0
+            await until(lambda: all(set(each.servers) == {other.id} for each in clients))
+            assert {each.state for each in clients} == {sphtp.events.ClientState.ESTABLISHED}
+            assert set(other.clients) == {client.id for client in clients}
+            clients[0].set_data("still here")
+            await until(lambda: other.clients[clients[0].id].data == "still here")
+            assert not suspended
 
 
 async def test_all_servers_are_replaced_under_a_group_in_lock_step() -> None:

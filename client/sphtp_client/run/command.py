@@ -1,0 +1,129 @@
+"""The verb ``sphtp run``: a set of programs from a file."""
+
+import json as json_format
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+from rich.console import Console
+
+from sphtp.errors import SettingsError
+from sphtp_client.cluster.display import LiveDisplay, PlainDisplay, RunDisplay
+from sphtp_client.cluster.launcher import secret_file
+from sphtp_client.cluster.outcome import RunOutcome
+from sphtp_client.connection import make_log_directory
+from sphtp_client.program import ExitStatus, write_line
+from sphtp_client.run.board import ProgramLogs, RunBoard
+from sphtp_client.run.rules import Rules
+from sphtp_client.run.run_file import RunFile, load_run_file, server_names
+from sphtp_client.run.runner import RunPlan, perform_run
+from sphtp_client.run.table import draw, style, summary
+
+
+@click.command(short_help="Run servers and programs of yours from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Check the file, and start nothing.")
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Append what programs print to files there, NAME.log, instead of showing it.",
+)
+@click.option(
+    "--json", is_flag=True, help="Print lines of JSON: what happens, what programs print, the end."
+)
+def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
+    """Start the servers and programs that FILE describes, and see to them until they end.
+
+    Programs start when the servers are ready. They find servers and secret in the variables
+    SPHTP_CLIENT_SERVER and SPHTP_CLIENT_SECRET_FILE, where open_client() without an address looks
+    for them. What they print is shown line by line, with their names in front; a terminal has a
+    table of all programs below it.
+
+    The run ends when its programs have finished, when one has failed whose failure matters, or at
+    Ctrl-C: first the programs, then the servers. A program that does not end within its grace time
+    is killed, with all that it has started.
+
+    Exit codes: 0 all programs finished, 2 usage or a mistake in the file, 3 a program failed,
+    130 after Ctrl-C, 143 after SIGTERM. A run that waits for no program ends at Ctrl-C with 0.
+    """
+    try:
+        loaded = load_run_file(file, os.environ)
+        if logs is not None and not check:
+            make_log_directory(logs, "--logs")
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(ExitStatus.USAGE.code)
+    if check:
+        for line in _describe(loaded):
+            write_line(sys.stdout, line)
+        return
+    began = time.monotonic()
+    ready_lines = {
+        program.name: program.table.ready_line
+        for program in loaded.programs
+        if program.table.ready_line is not None
+    }
+    files = None if logs is None else ProgramLogs(logs)
+    board = RunBoard(Rules(loaded.rules), time.monotonic, ready_lines, as_json=json, logs=files)
+    with _secret_of(loaded) as secret, _display(board, json) as display:
+        plan = RunPlan(loaded, secret)
+        stopped_by = trio.run(partial(perform_run, plan, board, display.changed))
+    if files is not None:
+        files.close()
+    outcome, seconds = board.outcome(stopped_by), time.monotonic() - began
+    _write_outcome(outcome, board, seconds, json)
+    sys.exit(outcome.verdict.code)
+
+
+@contextmanager
+def _secret_of(loaded: RunFile) -> Iterator[Path | None]:
+    """Give the secret of the file, or a fresh one for servers of this run."""
+    if loaded.servers.secret_file is not None or not loaded.servers.number:
+        yield loaded.servers.secret_file
+    else:
+        with secret_file() as fresh:
+            yield fresh
+
+
+def _display(board: RunBoard, json: bool) -> RunDisplay:
+    """Return a table for a terminal, and lines elsewhere."""
+    if sys.stdout.isatty() and not json:
+        notices, console = board.notices, Console()
+        table, coloured = partial(draw, board), partial(style, board=board)
+        return LiveDisplay(notices, table, time.monotonic, console, coloured)
+    lines = (lambda _: None) if json else (lambda _: summary(board))
+    return PlainDisplay(board.notices, lines, time.monotonic, sys.stdout)
+
+
+def _describe(loaded: RunFile) -> Iterator[str]:
+    """Yield what the file would start, in order."""
+    for name in server_names(loaded.servers):
+        yield f"{name}: sphtp server"
+    for program in loaded.programs:
+        yield f"{program.name}: {' '.join(program.command)}"
+    yield f"{loaded.path}: nothing is wrong with it"
+
+
+def _write_outcome(outcome: RunOutcome, board: RunBoard, seconds: float, json: bool) -> None:
+    if json:
+        facts = {
+            "event": "outcome",
+            "outcome": outcome.verdict.word,
+            "exit_code": outcome.verdict.code,
+            "message": outcome.sentence,
+            "remarks": list(outcome.remarks),
+            "seconds": round(seconds, 3),
+            "programs": list(board.document()),
+        }
+        write_line(sys.stdout, json_format.dumps(facts))
+        return
+    for remark in outcome.remarks:
+        write_line(sys.stdout, remark)
+    write_line(sys.stdout, f"{outcome.sentence} ({seconds:.1f} s)")
