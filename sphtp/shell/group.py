@@ -698,24 +698,23 @@ class LockstepGroup(ScopedService):
         client = self._client
         with client.events() as events:
             async with running(self._run), running(partial(self._watch_peers, events)):
-                client.set_groups([*client.groups, self.name])
-                try:
-                    await self._enter()
-                    await self._watchers.wait_for_announced(client)
-                    yield
-                except (GroupError, GeneratorExit):
-                    await self._leave(LEAVING_TIME)
-                    raise
-                except BaseException as error:
-                    self._machine.die(f"its program ended with {type(error).__name__}")
-                    await self._leave(FAREWELL)
-                    raise
-                else:
-                    await self._leave(LEAVING_TIME)
-                finally:
-                    self._feed.close()
-                    self._nursery = None
-                    client.set_groups([one for one in client.groups if one != self.name])
+                with client.own_groups.joined(self.name):
+                    try:
+                        await self._enter()
+                        await self._watchers.wait_for_announced(client)
+                        yield
+                    except (GroupError, GeneratorExit):
+                        await self._leave(LEAVING_TIME)
+                        raise
+                    except BaseException as error:
+                        self._machine.die(f"its program ended with {type(error).__name__}")
+                        await self._leave(FAREWELL)
+                        raise
+                    else:
+                        await self._leave(LEAVING_TIME)
+                    finally:
+                        self._feed.close()
+                        self._nursery = None
 
     async def _run(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -258,15 +258,12 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
     mark = mark_of(group)
     with client.events() as events:
         async with trio.open_nursery() as nursery:
-            client.set_groups([*client.groups, mark])
-            try:
+            with client.own_groups.joined(mark):
                 for peer in tuple(client.peers.values()):
                     consider(peer)
                 async for event in events:
                     if isinstance(event, PeerEntered | PeerChanged):
                         consider(event.peer)
-            finally:
-                client.set_groups([one for one in client.groups if one != mark])
 
 
 async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
