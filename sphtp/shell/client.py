@@ -107,7 +107,7 @@ class Client(ScopedService):
         self.node = node
         """The node whose socket its channels and streams share."""
         self._machine = machine
-        self._clock = Clock(machine.clock)
+        self._clock = Clock(machine.clock, registration.wait)
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
