@@ -300,7 +300,8 @@ class Client(ScopedService):
             pattern: a topic, of which a level may be ``*``, any level, or ``**``, any number of
                 levels: ``"positions/*"``.
             latest: True if only the newest message of each source and topic is wanted. Older ones
-                that the program has not read are dropped, and losses are not reported.
+                that the program has not read are dropped; ``skipped`` of a message counts them and
+                those that are lost.
             late_join, settings: as ``subscribe_to``, of each source.
 
         Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.

@@ -9,7 +9,7 @@ tried again, less and less often.
 
 A reader that is slow holds up the sources, by the flow control of their streams: at most ``AHEAD``
 items wait for it. With ``latest`` it holds up nobody: each source has one place, in which a newer
-item replaces one that was not read.
+item replaces one that was not read, and counts it.
 """
 
 from collections import deque
@@ -62,6 +62,10 @@ class TopicMessage(NamedTuple, Generic[T]):
     """
     value: T
     """The message itself."""
+    skipped: int = 0
+    """With ``latest``: the messages of this source since the one that was read before, which newer
+    ones replaced or which are lost.
+    """
 
 
 class TopicLoss(NamedTuple):
@@ -94,6 +98,8 @@ class _FollowedSource:
     failure: str | None = None
     session: int = 0
     last: int | None = None
+    lost: int = 0
+    """With ``latest``, the messages that are lost since the last one."""
 
 
 Join = Callable[..., AbstractAsyncContextManager[Subscription[Any]]]
@@ -280,12 +286,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         items: Sequence[StreamMessage[T] | Loss],
     ) -> None:
         if self._is_latest:
-            messages = [item for item in items if not isinstance(item, Loss)]
-            if not messages:
-                return
-            self._overtaken += len(messages) - 1 + (source in self._newest)
-            self._newest[source] = TopicMessage(peer, source.topic, *messages[-1])
-            self._arrived.unpark_all()
+            self._replace(source, peer, followed, items)
             return
         for item in items:
             while len(self._waiting) >= AHEAD:
@@ -296,4 +297,25 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             else:
                 self._waiting.append(TopicMessage(peer, source.topic, *item))
                 followed.last = item.number
+            self._arrived.unpark_all()
+
+    def _replace(
+        self,
+        source: TopicSource,
+        peer: Peer,
+        followed: "_FollowedSource",
+        items: Sequence[StreamMessage[T] | Loss],
+    ) -> None:
+        """Keep the newest message of a source in place of those that nobody has read."""
+        for item in items:
+            if isinstance(item, Loss):
+                followed.lost += item.last + 1 - item.first
+                followed.last = item.last
+                continue
+            unread = self._newest.get(source)
+            skipped = followed.lost + (0 if unread is None else 1 + unread.skipped)
+            self._overtaken += unread is not None
+            self._newest[source] = TopicMessage(peer, source.topic, *item, skipped)
+            followed.last, followed.lost = item.number, 0
+        if source in self._newest:
             self._arrived.unpark_all()

@@ -5,16 +5,21 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import trio
 import trio.testing
 
-from sphtp import Client, Source
+from sphtp import Client, Loss, Peer, Source, StreamMessage
 from sphtp.config import StreamSettings
+from sphtp.core.topics import TopicPattern
 from sphtp.errors import SettingsError
+from sphtp.events import ClientEvent
 from sphtp.shell import topics
-from sphtp.streams import TopicLoss, TopicMessage, TopicSubscription
+from sphtp.shell.feed import Feed
+from sphtp.shell.lifetime import running
+from sphtp.streams import LossReason, TopicLoss, TopicMessage, TopicSubscription
 from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import client, cluster, kept
 
@@ -22,6 +27,46 @@ pytestmark = within_20_seconds
 
 SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
 """A reader that stands still is left behind after 0.3 s."""
+
+
+class ScriptedStreams:
+    """A peer with one source. Each stream of it brings its items; then it breaks, or stays."""
+
+    session = 77
+    ended = None
+
+    def __init__(self, *scripts: list[StreamMessage[str] | Loss]) -> None:
+        self._scripts = list(scripts)
+        self.peer = Peer(3, b"", (), 33, topics=("state",))
+        self.peers = {3: self.peer}
+        self.feed = Feed[ClientEvent]()
+        self.joined: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def subscribed(self, late_join: int, **options: Any) -> AsyncIterator[TopicSubscription]:
+        tasks = list[Callable[[], Awaitable[None]]]()
+        subscription = TopicSubscription(
+            tasks.append, TopicPattern("*"), self.peers, self.feed.listen, self.join, late_join,
+            **options,
+        )  # fmt: skip
+        async with running(tasks[0]), subscription:
+            yield subscription
+
+    @asynccontextmanager
+    async def join(self, _peer_id: int, _topic: str, **begin: Any) -> AsyncIterator[Any]:
+        await trio.lowlevel.checkpoint()
+        self.joined.append(begin)
+        yield self
+
+    async def receive_many(self, _limit: int) -> list[StreamMessage[str] | Loss]:
+        await trio.lowlevel.checkpoint()
+        if not self._scripts:
+            await trio.sleep_forever()
+        if items := self._scripts[0]:
+            self._scripts[0] = []
+            return items
+        self._scripts.pop(0)
+        raise trio.BrokenResourceError
 
 
 @asynccontextmanager
@@ -131,12 +176,27 @@ async def test_a_slow_reader_of_the_latest_holds_up_nobody_and_keeps_one_of_each
         await second.send_many([[step, b""] for step in range(3)])
         await until(lambda: subscription.overtaken == 499 + 2)
         assert first.statistics().left_behind == 0
-        newest = {item.topic: (item.number, item.value[0]) for item in await take(subscription, 2)}
-        assert newest == {"state/1": (499, 499), "state/2": (2, 2)}
+        newest = {
+            item.topic: (item.number, item.value[0], item.skipped)
+            for item in await take(subscription, 2)
+        }
+        assert newest == {"state/1": (499, 499, 499), "state/2": (2, 2, 2)}
         with pytest.raises(trio.WouldBlock):
             subscription.receive_nowait()
         await first.send("next")
-        assert await value(subscription) == "next"
+        assert await subscription.receive() == TopicMessage(ANY, "state/1", 500, "next", skipped=0)
+
+
+async def test_a_reader_of_the_latest_goes_on_behind_what_it_has() -> None:
+    streams = ScriptedStreams(
+        [StreamMessage(4, "a"), StreamMessage(5, "b"), Loss(6, 7, LossReason.TIMEOUT)],
+        [Loss(8, 8, LossReason.GONE), StreamMessage(9, "c")],
+    )
+    async with streams.subscribed(late_join=3, is_latest=True) as subscription:
+        await until(lambda: len(streams.joined) == 2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await subscription.receive() == TopicMessage(ANY, "state", 9, "c", skipped=5)
+    assert streams.joined == [{"late_join": 3}, {"session": 77, "after": 7}]
 
 
 async def test_a_loss_is_reported_with_its_peer_and_its_numbers() -> None:
