@@ -7,9 +7,11 @@ if TYPE_CHECKING:
     from sphtp.core.stream.events import LossReason as LossReason
     from sphtp.core.stream.events import StreamEnd as StreamEnd
     from sphtp.shell.hosted_streams import StreamReceiver as StreamReceiver
+    from sphtp.shell.topics import SourceEndReason as SourceEndReason
     from sphtp.shell.topics import TopicLoss as TopicLoss
     from sphtp.shell.topics import TopicMessage as TopicMessage
     from sphtp.shell.topics import TopicSource as TopicSource
+    from sphtp.shell.topics import TopicSourceEnded as TopicSourceEnded
     from sphtp.shell.topics import TopicSubscription as TopicSubscription
     from sphtp.shell.udp import MulticastGroup as MulticastGroup
 else:

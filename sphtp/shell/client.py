@@ -37,7 +37,7 @@ from sphtp.core.control.outputs import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Member, Peer, check_groups
+from sphtp.core.control.records import Member, Peer
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
@@ -56,7 +56,7 @@ from sphtp.shell.lifetime import ScopedService, block, running
 from sphtp.shell.node import Handler, Node, NodeStatistics, open_node
 from sphtp.shell.peer_search import CallersIntroduced, PeerSearch, Reachable, Wanted, named
 from sphtp.shell.probe import ServerWait
-from sphtp.shell.registration import Registration, open_bus
+from sphtp.shell.registration import OwnGroups, Registration, open_bus
 from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.tls import Tls
 
@@ -99,7 +99,8 @@ class Client(ScopedService):
         name: str,
     ) -> None:
         self._name = name
-        self._groups: tuple[str, ...] = ()
+        self.own_groups = OwnGroups(registration)
+        """The groups that this client is in, chosen and joined."""
         self.admissions: dict[str, GroupAdmission] = {}
         """The groups in lock step that it is in, by name."""
         self._identity = identity
@@ -107,7 +108,7 @@ class Client(ScopedService):
         self.node = node
         """The node whose socket its channels and streams share."""
         self._machine = machine
-        self._clock = Clock(machine.clock)
+        self._clock = Clock(machine.clock, registration.wait)
         self._peers = peers
         self._topics: Sequence[str] = ()
         self._registration = registration
@@ -139,7 +140,7 @@ class Client(ScopedService):
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups that this client is in."""
-        return self._groups
+        return self.own_groups.names
 
     @property
     def identity(self) -> Identity:
@@ -202,13 +203,12 @@ class Client(ScopedService):
     def set_groups(self, groups: Iterable[str]) -> None:
         """Change the groups that this client is in, which its peers get as ``peer.groups``.
 
-        The groups given replace the present ones: ``client.set_groups([*client.groups, "fluid"])``
-        enters one more. Raises ``SettingsError`` for more than 64, or a name that is not 1 to 255
-        bytes of printable text.
+        The groups given replace those of the last call: ``client.set_groups([*client.groups,
+        "fluid"])`` enters one more. Groups in lock step stay as long as they are joined. Raises
+        ``SettingsError`` for more than 64 of both, or a name that is not 1 to 255 bytes of
+        printable text.
         """
-        self._groups = check_groups(groups)
-        self._machine.set_groups(trio.current_time(), self._groups)
-        self._registration.flush()
+        self.own_groups.choose(groups)
 
     def set_presence(self, groups: Iterable[str] | None) -> None:
         """Change the groups whose members this client watches; None stands for everybody.
@@ -301,7 +301,8 @@ class Client(ScopedService):
             pattern: a topic, of which a level may be ``*``, any level, or ``**``, any number of
                 levels: ``"positions/*"``.
             latest: True if only the newest message of each source and topic is wanted. Older ones
-                that the program has not read are dropped, and losses are not reported.
+                that the program has not read are dropped; ``skipped`` of a message counts them and
+                those that are lost.
             late_join, settings: as ``subscribe_to``, of each source.
 
         Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.

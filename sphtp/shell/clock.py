@@ -1,5 +1,7 @@
 """The cluster's time for a program: ``client.clock`` and ``server.clock``."""
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 from sphtp.core.clock import ClusterClock, Reading
@@ -7,8 +9,8 @@ from sphtp.core.clock import ClusterClock, Reading
 _LAST_SLEEP = 1.0
 """Seconds before the end from which a sleep is not divided: the estimate changes meanwhile."""
 
-_LOOK = 0.05
-"""Seconds between two looks whether the clock is synchronized."""
+Wait = Callable[[Callable[[], bool]], Awaitable[None]]
+"""Waits for a condition that messages of servers change: ``Registration.wait``."""
 
 
 class Clock:
@@ -19,8 +21,9 @@ class Clock:
     all servers end, the servers started next begin a new time at 0.
     """
 
-    def __init__(self, machine: ClusterClock) -> None:
+    def __init__(self, machine: ClusterClock, wait: Wait) -> None:
         self._machine = machine
+        self._wait = wait
 
     def __repr__(self) -> str:
         if self._machine.term is None:
@@ -52,17 +55,21 @@ class Clock:
         return self._machine.is_synchronized(trio.current_time())
 
     async def wait_synchronized(self) -> None:
-        """Wait until the error has a bound: about one heartbeat after the start of a client."""
-        await trio.lowlevel.checkpoint()
-        while not self.is_synchronized:  # noqa: ASYNC110 # time passes on one clock, not in events
-            await trio.sleep(_LOOK)
+        """Wait until the error has a bound: about one heartbeat after the start of a client.
+
+        It waits as long as no server answers; ``with trio.fail_after(10):`` bounds the wait. Raises
+        ``trio.ClosedResourceError`` if the client or server was closed before, or is meanwhile, and
+        ``RefusedError`` if the servers refuse the client.
+        """
+        await self._wait(lambda: self.is_synchronized)
 
     async def sleep_until(self, time: float) -> None:
         """Sleep until the cluster's time is ``time``; return at once if that is past.
 
         Members that sleep until the same time wake within the sum of their errors, and the time
-        that their machines take to wake a process. Waits until the clock is synchronized.
+        that their machines take to wake a process. Waits until the clock is synchronized; raises as
+        ``wait_synchronized``.
         """
         await self.wait_synchronized()
-        while (remaining := time - self.now()) > 0:  # noqa: ASYNC110 # as above
+        while (remaining := time - self.now()) > 0:  # noqa: ASYNC110 # time passes on one clock, not in events
             await trio.sleep(remaining if remaining < _LAST_SLEEP else remaining / 2)

@@ -49,6 +49,7 @@ from sphtp.errors import (
 from sphtp.shell.client import Client
 from sphtp.shell.server import Server
 from sphtp.shell.status import (
+    LONGEST_IDLE,
     METRICS_KIND,
     STATUS_KIND,
     VERSION,
@@ -788,7 +789,12 @@ class ClusterObserver:
                         while True:
                             answer = await _ask(channel, STATUS_KIND)
                             self._note(peer_id, read_client_status_untrusted(answer))
+                            if self.pause > LONGEST_IDLE / 2:
+                                break
                             await trio.sleep(self.pause)
+                    # Among thousands, a channel that is asked so seldom would be closed.
+                    await trio.sleep(self.pause)
+                    continue
                 except RefusedError:
                     self._note_problem(peer_id, "its program does not serve its status")
                 except (SphtpError, trio.TooSlowError, *GONE) as error:

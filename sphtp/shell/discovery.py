@@ -58,6 +58,12 @@ SETTLE: Final = 0.3
 RESOLVE: Final = 1000
 """Milliseconds for the TXT record of a service whose name is known."""
 
+MOST_RESOLVED: Final = 16
+"""The most services whose TXT records are asked for at once; each takes a thread."""
+
+MOST_SERVERS: Final = 256
+"""The most servers of the network of which a search knows."""
+
 MOST_TEXT: Final = 4096
 """The most bytes that are read of a file."""
 
@@ -182,7 +188,8 @@ class _Found:
         self._secret = config.cluster.secret
         self._has_tls = config.cluster.tls is not None
         self._on_host: Sequence[Announcement] = ()
-        self._on_network = list[Announcement]()
+        # By the names of their services: each change of a service is offered again.
+        self._on_network: dict[str, Announcement] = {}
         self._changed = trio.Event()
         self.complaints = list[str]()
 
@@ -194,9 +201,11 @@ class _Found:
     def on_host(self, announcements: Sequence[Announcement]) -> None:
         self._on_host = announcements
 
-    def add(self, announcement: Announcement) -> None:
-        self._on_network.append(announcement)
-        self._changed.set()
+    def add(self, name: str, announcement: Announcement) -> None:
+        """Note the announcement of a service of the network; what is too much is left out."""
+        if name in self._on_network or len(self._on_network) < MOST_SERVERS:
+            self._on_network[name] = announcement
+            self._changed.set()
 
     async def wait_for_more(self, seconds: float) -> None:
         """Wait until there is one more of the network, or for so many seconds."""
@@ -221,7 +230,7 @@ class _Found:
 
     @property
     def _all(self) -> list[Announcement]:
-        return [*self._on_host, *self._on_network]
+        return [*self._on_host, *self._on_network.values()]
 
     def _obstacle(self, announcement: Announcement) -> str:
         return announcement.obstacle(self._secret, has_tls=self._has_tls)
@@ -291,7 +300,10 @@ def _require_own(place: Path) -> None:
 
 @contextmanager
 def _own_file() -> Iterator[Callable[[Announcement], None]]:
-    """Keep a locked file for the length of the block. Yields a function that writes it."""
+    """Keep a locked file for the length of the block. Yields a function that writes it.
+
+    What is in it already is not written again: a server calls it with each of its events.
+    """
     place = folder()
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -303,14 +315,20 @@ def _own_file() -> Iterator[Callable[[Announcement], None]]:
         return
     # It gets its name when it is locked and written, so that no reader takes it for a stale one.
     hidden, shown = Path(name), Path(name).with_suffix(".server")
+    written = b""
 
     def write(announcement: Announcement) -> None:
+        nonlocal written
         text = json.dumps(announcement.encode()).encode()
+        if text == written:
+            return
+        written = b""
         try:
             os.pwrite(number, text, 0)
             os.ftruncate(number, len(text))
             if hidden.exists():
                 hidden.rename(shown)
+            written = text
         except OSError as error:
             # A disk that is full ends no server; the next event tries again.
             log.warning("not announced on this host: %s", error)
@@ -411,13 +429,17 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
         if info is not None:
             with suppress(RemoteError):
-                found.add(decode_untrusted(texts_untrusted(info.properties)))
+                found.add(name, decode_untrusted(texts_untrusted(info.properties)))
+
+    async def resolve_some(zeroconf: "Zeroconf") -> None:
+        async for name in names_out:
+            await resolve(zeroconf, name)
 
     async def resolve_all(zeroconf: "Zeroconf") -> None:
+        # One that does not answer holds up no other.
         async with trio.open_nursery() as nursery:
-            async for name in names_out:
-                # One that does not answer holds up no other.
-                nursery.start_soon(resolve, zeroconf, name)
+            for _ in range(MOST_RESOLVED):
+                nursery.start_soon(resolve_some, zeroconf)
 
     async with _zeroconf(interfaces) as zeroconf:
         if zeroconf is None:

@@ -16,7 +16,12 @@ import math
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, overload
@@ -45,17 +50,15 @@ from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
 from sphtp.errors import (
     GroupError,
-    RefusedError,
     RemoteError,
     SettingsError,
     StateError,
-    UnreachableError,
 )
-from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.channel import Channel, ServiceChannel
 from sphtp.shell.config import SECRETS
 from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
-from sphtp.shell.group_watch import GroupWatchers, WatchedMember, watch_service
+from sphtp.shell.group_watch import GroupWatchers, PeerDialing, WatchedMember, watch_service
 from sphtp.shell.lifetime import ScopedService, running
 from sphtp.shell.services import Service
 
@@ -68,9 +71,6 @@ LEAVING_TIME: Final = 5.0
 
 FAREWELL: Final = 0.5
 """The seconds in which a member whose program has failed can still say so."""
-
-REDIAL: Final = 0.25
-"""Seconds between two attempts to open a channel to a peer of the group."""
 
 LARGE: Final = 65_536
 """Bytes of a contribution from which on it is checked that the channels carry it."""
@@ -231,8 +231,8 @@ class LockstepGroup(ScopedService):
         self._links = 0
         # The channels that are open, or being closed.
         self._open = 0
-        # The peers to which a task opens channels, and those that have one.
-        self._dialled: set[int] = set()
+        # The peers that have a channel, by whoever opened it.
+        self._dialing = PeerDialing(client, admission.service, self._is_dialled, self._keep_dialled)
         self._connected: dict[int, int] = {}
         self._waiting = trio.lowlevel.ParkingLot()
         self._changed = trio.lowlevel.ParkingLot()
@@ -552,6 +552,8 @@ class LockstepGroup(ScopedService):
         with suppress(*GONE), self._counted():
             async with channel:
                 await self._keep(channel)
+        # Its opener may have another id now, and this client a higher one.
+        self._consider(channel.peer_id)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -627,7 +629,7 @@ class LockstepGroup(ScopedService):
             match event:
                 case PeerEntered(peer) | PeerChanged(peer):
                     here.add(peer.id)
-                    self._consider(peer)
+                    self._consider(peer.id)
                 case PeerLeft(peer, _):
                     here.discard(peer.id)
                     self._note_departed(peer.id)
@@ -640,35 +642,27 @@ class LockstepGroup(ScopedService):
 
     def _consider_all(self) -> set[int]:
         """Consider all peers. Return their ids."""
-        peers = tuple(self._client.peers.values())
-        for peer in peers:
-            self._consider(peer)
-        return {peer.id for peer in peers}
+        peers = set(self._client.peers)
+        for peer_id in peers:
+            self._consider(peer_id)
+        return peers
 
     def _note_departed(self, peer_id: int) -> None:
         self._machine.handle_departed(trio.current_time(), peer_id)
         self._perform()
 
-    def _consider(self, peer: Peer) -> None:
-        if self.name not in peer.groups or peer.id >= self._client.id or self._nursery is None:
-            return
-        if peer.id not in self._dialled:
-            self._dialled.add(peer.id)
-            self._nursery.start_soon(self._dial, peer.id)
+    def _consider(self, peer_id: int) -> None:
+        if self._nursery is not None:
+            self._dialing.consider(self._nursery, peer_id)
 
-    async def _dial(self, peer_id: int) -> None:
-        """Keep a channel to a peer as long as it is in the group."""
-        node = self._node
-        service = self._admission.service
-        try:
-            while (peer := self._client.peers.get(peer_id)) and self.name in peer.groups:
-                if peer_id not in self._connected and not self._machine.has_ended:
-                    with suppress(UnreachableError, RefusedError, *GONE), self._counted():
-                        async with node.services.open(service, peer.addresses, peer_id) as channel:
-                            await self._keep(cast("ServiceChannel", channel))
-                await trio.sleep(REDIAL)
-        finally:
-            self._dialled.discard(peer_id)
+    def _is_dialled(self, peer: Peer) -> bool:
+        is_other = self.name in peer.groups and peer.id < self._client.id
+        return is_other and peer.id not in self._connected and not self._machine.has_ended
+
+    async def _keep_dialled(self, opening: AbstractAsyncContextManager[Channel[Any]]) -> None:
+        with self._counted():
+            async with opening as channel:
+                await self._keep(cast("ServiceChannel", channel))
 
     async def _run_timers(self) -> None:
         while True:
@@ -698,24 +692,23 @@ class LockstepGroup(ScopedService):
         client = self._client
         with client.events() as events:
             async with running(self._run), running(partial(self._watch_peers, events)):
-                client.set_groups([*client.groups, self.name])
-                try:
-                    await self._enter()
-                    await self._watchers.wait_for_announced(client)
-                    yield
-                except (GroupError, GeneratorExit):
-                    await self._leave(LEAVING_TIME)
-                    raise
-                except BaseException as error:
-                    self._machine.die(f"its program ended with {type(error).__name__}")
-                    await self._leave(FAREWELL)
-                    raise
-                else:
-                    await self._leave(LEAVING_TIME)
-                finally:
-                    self._feed.close()
-                    self._nursery = None
-                    client.set_groups([one for one in client.groups if one != self.name])
+                with client.own_groups.joined(self.name):
+                    try:
+                        await self._enter()
+                        await self._watchers.wait_for_announced(client)
+                        yield
+                    except (GroupError, GeneratorExit):
+                        await self._leave(LEAVING_TIME)
+                        raise
+                    except BaseException as error:
+                        self._machine.die(f"its program ended with {type(error).__name__}")
+                        await self._leave(FAREWELL)
+                        raise
+                    else:
+                        await self._leave(LEAVING_TIME)
+                    finally:
+                        self._feed.close()
+                        self._nursery = None
 
     async def _run(self) -> None:
         async with trio.open_nursery() as nursery:

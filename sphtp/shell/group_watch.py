@@ -12,8 +12,8 @@ announces itself, as a group of its own name, and a member that enters waits for
 A message is a byte 0, a step u64 and the value as msgpack; or a byte 1 and a list in msgpack.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError  # noqa: N812
@@ -28,7 +28,7 @@ from sphtp.core.packing import MALFORMED, pack, unpack
 from sphtp.core.schema import Schema
 from sphtp.core.topics import check_group
 from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
-from sphtp.shell.channel import ServiceChannel
+from sphtp.shell.channel import Channel, ServiceChannel
 from sphtp.shell.encoding import RAW
 from sphtp.shell.services import Service
 
@@ -51,7 +51,8 @@ MOST_QUEUED: Final = 1 << 16
 """The bytes of contributions that leave without waiting for others."""
 
 REDIAL: Final = 0.25
-"""Seconds between two attempts to reach a member."""
+LONGEST_REDIAL: Final = 2.0
+"""Seconds between two attempts to reach a member; they double, and begin anew when it changes."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -108,6 +109,57 @@ class NeighboursOnly(NamedTuple):
 
 
 Watched = MemberContribution | StepMembers | ContributionsSkipped | NeighboursOnly
+
+
+class PeerDialing:
+    """The channels of a service that one client opens: one to each peer that is wanted.
+
+    A peer is looked at when something about it changes: it entered, or its groups are others, or
+    its channel ended. Only an attempt that failed is repeated after a time.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        service: Service,
+        is_wanted: Callable[[Peer], bool],
+        use: Callable[[AbstractAsyncContextManager[Channel[Any]]], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._service = service
+        self._is_wanted = is_wanted
+        self._use = use
+        # The peers that have a task, and what ends its pause.
+        self._changed: dict[int, trio.Event] = {}
+
+    def consider(self, nursery: trio.Nursery, peer_id: int) -> None:
+        """Open a channel to a peer if it is wanted and has none."""
+        if peer_id in self._changed:
+            self._changed[peer_id].set()
+        elif self._find(peer_id) is not None:
+            self._changed[peer_id] = trio.Event()
+            nursery.start_soon(self._keep, peer_id)
+
+    def _find(self, peer_id: int) -> Peer | None:
+        peer = self._client.peers.get(peer_id)
+        return peer if peer is not None and self._is_wanted(peer) else None
+
+    async def _keep(self, peer_id: int) -> None:
+        services, pause = self._client.node.services, REDIAL
+        try:
+            while (peer := self._find(peer_id)) is not None:
+                self._changed[peer_id] = changed = trio.Event()
+                began = trio.current_time()
+                with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
+                    await self._use(services.open(self._service, peer.addresses, peer_id))
+                lasted = trio.current_time() - began
+                pause = REDIAL if lasted > LONGEST_REDIAL else min(2 * pause, LONGEST_REDIAL)
+                # Also after a change: of a peer that refuses and changes all the time, too.
+                await trio.sleep(REDIAL)
+                with trio.move_on_after(pause - REDIAL):
+                    await changed.wait()
+        finally:
+            del self._changed[peer_id]
 
 
 def mark_of(group: str) -> str:
@@ -235,38 +287,27 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
     ``take`` must not wait. Raises ``SettingsError`` if ``group`` is none.
     """
     check_group(group)
-    followed = set[int]()
     service = watch_service(group, lambda channel: channel.abort("it is no member"))
-    services = client.node.services
-    services.add(service)
+    client.node.services.add(service)
 
-    async def follow(peer_id: int) -> None:
-        try:
-            while (peer := client.peers.get(peer_id)) and group in peer.groups:
-                with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
-                    async with services.open(service, peer.addresses, peer_id) as channel:
-                        await read_member_untrusted(channel, take)
-                await trio.sleep(REDIAL)
-        finally:
-            followed.discard(peer_id)
+    async def read(opening: AbstractAsyncContextManager[Channel[Any]]) -> None:
+        async with opening as channel:
+            await read_member_untrusted(channel, take)
 
-    def consider(peer: Peer) -> None:
-        if group in peer.groups and peer.id not in followed:
-            followed.add(peer.id)
-            nursery.start_soon(follow, peer.id)
-
-    mark = mark_of(group)
-    with client.events() as events:
+    dialing = PeerDialing(client, service, lambda peer: group in peer.groups, read)
+    with client.events() as events, client.own_groups.joined(mark_of(group)):
         async with trio.open_nursery() as nursery:
-            client.set_groups([*client.groups, mark])
-            try:
-                for peer in tuple(client.peers.values()):
-                    consider(peer)
-                async for event in events:
-                    if isinstance(event, PeerEntered | PeerChanged):
-                        consider(event.peer)
-            finally:
-                client.set_groups([one for one in client.groups if one != mark])
+            for peer_id in tuple(client.peers):
+                dialing.consider(nursery, peer_id)
+            missed = events.missed
+            async for event in events:
+                if isinstance(event, PeerEntered | PeerChanged):
+                    dialing.consider(nursery, event.peer.id)
+                if events.missed != missed:
+                    # Thousands came at once, and not all of their events are here.
+                    missed = events.missed
+                    for peer_id in tuple(client.peers):
+                        dialing.consider(nursery, peer_id)
 
 
 async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:

@@ -19,7 +19,7 @@ from sphtp.core.control.outputs import (
     Subscribe,
     Unsubscribe,
 )
-from sphtp.core.control.records import ServerAddress
+from sphtp.core.control.records import ServerAddress, check_groups
 from sphtp.core.control.vocabulary import MemberState
 from sphtp.errors import BusError, RefusedError, SettingsError
 from sphtp.shell.bus_dialing import PubSocket, SubSocket
@@ -192,6 +192,48 @@ class Registration:
         except (BusError, SettingsError):
             # The address may be a stranger's word; it must not bring this client down.
             self.machine.counters.add(Count.UNDIALABLE)
+
+
+class OwnGroups:
+    """The groups that a client is in: those that its program chose, and those that it joined.
+
+    Either may change without the other. A group that was both chosen and joined ends with the last.
+    """
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+        self._chosen: tuple[str, ...] = ()
+        self._joined: list[str] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(dict.fromkeys([*self._chosen, *self._joined]))
+
+    def choose(self, groups: Iterable[str]) -> None:
+        """Replace the chosen groups. Raises ``SettingsError``."""
+        given = check_groups(groups)
+        # Programs give what they read, with those that are joined: these are not chosen by that.
+        chosen = tuple(name for name in given if name in self._chosen or name not in self._joined)
+        self._replace(chosen, self._joined)
+
+    @contextmanager
+    def joined(self, group: str) -> Iterator[None]:
+        """Be in a group for the length of the block. Raises ``SettingsError``."""
+        self._replace(self._chosen, [*self._joined, group])
+        try:
+            yield
+        finally:
+            rest = list(self._joined)
+            rest.remove(group)
+            self._replace(self._chosen, rest)
+
+    def _replace(self, chosen: tuple[str, ...], joined: list[str]) -> None:
+        names = check_groups(dict.fromkeys([*chosen, *joined]))
+        before, self._chosen, self._joined = self.names, chosen, joined
+        if names != before:
+            self._registration.machine.set_groups(trio.current_time(), names)
+            self._registration.flush()
 
 
 def _listed(servers: Iterable[int]) -> str:

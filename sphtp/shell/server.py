@@ -23,7 +23,6 @@ from sphtp.core.control.outputs import (
     JoinFailing,
     ServerBusCommand,
     ServerEvent,
-    StateChanged,
 )
 from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
 from sphtp.core.control.server import ServerMachine
@@ -224,7 +223,7 @@ class Server(ScopedService):
         admit: Callable[[PeerRecord], bool],
     ) -> None:
         self._machine = machine
-        self._clock = Clock(machine.clock)
+        self._clock = Clock(machine.clock, self._wait)
         self._admit = admit
         self._address = address
         self._advertised = advertised
@@ -232,7 +231,7 @@ class Server(ScopedService):
         self._tls = tls
         self._clients = KnownPeers(machine.clients)
         self._feed: Feed[ServerEvent] = Feed()
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._dialled: list[ServerAddress] = []
         machine.handle_start(trio.current_time())
         self._flush()
@@ -324,13 +323,9 @@ class Server(ScopedService):
         """Wait until this server acknowledges new ids.
 
         Raises:
-            trio.ClosedResourceError: it was closed before it did.
+            trio.ClosedResourceError: it was closed before, or meanwhile.
         """
-        await trio.lowlevel.checkpoint()
-        while self.state is not ServerState.ACTIVE:
-            if self.state is ServerState.STOPPED:
-                raise trio.ClosedResourceError("the server was closed before it became active")
-            await self._changed.wait()
+        await self._wait(lambda: self.state is ServerState.ACTIVE)
 
     def send_command(
         self, simulation: int, command: int, parameters: Sequence[Parameter] = ()
@@ -379,7 +374,7 @@ class Server(ScopedService):
         trouble = await find_fault([address], self._tls)
         if address in self._machine.missing:
             why = self._why_silent(address) if trouble is None else trouble.text
-            self._emit(JoinFailing(address, why))
+            self._feed.publish(JoinFailing(address, why))
 
     def _why_silent(self, address: ServerAddress) -> str:
         if dropped := self._machine.counters[Count.UNVOUCHED]:
@@ -431,13 +426,19 @@ class Server(ScopedService):
             if for_clients:
                 self._bus.clients.send_many(for_clients)
         while (event := self._machine.poll_event()) is not None:
-            self._emit(event)
+            self._feed.publish(event)
+        self._changed.unpark_all()
 
-    def _emit(self, event: ServerEvent) -> None:
-        self._feed.publish(event)
-        if isinstance(event, StateChanged):
-            self._changed.set()
-            self._changed = trio.Event()
+    async def _wait(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition that messages change.
+
+        Raises ``trio.ClosedResourceError`` if the server was closed, before or meanwhile.
+        """
+        await trio.lowlevel.checkpoint()
+        while not condition():
+            if self.state is ServerState.STOPPED:
+                raise trio.ClosedResourceError("this server was closed")
+            await self._changed.park()
 
     def _perform(self, command: ServerBusCommand) -> None:
         servers, address = self._bus.servers, command.address

@@ -4,6 +4,7 @@ A server answers on the bus, and a client over a channel of the service ``status
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -171,6 +172,12 @@ METRICS_KIND: Final = "metrics"
 
 MOST_OBSERVERS: Final = 16
 """The most channels of those who ask that a client keeps open."""
+
+MOST_OF_PEER: Final = 4
+"""The most of these that one peer has: a page, its questions for metrics, and ``sphtp top``."""
+
+LONGEST_IDLE: Final = 60.0
+"""The most seconds from one question to the next, and for an answer to be taken."""
 
 MOST_CHANNELS: Final = 1024
 """The most channels in one document."""
@@ -396,28 +403,37 @@ async def serve_status(
 
     Raises ``StateError`` if the client's status is served already.
     """
-    open_channels = 0
+    # By peer, so that none of them keeps the others out.
+    open_channels = Counter[int]()
 
-    async def answer(channel: ServiceChannel) -> None:
-        nonlocal open_channels
+    async def keep(channel: ServiceChannel, peer_id: int) -> None:
         try:
             with suppress(*GONE):
                 async with channel:
-                    while True:
-                        kind = await channel.receive()
-                        # An array would compare item by item.
-                        if type(kind) is not str:
-                            channel.abort("a question for a status is a text")
-                            return
-                        try:
-                            await channel.send([kind, make(kind)])
-                        except MessageTooLargeError:
-                            # The peer's limit, or its own long question: its channel ends, and not
-                            # this program.
-                            channel.abort("the answer is larger than this channel takes")
-                            return
+                    await answer(channel)
         finally:
-            open_channels -= 1
+            open_channels[peer_id] -= 1
+            if not open_channels[peer_id]:
+                del open_channels[peer_id]
+
+    async def answer(channel: ServiceChannel) -> None:
+        while True:
+            with trio.move_on_after(LONGEST_IDLE):
+                kind = await channel.receive()
+                # An array would compare item by item.
+                if type(kind) is not str:
+                    channel.abort("a question for a status is a text")
+                    return
+                try:
+                    await channel.send([kind, make(kind)])
+                except MessageTooLargeError:
+                    # The peer's limit, or its own long question: its channel ends, and not this
+                    # program.
+                    channel.abort("the answer is larger than this channel takes")
+                    return
+                continue
+            channel.abort("nobody asks on this channel")
+            return
 
     def make(kind: Any) -> Any:
         if kind == STATUS_KIND:
@@ -425,12 +441,12 @@ async def serve_status(
         return _metrics_document(client) if kind == METRICS_KIND else None
 
     def admit(channel: ServiceChannel) -> None:
-        nonlocal open_channels
-        if open_channels >= MOST_OBSERVERS:
+        peer_id = channel.peer_id
+        if open_channels.total() >= MOST_OBSERVERS or open_channels[peer_id] >= MOST_OF_PEER:
             channel.abort("too many ask for the status of this client")
         else:
-            open_channels += 1
-            nursery.start_soon(answer, channel)
+            open_channels[peer_id] += 1
+            nursery.start_soon(keep, channel, peer_id)
 
     async with trio.open_nursery() as nursery:
         services, service = client.node.services, status_service(admit)

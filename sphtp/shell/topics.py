@@ -3,29 +3,31 @@
 Theory of operation. Peers announce the topics of their sources to the servers, and a client knows
 them as ``Peer.topics``. A subscription follows that list. For each source with a topic that its
 pattern selects, one task joins the source's stream, and hands on what comes. The task ends when the
-stream has ended and the peer announces the topic no more; until then it joins again, and goes on
-behind the last message that it has, as long as it is the same source. What cannot be joined is
-tried again, less and less often.
+stream has ended and the peer announces the topic no more, which is an event; until then it joins
+again, and goes on behind the last message that it has, as long as it is the same source. What
+cannot be joined is tried again, less and less often.
 
 A reader that is slow holds up the sources, by the flow control of their streams: at most ``AHEAD``
 items wait for it. With ``latest`` it holds up nobody: each source has one place, in which a newer
-item replaces one that was not read.
+item replaces one that was not read, and counts it.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 import trio
 
-from sphtp.core.control.outputs import ClientEvent, PeerChanged, PeerEntered
+from sphtp.core.control.outputs import ClientEvent, PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
+from sphtp.core.control.vocabulary import Reason
+from sphtp.core.fsm import Name
 from sphtp.core.stream.events import EndReason, Loss
 from sphtp.core.topics import TopicPattern
 from sphtp.errors import RefusedError, SphtpError
-from sphtp.shell.feed import Listener
+from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.stream_admission import GONE
 from sphtp.shell.subscription import StreamMessage, Subscription
 
@@ -62,6 +64,10 @@ class TopicMessage(NamedTuple, Generic[T]):
     """
     value: T
     """The message itself."""
+    skipped: int = 0
+    """With ``latest``: the messages of this source since the one that was read before, which newer
+    ones replaced or which are lost.
+    """
 
 
 class TopicLoss(NamedTuple):
@@ -86,14 +92,42 @@ class TopicSource(NamedTuple):
     """The topic."""
 
 
+class SourceEndReason(Name):
+    """The reason for which a source is followed no more."""
+
+    CLOSED = "the peer is still there, and announces the topic no more"
+    LEFT = "the peer has left the cluster"
+    DIED = "the peer fell silent, and the servers gave it up"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSourceEnded:
+    """The end of a source. Its items came before; some may still wait for the reader."""
+
+    peer: Peer
+    """The peer whose source it was."""
+    topic: str
+    """The topic."""
+    reason: SourceEndReason
+
+
 @dataclass(slots=True)
 class _FollowedSource:
     """The position in a source: its session, and the last number that was handed on."""
+
+    peer: Peer
 
     is_joined: bool = False
     failure: str | None = None
     session: int = 0
     last: int | None = None
+    lost: int = 0
+    """With ``latest``, the messages that are lost since the last one."""
+    reason: SourceEndReason | None = None
+    """The reason of the end, once the peer announces the topic no more."""
+    ended: trio.Event = field(default_factory=trio.Event)
+    was_closed: bool = False
+    """True if its last stream was closed by the source."""
 
 
 Join = Callable[..., AbstractAsyncContextManager[Subscription[Any]]]
@@ -129,12 +163,15 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         self._is_latest = is_latest
         self._nursery: trio.Nursery | None = None
         self._followed: dict[TopicSource, _FollowedSource] = {}
+        # A peer may change a hundred times a second, and most are not followed.
+        self._sources_of: dict[int, set[TopicSource]] = {}
         # One of the two is in use. The newest item of each source, in the order of their coming.
         self._waiting = deque[TopicMessage[T] | TopicLoss]()
         self._newest: dict[TopicSource, TopicMessage[T]] = {}
         self._overtaken = 0
         self._arrived = trio.lowlevel.ParkingLot()
         self._has_room = trio.lowlevel.ParkingLot()
+        self._feed: Feed[TopicSourceEnded] = Feed()
         self._is_closed = False
 
     @property
@@ -157,6 +194,14 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     def overtaken(self) -> int:
         """The messages that newer ones replaced before they were read, with ``latest``."""
         return self._overtaken
+
+    def events(self) -> Listener[TopicSourceEnded]:
+        """Return an async iterator over the ends of sources from now on.
+
+        It ends with the subscription. ``with subscription.events() as events:`` closes it. A reader
+        that falls 1024 events behind misses some.
+        """
+        return self._feed.listen()
 
     async def receive(self) -> TopicMessage[T] | TopicLoss:
         """Wait for the next item.
@@ -202,6 +247,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                     self._nursery.cancel_scope.cancel()
         finally:
             self._is_closed = True
+            self._feed.close()
             self._arrived.unpark_all()
 
     async def _watch(self, events: Listener[ClientEvent]) -> None:
@@ -209,6 +255,11 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         async for event in events:
             if isinstance(event, PeerEntered | PeerChanged):
                 self._look_at(event.peer)
+            elif isinstance(event, PeerLeft):
+                has_left = event.reason is Reason.LEFT
+                self._end_all(
+                    event.peer, SourceEndReason.LEFT if has_left else SourceEndReason.DIED
+                )
             if events.missed != missed:
                 # Thousands came at once, and not all of their events are here.
                 missed = events.missed
@@ -217,28 +268,42 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     def _look_at_all(self) -> None:
         for peer in tuple(self._peers.values()):
             self._look_at(peer)
+        for followed in tuple(self._followed.values()):
+            if self._peers.get(followed.peer.id) != followed.peer:
+                # The event that had the reason is lost.
+                reason = SourceEndReason.LEFT if followed.was_closed else SourceEndReason.DIED
+                self._end_all(followed.peer, reason)
 
     def _look_at(self, peer: Peer) -> None:
-        """Follow the sources of a peer that are selected and not followed yet."""
+        """Follow the sources of a peer that are selected, and end those that it closed."""
         for topic in peer.topics:
             source = TopicSource(peer.id, peer.nonce, topic)
-            is_new = source not in self._followed and self._pattern.matches(topic)
-            if is_new and self._find(source) is not None and self._nursery is not None:
-                self._followed[source] = followed = _FollowedSource()
+            followed = self._followed.get(source)
+            if followed is not None:
+                followed.peer = peer
+                if followed.reason is not None:
+                    # It was closed, and opened again before the task came to its end.
+                    followed.reason, followed.ended = None, trio.Event()
+            elif self._pattern.matches(topic) and self._nursery is not None:
+                self._followed[source] = followed = _FollowedSource(peer)
+                self._sources_of.setdefault(peer.id, set()).add(source)
                 self._nursery.start_soon(self._follow, source, followed)
+        self._end_all(peer, SourceEndReason.CLOSED, but=peer.topics)
 
-    def _find(self, source: TopicSource) -> Peer | None:
-        """Return the peer of a source; None if it announces the topic no more."""
-        peer = self._peers.get(source.peer_id)
-        is_there = peer is not None and peer.nonce == source.nonce and source.topic in peer.topics
-        return peer if is_there else None
+    def _end_all(self, peer: Peer, reason: SourceEndReason, but: Container[str] = ()) -> None:
+        """Note that the sources of a peer ended, but for those of some topics."""
+        for source in self._sources_of.get(peer.id, ()):
+            followed = self._followed[source]
+            if followed.peer == peer and source.topic not in but:
+                followed.reason = reason
+                followed.ended.set()
 
     async def _follow(self, source: TopicSource, followed: "_FollowedSource") -> None:
         """Take what a source sends, for as long as its peer announces it."""
         pause = RETRY
-        while (peer := self._find(source)) is not None:
+        while followed.reason is None:
             try:
-                await self._take_part(source, peer, followed)
+                await self._take_part(source, followed.peer, followed)
                 pause = RETRY
             except RefusedError as error:
                 if error.reason == "session":
@@ -248,10 +313,15 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 followed.failure = str(error)
             except (SphtpError, OSError, *GONE) as error:
                 followed.failure = str(error)
-            await trio.sleep(pause)
+            with trio.move_on_after(pause):
+                await followed.ended.wait()
             pause = min(2 * pause, LONGEST_RETRY)
         # From the last look to here nothing waited: whoever announces the topic again is followed.
         del self._followed[source]
+        self._sources_of[source.peer_id].discard(source)
+        if not self._sources_of[source.peer_id]:
+            del self._sources_of[source.peer_id]
+        self._feed.publish(TopicSourceEnded(followed.peer, source.topic, followed.reason))
 
     async def _take_part(
         self, source: TopicSource, peer: Peer, followed: "_FollowedSource"
@@ -269,7 +339,9 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                         await self._hand_on(source, peer, followed, items)
             finally:
                 followed.is_joined = False
-            if stream.ended is not None and stream.ended.reason is EndReason.CLOSED:
+            end = stream.ended
+            followed.was_closed = end is not None and end.reason is EndReason.CLOSED
+            if followed.was_closed:
                 followed.last = None
 
     async def _hand_on(
@@ -280,12 +352,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         items: Sequence[StreamMessage[T] | Loss],
     ) -> None:
         if self._is_latest:
-            messages = [item for item in items if not isinstance(item, Loss)]
-            if not messages:
-                return
-            self._overtaken += len(messages) - 1 + (source in self._newest)
-            self._newest[source] = TopicMessage(peer, source.topic, *messages[-1])
-            self._arrived.unpark_all()
+            self._replace(source, peer, followed, items)
             return
         for item in items:
             while len(self._waiting) >= AHEAD:
@@ -296,4 +363,25 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             else:
                 self._waiting.append(TopicMessage(peer, source.topic, *item))
                 followed.last = item.number
+            self._arrived.unpark_all()
+
+    def _replace(
+        self,
+        source: TopicSource,
+        peer: Peer,
+        followed: "_FollowedSource",
+        items: Sequence[StreamMessage[T] | Loss],
+    ) -> None:
+        """Keep the newest message of a source in place of those that nobody has read."""
+        for item in items:
+            if isinstance(item, Loss):
+                followed.lost += item.last + 1 - item.first
+                followed.last = item.last
+                continue
+            unread = self._newest.get(source)
+            skipped = followed.lost + (0 if unread is None else 1 + unread.skipped)
+            self._overtaken += unread is not None
+            self._newest[source] = TopicMessage(peer, source.topic, *item, skipped)
+            followed.last, followed.lost = item.number, 0
+        if source in self._newest:
             self._arrived.unpark_all()

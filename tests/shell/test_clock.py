@@ -1,10 +1,13 @@
 """The cluster's time over real sockets: one machine, so that the truth is known."""
 
+import pytest
 import trio
+import trio.testing
 
-from sphtp import Config, open_client, open_server
+from sphtp import Config, Server, open_client, open_server
 from sphtp.config import ControlTimers
 from sphtp.core.control.records import ServerAddress
+from sphtp.shell.clock import Clock
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -45,3 +48,54 @@ async def test_a_client_and_its_server_have_one_time_and_wake_at_it():
             nursery.start_soon(wake, "server", server.clock, at)
         assert all(moment >= at - client.clock.error for moment in woken.values())
         await client.clock.sleep_until(at)
+
+
+class PausesSince(trio.abc.Instrument):
+    """The times that the process slept although a clock was synchronized."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.count = 0
+        self._clock = clock
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += timeout > 0 and self._clock.is_synchronized
+
+
+NOBODY = ServerAddress.parse("tcp://127.0.0.1:1,2")
+
+
+async def test_whoever_waits_for_the_time_wakes_when_it_comes():
+    config = Config(timers=TIMERS)
+    async with (
+        open_server(ANY, new_cluster=True, config=config) as first,
+        open_server(ANY, join=[first.address], config=config) as server,
+    ):
+        assert not server.clock.is_synchronized
+        trio.lowlevel.add_instrument(pauses := PausesSince(server.clock))
+        await server.clock.wait_synchronized()
+        trio.lowlevel.remove_instrument(pauses)
+        assert server.clock.is_synchronized
+        assert pauses.count == 0
+    # A time that was there stays.
+    await server.clock.wait_synchronized()
+
+
+async def test_a_wait_for_a_time_that_never_comes_ends_with_its_scope_and_with_the_server():
+    ended = trio.Event()
+
+    async def wait(server: Server) -> None:
+        with pytest.raises(trio.ClosedResourceError, match="this server was closed"):
+            await server.clock.sleep_until(1.0)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        async with open_server(ANY, join=[NOBODY], config=Config(timers=TIMERS)) as server:
+            with trio.move_on_after(0.1) as scope:
+                await server.clock.wait_synchronized()
+            assert scope.cancelled_caught
+            nursery.start_soon(wait, server)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not ended.is_set()
+        await ended.wait()
+    with pytest.raises(trio.ClosedResourceError):
+        await server.clock.wait_synchronized()

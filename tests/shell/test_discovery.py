@@ -4,12 +4,18 @@ import errno
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import zeroconf
 
 from sphtp import Config, ServerAddress, UnreachableError, open_client, open_server
 from sphtp.config import ControlTimers
+from sphtp.core.control.announcement import Announcement
 from sphtp.errors import SettingsError
 from sphtp.security import ClusterSecurity
 from sphtp.shell import discovery
@@ -214,6 +220,75 @@ async def test_a_server_is_found_over_multicast_dns(monkeypatch: pytest.MonkeyPa
             if "none is announced" not in error:
                 break
         assert "that has another secret" in error
+
+
+async def test_a_file_is_written_when_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[bytes]()
+    pwrite = os.pwrite
+
+    def noted(number: int, data: bytes, offset: int) -> int:
+        written.append(data)
+        return pwrite(number, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    async with open_server(ANYWHERE, new_cluster=True, announce=True) as server:
+        await until(lambda: len(read_files()) == 1)
+        for _ in range(5):
+            async with open_client(server.address):
+                await until(lambda: len(server.clients) == 1)
+            await until(lambda: not server.clients)
+        assert len(written) == 1
+
+
+class CrowdedNetwork:
+    """A network that offers services without end; it stands for two classes of ``zeroconf``."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked = 0
+        self._at_once = 0
+        self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def zeroconf(self, **_: object) -> "CrowdedNetwork":
+        return self
+
+    def browser(self, _zeroconf: object, _service: str, handlers: list[Any]) -> "CrowdedNetwork":
+        for number in range(self.count):
+            handlers[0](name=f"server-{number}")
+        return self
+
+    def get_service_info(self, *_: object) -> Any:
+        with self._lock:
+            number = self.asked = self.asked + 1
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        time.sleep(0.001)
+        with self._lock:
+            self._at_once -= 1
+        address = ServerAddress.parse(f"tcp://10.0.{number // 250}.{number % 250}:8764")
+        texts = Announcement.make(address, 2 * number, bytes(32)).encode()
+        return SimpleNamespace(properties={key.encode(): texts[key].encode() for key in texts})
+
+    def close(self) -> None:
+        pass
+
+    cancel = close
+
+
+async def test_a_crowded_network_costs_a_few_threads_and_little_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = CrowdedNetwork(2000)
+    monkeypatch.setattr(zeroconf, "Zeroconf", network.zeroconf)
+    monkeypatch.setattr(zeroconf, "ServiceBrowser", network.browser)
+    monkeypatch.setattr(discovery, "SEARCH", 2.0)
+    monkeypatch.setattr(discovery, "MOST_SERVERS", 50)
+    with pytest.raises(UnreachableError) as caught:
+        await find_servers(OTHER_SECRET, LOOPBACK)
+    assert network.most_at_once <= 16
+    assert 50 < network.asked <= 300
+    assert str(caught.value).count("that has another secret") == 50
 
 
 async def test_the_extra_is_named_where_the_library_is_missing(

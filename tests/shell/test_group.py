@@ -325,6 +325,25 @@ async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> No
             assert third.groups == ()
 
 
+async def test_a_program_that_chooses_groups_leaves_none_that_it_joined() -> None:
+    async with cluster(1) as (only,), client(only.address) as ann, client(only.address) as bob:
+        ann.set_groups(["solid"])
+        async with ann.join("fluid"):
+            assert ann.groups == ("solid", "fluid")
+            ann.set_groups(["gas"])
+            await bob.wait_for_peer(lambda peer: peer.groups == ("gas", "fluid"))
+            # What a program adds to what it reads chooses only what it adds.
+            ann.set_groups([*ann.groups, "ice"])
+        await bob.wait_for_peer(lambda peer: peer.groups == ("gas", "ice"))
+        ann.set_groups(["fluid"])
+        async with ann.join("fluid"):
+            ann.set_groups([*ann.groups, "solid"])
+            with pytest.raises(SettingsError, match="65 groups"):
+                ann.set_groups(map(str, range(64)))
+            assert ann.groups == ("fluid", "solid")
+        assert ann.groups == ("fluid", "solid")
+
+
 async def test_a_block_that_fails_is_a_death_and_leaves_its_own_error() -> None:
     async def keep_step(group: LockstepGroup) -> None:
         while True:

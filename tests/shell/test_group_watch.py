@@ -1,6 +1,8 @@
 """Watchers of groups: what has no room is told, and what is malformed ends only the channel."""
 
+from contextlib import asynccontextmanager, suppress
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,18 +11,21 @@ import trio.testing
 
 from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack, unpack
-from sphtp.errors import RemoteError
+from sphtp.errors import RefusedError, RemoteError
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.group_watch import (
     ContributionsSkipped,
     GroupWatchers,
     MemberContribution,
     NeighboursOnly,
+    PeerDialing,
     StepMembers,
     Watched,
     WatchedMember,
     read_member_untrusted,
 )
+
+LONG = 15.0
 
 ADA = WatchedMember(3, 77, "ada")
 BOB = WatchedMember(5, 88, "bob")
@@ -152,3 +157,79 @@ async def test_whatever_a_member_sends_it_is_an_event_or_a_remote_error(seed, au
 async def test_a_member_that_does_not_introduce_itself_is_refused():
     with pytest.raises(RemoteError, match="introduce"):
         await read_member_untrusted(Sequence([b"\x01" + pack([2, 1, 1])]), lambda _: None)
+
+
+class DialledPeers:
+    """A client whose peers are numbers; attempts to open channels to them are noted."""
+
+    def __init__(self) -> None:
+        self.peers = {1: SimpleNamespace(id=1, addresses=(), is_member=True)}
+        self.node = SimpleNamespace(services=self)
+        self.attempts: list[float] = []
+        self.refuses = False
+        self.end = trio.Event()
+
+    @asynccontextmanager
+    async def open(self, service: object, addresses: object, peer_id: int):
+        await trio.lowlevel.checkpoint()
+        self.attempts.append(trio.current_time())
+        if self.refuses:
+            raise RefusedError("no member", "refused")
+        yield self
+
+
+class StepsOfTasks(trio.abc.Instrument):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, _: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_a_peer_is_dialled_when_something_changed_and_not_looked_at_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    client, steps = DialledPeers(), StepsOfTasks()
+
+    async def use(opening: Any) -> None:
+        async with opening:
+            await client.end.wait()
+
+    dialing = PeerDialing(
+        cast("Any", client), cast("Any", None), lambda peer: cast("Any", peer).is_member, use
+    )
+    with suppress(trio.Cancelled):
+        async with trio.open_nursery() as nursery:
+            dialing.consider(nursery, 1)
+            await trio.sleep(1)
+            trio.lowlevel.add_instrument(steps)
+            await trio.sleep(LONG)
+            trio.lowlevel.remove_instrument(steps)
+            # The task of this test alone.
+            assert steps.count <= 2
+            assert len(client.attempts) == 1
+            # A channel that ended is opened again soon.
+            ended = trio.current_time()
+            client.end.set()
+            client.end = trio.Event()
+            await trio.sleep(1)
+            assert client.attempts[1] - ended < 0.5
+            # Whoever refuses is asked less and less often, and at once when it has changed.
+            client.refuses = True
+            client.end.set()
+            await trio.sleep(LONG)
+            assert LONG / 2.5 < len(client.attempts) - 2 < LONG / 1.5 + 2
+            before, changed = len(client.attempts), trio.current_time()
+            dialing.consider(nursery, 1)
+            await trio.sleep(0.26)
+            assert len(client.attempts) - before == 1
+            assert client.attempts[-1] - changed <= 0.25
+            # One that is no member any more has no task.
+            client.peers[1].is_member = False
+            await trio.sleep(LONG)
+            assert not nursery.child_tasks
+            client.peers[1].is_member, client.refuses = True, False
+            dialing.consider(nursery, 1)
+            await trio.sleep(0.1)
+            assert client.attempts[-1] > trio.current_time() - 0.2
+            nursery.cancel_scope.cancel()

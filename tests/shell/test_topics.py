@@ -4,17 +4,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
+from unittest.mock import ANY
 
 import pytest
 import trio
 import trio.testing
 
-from sphtp import Client, Source
+from sphtp import Client, Loss, Peer, Source, StreamMessage
 from sphtp.config import StreamSettings
+from sphtp.core.topics import TopicPattern
 from sphtp.errors import SettingsError
+from sphtp.events import ClientEvent, PeerChanged, PeerLeft, Reason, Suspended
 from sphtp.shell import topics
-from sphtp.streams import TopicLoss, TopicMessage, TopicSubscription
+from sphtp.shell.feed import Feed
+from sphtp.shell.lifetime import running
+from sphtp.streams import (
+    LossReason,
+    TopicLoss,
+    TopicMessage,
+    TopicSourceEnded,
+    TopicSubscription,
+)
+from sphtp.streams import SourceEndReason as Why
 from tests.deadline import until, within_20_seconds
 from tests.shell.test_client import client, cluster, kept
 
@@ -22,6 +34,51 @@ pytestmark = within_20_seconds
 
 SMALL = StreamSettings(flow_window=65_536, receive_buffer=65_536, patience=0.3)
 """A reader that stands still is left behind after 0.3 s."""
+
+
+PEER = Peer(3, b"", (), 33, topics=("state",))
+
+
+class ScriptedStreams:
+    """A peer with one source. Each stream of it brings its items; then it breaks, or stays."""
+
+    session = 77
+    ended = None
+
+    def __init__(self, *scripts: list[StreamMessage[str] | Loss]) -> None:
+        self._scripts = list(scripts)
+        self.peers = {3: PEER}
+        self.breaks = trio.Event()
+        self.subscription: TopicSubscription = cast("TopicSubscription", None)
+        self.feed = Feed[ClientEvent]()
+        self.joined: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def subscribed(self, late_join: int = 0, **options: Any) -> AsyncIterator[None]:
+        tasks = list[Callable[[], Awaitable[None]]]()
+        self.subscription = TopicSubscription(
+            tasks.append, TopicPattern("*"), self.peers, self.feed.listen, self.join, late_join,
+            **options,
+        )  # fmt: skip
+        async with running(tasks[0]), self.subscription:
+            yield
+
+    @asynccontextmanager
+    async def join(self, _peer_id: int, _topic: str, **begin: Any) -> AsyncIterator[Any]:
+        await trio.lowlevel.checkpoint()
+        self.joined.append(begin)
+        yield self
+
+    async def receive_many(self, _limit: int) -> list[StreamMessage[str] | Loss]:
+        await trio.lowlevel.checkpoint()
+        if not self._scripts:
+            await self.breaks.wait()
+            raise trio.BrokenResourceError
+        if items := self._scripts[0]:
+            self._scripts[0] = []
+            return items
+        self._scripts.pop(0)
+        raise trio.BrokenResourceError
 
 
 @asynccontextmanager
@@ -55,7 +112,9 @@ async def test_sources_that_are_there_and_those_that_come_are_one_subscription()
         reader_and(2) as (reader, (one, other)),
         one.publish("positions/1") as first,
         reader.subscribe("positions/*") as subscription,
+        trio.open_nursery() as nursery,
     ):
+        ends = await nursery.start(ends_of, subscription)
         await first.wait_for_receivers()
         async with other.publish("positions/2", "speeds/2") as second:
             await second.wait_for_receivers()
@@ -69,9 +128,12 @@ async def test_sources_that_are_there_and_those_that_come_are_one_subscription()
             assert {it.peer_id for it in subscription.sources} == {one.id, other.id}
             await second.send("last")
         assert await value(subscription) == "last"
-        await until(lambda: {it.peer_id for it in subscription.sources} == {one.id})
+        await until(lambda: ends != [])
+        assert ends == [TopicSourceEnded(reader.peers[other.id], "positions/2", Why.CLOSED)]
+        assert {it.peer_id for it in subscription.sources} == {one.id}
         with pytest.raises(trio.WouldBlock):
             subscription.receive_nowait()
+        await subscription.aclose()
 
 
 async def test_three_that_come_and_go_and_begin_anew_are_followed() -> None:
@@ -107,14 +169,76 @@ async def test_a_peer_whose_program_ends_in_the_middle_is_followed_no_more() -> 
         cluster(1) as (only,),
         client(only.address) as reader,
         reader.subscribe("**") as subscription,
+        trio.open_nursery() as reading,
     ):
+        ends = await reading.start(ends_of, subscription)
         async with trio.open_nursery() as nursery:
             source = await nursery.start(publish, only.address)
             await source.wait_for_receivers()
             await source.send(1)
             assert await value(subscription) == 1
             nursery.cancel_scope.cancel()
-        await until(lambda: not subscription.sources and not reader.peers)
+        await until(lambda: ends != [])
+        assert [(end.topic, end.reason) for end in ends] == [("state", Why.LEFT)]
+        assert not subscription.sources
+        assert not reader.peers
+        await subscription.aclose()
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (PeerChanged(replace(PEER, topics=())), Why.CLOSED),
+        (PeerLeft(PEER, Reason.LEFT), Why.LEFT),
+        (PeerLeft(PEER, Reason.EXPIRED), Why.DIED),
+    ],
+)
+async def test_the_end_of_a_source_is_an_event_after_its_last_item(
+    event: ClientEvent, why: Why, autojump_clock: trio.abc.Clock
+) -> None:
+    streams = ScriptedStreams([StreamMessage(0, "a")], [StreamMessage(1, "b")])
+    async with streams.subscribed(), trio.open_nursery() as nursery:
+        subscription = streams.subscription
+        ends = await nursery.start(ends_of, subscription)
+        await until(lambda: len(streams.joined) == 3)
+        # It is closed and opened again while there is a stream of it.
+        streams.feed.publish(PeerChanged(replace(PEER, topics=())))
+        streams.feed.publish(PeerChanged(PEER))
+        streams.feed.publish(event)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ends == []
+        streams.breaks.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [item.value for item in await take(subscription, 2)] == ["a", "b"]
+        assert ends == [TopicSourceEnded(PEER, "state", why)]
+        await subscription.aclose()
+
+
+async def test_an_end_that_was_missed_among_thousands_of_events_is_seen(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    streams = ScriptedStreams()
+    async with streams.subscribed(), trio.open_nursery() as nursery:
+        ends = await nursery.start(ends_of, streams.subscription)
+        await trio.testing.wait_all_tasks_blocked()
+        streams.breaks.set()
+        del streams.peers[PEER.id]
+        for _ in range(2000):
+            streams.feed.publish(Suspended())
+        await trio.sleep(10)
+        assert ends == [TopicSourceEnded(PEER, "state", Why.DIED)]
+        await streams.subscription.aclose()
+
+
+async def ends_of(
+    subscription: TopicSubscription, *, task_status: trio.TaskStatus[list[TopicSourceEnded]]
+) -> None:
+    """Note the ends of sources, as long as the subscription lasts."""
+    with subscription.events() as events:
+        ends = list[TopicSourceEnded]()
+        task_status.started(ends)
+        async for event in events:
+            ends.append(event)
 
 
 async def test_a_slow_reader_of_the_latest_holds_up_nobody_and_keeps_one_of_each() -> None:
@@ -131,12 +255,27 @@ async def test_a_slow_reader_of_the_latest_holds_up_nobody_and_keeps_one_of_each
         await second.send_many([[step, b""] for step in range(3)])
         await until(lambda: subscription.overtaken == 499 + 2)
         assert first.statistics().left_behind == 0
-        newest = {item.topic: (item.number, item.value[0]) for item in await take(subscription, 2)}
-        assert newest == {"state/1": (499, 499), "state/2": (2, 2)}
+        newest = {
+            item.topic: (item.number, item.value[0], item.skipped)
+            for item in await take(subscription, 2)
+        }
+        assert newest == {"state/1": (499, 499, 499), "state/2": (2, 2, 2)}
         with pytest.raises(trio.WouldBlock):
             subscription.receive_nowait()
         await first.send("next")
-        assert await value(subscription) == "next"
+        assert await subscription.receive() == TopicMessage(ANY, "state/1", 500, "next", skipped=0)
+
+
+async def test_a_reader_of_the_latest_goes_on_behind_what_it_has() -> None:
+    streams = ScriptedStreams(
+        [StreamMessage(4, "a"), StreamMessage(5, "b"), Loss(6, 7, LossReason.TIMEOUT)],
+        [Loss(8, 8, LossReason.GONE), StreamMessage(9, "c")],
+    )
+    async with streams.subscribed(late_join=3, is_latest=True):
+        await until(lambda: len(streams.joined) == 2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await streams.subscription.receive() == TopicMessage(ANY, "state", 9, "c", skipped=5)
+    assert streams.joined == [{"late_join": 3}, {"session": 77, "after": 7}]
 
 
 async def test_a_loss_is_reported_with_its_peer_and_its_numbers() -> None:

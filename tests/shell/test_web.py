@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 import sphtp
+from sphtp import Client
 from sphtp.config import ChannelSettings
 from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
+from sphtp.shell import status as status_module
 from sphtp.shell.cluster_status import read_client_status_untrusted
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
@@ -341,6 +343,44 @@ async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:
         for time in (1e300, float("inf"), float("nan")):
             with pytest.raises(RemoteError):
                 read_client_status_untrusted({**status, "time": time})
+
+
+async def test_one_peer_keeps_no_other_from_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = status_service(lambda channel: channel.abort("nobody asks here"))
+
+    async def ask(asking: Client, *, task_status: trio.TaskStatus[bool]) -> None:
+        peer = await asking.wait_for_peer("ada")
+        try:
+            async with asking.node.services.open(service, peer.addresses, peer.id) as channel:
+                await channel.send(STATUS_KIND)
+                await channel.receive()
+                task_status.started(True)
+                await channel.receive()
+        except GONE:
+            ended.append(asking.name)
+            with suppress(RuntimeError):
+                task_status.started(False)
+
+    ended = list[str]()
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        client(server.address, name="eve") as eve,
+        trio.open_nursery() as nursery,
+    ):
+        await nursery.start(serve_status, ada)
+        for each in (bob, eve):
+            each.node.services.add(service)
+        answered = [await nursery.start(ask, eve) for _ in range(20)]
+        assert answered.count(True) == 4
+        assert await nursery.start(ask, bob)
+        # Whoever asks no more makes room.
+        ended.clear()
+        monkeypatch.setattr(status_module, "LONGEST_IDLE", 0.05)
+        assert await nursery.start(ask, bob)
+        await until(lambda: "bob" in ended)
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_page_is_for_everybody_and_its_status_for_those_with_the_token() -> None:
