@@ -325,7 +325,10 @@ async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -
                     raise RemoteError("a member that does not introduce itself")
                 take(_event_untrusted(member, kind, fields))
             elif member is not None:
-                take(MemberContribution(member, HEAD.unpack_from(data)[1], data[HEAD.size :]))
+                form, step = HEAD.unpack_from(data)
+                if form:
+                    raise RemoteError(f"a message of form {form}")
+                take(MemberContribution(member, step, data[HEAD.size :]))
         except (*MALFORMED, StructError) as error:
             raise RemoteError(f"a malformed message of a member: {error}") from None
 

@@ -4,7 +4,7 @@ A source also has its socket and its receivers; a subscription has the address o
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -50,8 +50,10 @@ class FanOutSocket:
     def __init__(self, udp: UdpSocket, group: MulticastGroup | None = None) -> None:
         self._udp = udp
         self._group = group
-        # Batches, each to one address, in the order of their coming.
-        self._unsent: deque[deque[Datagrams]] = deque()
+        # Rows, each with the size of its datagrams and the addresses that it has not left for.
+        self._unsent: deque[tuple[bytes, int, list[Address]]] = deque()
+        # For one address, what the socket had no room for, or did not take at once.
+        self._refused: deque[Datagrams] = deque()
 
     @property
     def group(self) -> Address:
@@ -63,21 +65,32 @@ class FanOutSocket:
         """The bytes of the largest datagram if only this machine is reached, else 0."""
         return largest_datagram(self._udp.address)
 
-    def put(self, rows: Sequence[tuple[bytes, int]], addresses: Iterable[Address]) -> None:
+    def put(self, rows: Sequence[tuple[bytes, int]], addresses: Sequence[Address]) -> None:
         """Queue rows, each with the size of its datagrams, to each of these addresses."""
         if self._group is not None:
-            addresses = [self._group.address]
-        for address in addresses:
-            self._unsent.append(deque(Datagrams(address, data, size) for data, size in rows))
+            addresses = (self._group.address,)
+        for data, size in rows:
+            self._unsent.append((data, size, [*addresses]))
 
     def send(self) -> bool:
-        """Send the queued rows. Return False if the socket has no room for all of them."""
-        while self._unsent:
-            if not self._udp.send(self._unsent[0]):
-                return False
-            # A size that the host refuses is the settings' doing; it counts as lost.
-            self._udp.too_large.clear()
-            self._unsent.popleft()
+        """Send the queued rows. Return False if the socket has no room for all of them.
+
+        A further address costs a system call and no decision, as long as the socket takes all.
+        """
+        udp, unsent = self._udp, self._unsent
+        while unsent or self._refused:
+            if self._refused:
+                if not udp.send(self._refused):
+                    return False
+                # A size that the host refuses is the settings' doing; it counts as lost.
+                udp.too_large.clear()
+            if unsent:
+                data, size, addresses = unsent[0]
+                udp.send_to_all(data, size, addresses)
+                if addresses:
+                    self._refused.append(Datagrams(addresses.pop(), data, size))
+                if not addresses:
+                    unsent.popleft()
         return True
 
 
@@ -133,6 +146,8 @@ class HostedSource:
             shared=bool(outlet.group[1]),
         )
         self.changed = trio.lowlevel.ParkingLot()
+        # A task for each receiver waits for it, and for nothing that changes with each message.
+        self._all_sent = trio.Event()
         self.history_port = 0
         self._settings = settings
         self._secrets = secrets
@@ -209,8 +224,7 @@ class HostedSource:
 
     async def closing(self, topic: str) -> Closing:
         """Wait until all data has left. Return the END for a receiver of a topic."""
-        while not self.source.is_closing:
-            await self.changed.park()
+        await self._all_sent.wait()
         return self.closing_now(topic)
 
     def closing_now(self, topic: str) -> Closing:
@@ -313,6 +327,8 @@ class HostedSource:
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
             if outgoing is None:
+                if self.source.is_closing:
+                    self._all_sent.set()
                 if self.changed and (self.source.has_much_room or self.source.is_closing):
                     self.changed.unpark_all()
                 return True

@@ -138,6 +138,23 @@ class UdpSocket:
                 return False
         return True
 
+    def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
+        """Send one row to each of some addresses, last first, and remove those to which it left.
+
+        It stops at an address for which one call does not do: that row is for ``send``.
+        """
+        pieces, number = (data,), -(-len(data) // size)
+        cut = ((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size)),) if number > 1 else ()
+        if cut and not self._segments:
+            return
+        sendmsg, counters = self._socket.sendmsg, self.counters
+        with suppress(OSError):
+            while addresses:
+                sendmsg(pieces, cut, 0, addresses[-1])
+                addresses.pop()
+                counters.send_calls += 1
+                counters.sent += number
+
     def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
         """Yield the datagrams that are here, up to about ``limit`` of them or ``size`` bytes."""
         fetched = 0

@@ -23,7 +23,11 @@ PACE: Final = 0.005
 PATIENCE: Final = 15.0
 """Seconds that a peer looks for servers, or for the peer that it speaks to."""
 
-PEER: Final = Path(__file__).parent / "programs" / "peer.py"
+QUIET: Final = ("--log-level=debug", "--no-announce")
+"""The options of a server that is found by its address alone."""
+
+PEER: Final = (str(Path(__file__).parent / "programs" / "peer.py"),)
+WORKER: Final = ("-m", "tests.chaos.programs.worker")
 
 
 def timers(expiry: float) -> dict[str, float]:
@@ -67,6 +71,7 @@ class Server(Actor):
         door: Door | None,
         periods: dict[str, float],
         disk: Disk | None,
+        options: Sequence[str] = QUIET,
     ) -> None:
         super().__init__(name, side)
         if disk is not None:
@@ -75,6 +80,7 @@ class Server(Actor):
         self._timers = [f"--{name.replace('_', '-')}={value}" for name, value in periods.items()]
         self._joins = [other.address for other in others]
         self._is_new = not others
+        self._options = options
         self._door = door
         self._ports = [0, 0]
 
@@ -95,8 +101,7 @@ class Server(Actor):
     def command(self) -> list[str]:
         logs = (
             "--log-format=json",
-            "--log-level=debug",
-            "--no-announce",
+            *self._options,
             "--insecure",
             f"--host={self._host}",
         )
@@ -125,10 +130,19 @@ class Peer(Actor):
 
     greeting = "registered"
 
-    def __init__(self, name: str, side: Side, plan: dict[str, Any], door: Door | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        side: Side,
+        plan: dict[str, Any],
+        door: Door | None,
+        program: Sequence[str] = PEER,
+    ) -> None:
         super().__init__(name, side)
+        self._program = program
         self._door = door
         self._plan = {"name": name, "pace": PACE, "patience": PATIENCE, "port": 0, "qlog": None,
+                      "key": None,
                       "advertise": [("127.0.0.1", door.ports[0])] if door else [], **plan,
                       }  # fmt: skip
 
@@ -146,7 +160,7 @@ class Peer(Actor):
         assert await self.program.ended() == 0, self.program.story("it ended badly")
 
     def command(self) -> list[str]:
-        return [sys.executable, str(PEER), json.dumps(self._plan)]
+        return [sys.executable, *self._program, json.dumps(self._plan)]
 
     def moved_in(self, program: Program, first: Line) -> None:
         super().moved_in(program, first)

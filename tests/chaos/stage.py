@@ -10,7 +10,7 @@ import trio
 from sphtp import Config, UnreachableError
 from sphtp.config import ControlTimers
 from sphtp.observe import fetch_status
-from tests.chaos.actors import EXPIRY, UNREAD, Peer, Server, channel, timers
+from tests.chaos.actors import EXPIRY, PEER, QUIET, UNREAD, Peer, Server, channel, timers
 from tests.chaos.census import Census, census_of
 from tests.chaos.disk import Disk
 from tests.chaos.ledger import Ledger
@@ -34,11 +34,17 @@ class Stage:
 
     # Who plays
 
-    async def server(self, name: str, side: Side = "left", disk: Disk | None = None) -> Server:
+    async def server(
+        self,
+        name: str,
+        side: Side = "left",
+        disk: Disk | None = None,
+        options: Sequence[str] = QUIET,
+    ) -> Server:
         """Start a server, which joins all others or founds the cluster; it may log to a disk."""
         door = await self.rooms.server_door(side)
         host = self.rooms.host(side)
-        server = Server(name, side, host, self.servers, door, timers(self.expiry), disk)
+        server = Server(name, side, host, self.servers, door, timers(self.expiry), disk, options)
         await self.begin(server)
         self.servers.append(server)
         return server
@@ -50,13 +56,15 @@ class Stage:
         *,
         to: Sequence[str] = (),
         servers: Sequence[Server] = (),
+        program: Sequence[str] = PEER,
         **plan: Any,
     ) -> Peer:
         """Start a client that speaks to others, named, and dials all servers or the given ones."""
         addresses = [server.address for server in servers or self.servers]
         facts = {"seed": self.seed, "host": self.rooms.host(side), "servers": addresses, "to": to,
                  "timers": timers(self.expiry), "channel": channel(self.expiry)}  # fmt: skip
-        peer = Peer(name, side, {**facts, **plan}, await self.rooms.peer_door(side))
+        door = await self.rooms.peer_door(side)
+        peer = Peer(name, side, {**facts, **plan}, door, program)
         await self.begin(peer)
         self.peers.append(peer)
         return peer

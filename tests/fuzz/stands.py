@@ -46,6 +46,10 @@ class Socket:
         waiting.clear()
         return True
 
+    def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
+        self.sent.extend(Datagrams(address, data, size) for address in addresses)
+        addresses.clear()
+
 
 class Line:
     """What is known of a channel: who is at its other end."""

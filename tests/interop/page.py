@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 WIRE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire"
-PARTS: Final = ("control-plane", "channel", "sealing", "streams", "requests", "groups")
+PARTS: Final = ("control-plane", "channel", "sealing", "streams", "requests", "groups", "watching")
 TEXT: Final = "\n".join(
     (WIRE / f"{page}.md").read_text(encoding="utf-8") for page in (*PARTS, "README")
 )

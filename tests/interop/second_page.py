@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "wire"
-PARTS = ["control-plane", "channel", "sealing", "streams", "requests", "groups"]
+PARTS = ["control-plane", "channel", "sealing", "streams", "requests", "groups", "watching"]
 
 
 class Vector(NamedTuple):

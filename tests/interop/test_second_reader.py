@@ -19,6 +19,7 @@ from tests.interop import (
     second_reader_requests,
     second_reader_sealed,
     second_reader_streams,
+    second_reader_watching,
 )
 from tests.interop.second_page import TEXT, VECTORS, Vector, each, named, unhex
 from tests.interop.second_reader import Malformed
@@ -75,6 +76,10 @@ READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "malformed/request/": second_reader_requests.read_request,
     "group/": second_reader_groups.read_group,
     "malformed/group/": second_reader_groups.read_group,
+    "status/": second_reader_watching.read_status,
+    "malformed/status/": second_reader_watching.read_status,
+    "watch/": second_reader_watching.read_watch,
+    "malformed/watch/": second_reader_watching.read_watch,
     "malformed/stream/": second_reader_streams.read_stream,
     "malformed/feedback/": second_reader_streams.read_feedback,
     "malformed/record/": second_reader_streams.read_record,

@@ -20,7 +20,8 @@ from typing import Any
 import trio
 
 import sphtp
-from sphtp.observe import QlogWriter
+from sphtp.observe import Instrument, QlogWriter
+from sphtp.security import Security, load_identity
 
 LARGE = 20_000
 """Bytes of one message in ten: it travels in many pieces."""
@@ -71,10 +72,14 @@ class Peer:
 
     async def speak_to_all(self) -> None:
         async with trio.open_nursery() as speakers:
+            speakers.start_soon(self.work)
             for name in self.plan["to"]:
                 speakers.start_soon(self.speak, name)
         await self.finishing.wait()
         say("drained")
+
+    async def work(self) -> None:
+        """Do what this kind of peer does beside speaking, until it is to finish."""
 
     async def tell_events(self) -> None:
         async for event in self.client.events():
@@ -94,7 +99,7 @@ class Peer:
         try:
             while True:
                 for stream, number, _ in await channel.receive_many():
-                    say("received", stream=stream, number=number)
+                    say("received", stream=stream, number=number, at=time.monotonic())
         except FAILURES as error:
             say("stopped hearing", why=repr(error))
         finally:
@@ -140,7 +145,7 @@ class Peer:
 
 def is_called(name: str, peer: sphtp.Peer) -> bool:
     # Data comes a moment after the peer itself.
-    return bool(peer.data == {"name": name})
+    return isinstance(peer.data, dict) and peer.data.get("name") == name
 
 
 async def words() -> AsyncIterator[str]:
@@ -152,11 +157,14 @@ async def words() -> AsyncIterator[str]:
                 yield line.decode()
 
 
-async def main(plan: dict[str, Any]) -> None:
+async def main(
+    plan: dict[str, Any], kind: type[Peer] = Peer, instrument: Instrument | None = None
+) -> None:
     log: Callable[[], Any] = partial(QlogWriter, plan["qlog"]) if plan["qlog"] else nullcontext
     with log() as writer:
         async with sphtp.open_client(
             plan["servers"],
+            name=plan["name"],
             data={"name": plan["name"]},
             host=plan["host"],
             port=plan["port"],
@@ -168,11 +176,12 @@ async def main(plan: dict[str, Any]) -> None:
                     start_timeout=plan["patience"],
                 ),
                 channel=sphtp.config.ChannelSettings(**plan["channel"]),
-                instruments=[writer] if writer else [],
+                security=Security(identity=load_identity(plan["key"]) if plan["key"] else None),
+                instruments=[each for each in (writer, instrument) if each is not None],
             ),
         ) as client:
             say("registered", id=client.id, host=client.address[0], port=client.address[1])
-            await Peer(client, plan).run()
+            await kind(client, plan).run()
     say("ended", log_failed=bool(writer and writer.error))
 
 
