@@ -39,7 +39,7 @@ COMPILED_OF     = hatch_build.py pyproject.toml $(shell find sphtp server client
 # Other work goes first.
 COMPILE        := SPHTP_COMPILED=1 nice -n 10
 
-.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures format clean remade
+.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures photographs format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,9 @@ docs: diagrams ## Generate all pages that come from the code: diagrams, commands
 
 pictures: $(RUNS) ## Draw docs/pictures from runs with seeds, and from the tables of benchmarks
 	.venv/bin/python docs/tools/pictures.py
+
+photographs: $(DEVELOPS) ## Take the pictures of the README from the page in a browser (needs chromium)
+	SPHTP_PICTURES=docs/pictures .venv/bin/python -m pytest -m soak tests/web/test_simulation.py -k pictures
 
 site: $(WRITES) ## Build the documentation into build/site, to be read with a browser
 	.venv/bin/python docs/tools/build_site.py

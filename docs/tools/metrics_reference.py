@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from sphtp.shell import metrics
-from sphtp_client.simulation import step_metrics
 
 PAGE = Path(__file__).resolve().parents[1] / "reference" / "metrics.md"
 
@@ -43,7 +42,7 @@ SECTIONS = (
     ("Channels", (*metrics.CHANNEL, *metrics.LANE, *metrics.OBSTACLE)),
     ("Streams", (*metrics.SOURCE, *metrics.RECEIVER, *metrics.TRANSPORT, *metrics.DELIVERY)),
     ("Groups", metrics.GROUP),
-    ("The simulation of spheres", step_metrics.TABLE),
+    ("The simulation of spheres", metrics.step_metrics("simulation")),
 )
 
 

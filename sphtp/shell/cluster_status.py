@@ -47,6 +47,8 @@ from sphtp.errors import (
     untrusted,
 )
 from sphtp.shell.client import Client
+from sphtp.shell.config import DEFAULTS, Config
+from sphtp.shell.metrics import metric_rows, server_rows
 from sphtp.shell.server import Server
 from sphtp.shell.status import (
     LONGEST_IDLE,
@@ -57,6 +59,7 @@ from sphtp.shell.status import (
     ClientStatus,
     StepsStatus,
     client_status,
+    fetch_status,
     is_status_served,
     serve_status,
     status_service,
@@ -279,7 +282,7 @@ def cluster_status(
         answered = answers.get(peer.id, none)
         lines.append(_peer_line(peer, answered, observer))
         if answered.last is not None:
-            links += _links(peer.id, answered.last, answered.before)
+            links += _links(peer.id, answered.last, answered.before, observer)
     found: ClusterStatus = {
         "version": VERSION,
         "observer": observer,
@@ -320,7 +323,7 @@ def _peer_line(peer: Peer, answers: PeerAnswers, observer: int | None) -> PeerLi
         line["paces"] = [
             _pace(steps, _of_name(before, steps["name"]), seconds) for steps in last["steps"]
         ]
-        _add_streams(line, last, before, seconds)
+        _add_streams(line, last, before, seconds, observer)
     return line
 
 
@@ -385,12 +388,20 @@ def _pace(now: StepsStatus, before: StepsStatus | None, seconds: float) -> PaceL
 
 
 def _add_streams(
-    line: PeerLine, last: ClientStatus, before: ClientStatus | None, seconds: float
+    line: PeerLine,
+    last: ClientStatus,
+    before: ClientStatus | None,
+    seconds: float,
+    observer: int | None,
 ) -> None:
     sources = {tuple(each["topics"]): each for each in (before["sources"] if before else ())}
     for source in last["sources"]:
         was = sources.get(tuple(source["topics"]))
-        lags = [(each["behind"], each["peer"]) for each in source["receivers"]]
+        lags = [
+            (each["behind"], each["peer"])
+            for each in source["receivers"]
+            if each["peer"] != observer
+        ]
         behind, slowest = max(lags, default=(0, None))
         sent, repairs = (was["messages_sent"], was["repairs_sent"]) if was else (0, 0)
         line["sources"].append(
@@ -423,13 +434,19 @@ ENOUGH: Final = 50
 """Packets from which their loss is counted; of fewer, the channel's smoothed share is taken."""
 
 
-def _links(source: int, last: ClientStatus, before: ClientStatus | None) -> list[LinkLine]:
-    """Return a line for each peer to which there is a channel that is not of observers alone."""
+def _links(
+    source: int, last: ClientStatus, before: ClientStatus | None, observer: int | None
+) -> list[LinkLine]:
+    """Return a line for each peer to which there is a channel that is not of observers alone.
+
+    There is none for the observer: the states of a simulation that it gets are no traffic of the
+    cluster, and nobody waits for it.
+    """
     seconds = _between(last, before)
     earlier = {_key(channel): channel for channel in (before["channels"] if before else ())}
     by_peer: defaultdict[int, list[ChannelStatus]] = defaultdict(list)
     for channel in last["channels"]:
-        if channel["service"] != "status" and channel["peer"]:
+        if channel["service"] != "status" and channel["peer"] not in (0, observer):
             by_peer[channel["peer"]].append(channel)
     lines: list[LinkLine] = []
     for target, channels in by_peer.items():
@@ -704,7 +721,9 @@ class ClusterObserver:
         servers: Sequence[Server],
         clients: Sequence[Client],
         steps: "Mapping[str, StepStatistics[Any]] | None" = None,
+        config: Config = DEFAULTS,
     ) -> None:
+        self._config = config
         self._servers = servers
         self._clients = [*clients]
         self._steps = steps
@@ -815,11 +834,16 @@ class ClusterObserver:
         self._answers[peer_id] = answers._replace(problem=printable(problem))
 
     async def fetch_metrics(self, peer_id: int) -> list[list[Any]]:
-        """Return the metrics of a peer, a row for each value.
+        """Return the metrics of a peer or server, a row for each value.
 
         Raises ``UnreachableError``, ``RefusedError`` and ``RemoteError``.
         """
         client = self.client
+        if client is not None and client.id == peer_id:
+            return metric_rows([client])
+        server = None if client is None else client.servers.get(peer_id)
+        if server is not None and server.address is not None:
+            return server_rows(await fetch_status(server.address, config=self._config))
         peer = None if client is None else client.peers.get(peer_id)
         if client is None or peer is None:
             raise UnreachableError(f"there is no peer {peer_id:#010x}")

@@ -6,6 +6,7 @@ bounded by what is open. ``METRICS`` lists every metric with its meaning, for th
 page of the reference.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -17,7 +18,8 @@ from sphtp.core.channel.observer import find_obstacle
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.group.steps import TimeHistogram
-from sphtp.core.printable import peer_label
+from sphtp.core.printable import peer_label, printable
+from sphtp.errors import WireError
 from sphtp.shell.client import Client
 from sphtp.shell.clock import Clock
 from sphtp.shell.node import Node
@@ -25,6 +27,7 @@ from sphtp.shell.server import Server
 
 if TYPE_CHECKING:
     from sphtp.core.channel.connection import Connection
+    from sphtp.core.group.steps import StepStatistics
     from sphtp.shell.group import LockstepGroup
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
@@ -67,6 +70,9 @@ def _table(
 def _each(*names: str) -> Mapping[str, str]:
     return {name: name for name in names}
 
+
+NOT_OF_NAMES: Final = re.compile(r"\W", re.ASCII)
+"""The characters that no name of a metric has."""
 
 OF_TIMES: Final = ("_step_seconds", "_exchange_seconds", "_wait_seconds")
 """The ends of the names of histograms."""
@@ -304,6 +310,34 @@ METRICS: Final = {
 }  # fmt: skip
 
 
+def step_metrics(name: str) -> tuple[MetricText, MetricText, MetricText]:
+    """Return the metrics of steps that a program makes without a group, by the name of its work."""
+    prefix = f"sphtp_{NOT_OF_NAMES.sub('_', name)}"
+    return (
+        MetricText(f"{prefix}_steps_total", ("node",), "Steps done."),
+        MetricText(
+            f"{prefix}_step_seconds", ("node",),
+            "Time from the end of an exchange with the neighbours to the end of the next.",
+        ),
+        MetricText(
+            f"{prefix}_wait_seconds", ("node", "peer"),
+            "Time of an exchange, by the neighbour whose message came last.",
+        ),
+    )  # fmt: skip
+
+
+Steps = Mapping[str, "StepStatistics[Any]"]
+"""Statistics of steps that are made without a group, by the name of what makes them."""
+
+
+NO_STEPS: Final[Steps] = {}
+
+
+def metric_texts(steps: Steps) -> Mapping[str, MetricText]:
+    """Return all metrics by name, with those of these steps."""
+    return {**METRICS, **{one.name: one for name in steps for one in step_metrics(name)}}
+
+
 class _Samples:
     """The values of one scrape, by the name of the metric and its labels."""
 
@@ -328,8 +362,13 @@ class _Samples:
                     self.add(metric.name, (*labels, word), getattr(statistics, field))
 
 
-def read_samples(watched: Iterable[Server | Client | Node]) -> dict[str, Values]:
-    """Return the values that servers, clients and nodes have now, by the name of the metric."""
+def read_samples(
+    watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
+) -> dict[str, Values]:
+    """Return the values that servers, clients and nodes have now, by the name of the metric.
+
+    The steps are those of the first client.
+    """
     samples, taken = _Samples(), set[str]()
     samples.add("sphtp_build_info", (version("sphtp"),), 1)
     for one in watched:
@@ -343,25 +382,52 @@ def read_samples(watched: Iterable[Server | Client | Node]) -> dict[str, Values]
                 _read_server(samples, label, one)
             case Client():
                 _read_client(samples, label, one)
+                for name, statistics in steps.items():
+                    _read_steps(samples, label, name, statistics)
+                steps = NO_STEPS
             case Node():
                 _read_node(samples, label, one)
     return dict(samples.by_name)
 
 
-def metric_rows(watched: Iterable[Server | Client | Node]) -> list[list[Any]]:
+def metric_rows(
+    watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
+) -> list[list[Any]]:
     """Return a row for each value now: the name of the metric, its labels by name, and the value.
 
-    A histogram is two rows, ``_count`` and ``_sum``.
+    A histogram is two rows, ``_count`` and ``_sum``. The steps are those of the first client.
     """
     rows: list[list[Any]] = []
-    for name, values in read_samples(watched).items():
+    texts = metric_texts(steps)
+    for name, values in read_samples(watched, steps).items():
         for labels, value in values.items():
-            named = dict(zip(METRICS[name].labels, labels, strict=True))
+            named = dict(zip(texts[name].labels, labels, strict=True))
             if isinstance(value, TimeHistogram):
                 rows += ([f"{name}_count", named, sum(value.counts)],)
                 rows += ([f"{name}_sum", named, value.total],)
             else:
                 rows.append([name, named, float(value)])
+    return rows
+
+
+def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the rows of a server whose status is known, and nothing else.
+
+    Raises ``RemoteError`` if the status is none.
+    """
+    try:
+        label, state = {"server": f"{document['id']:#010x}"}, document["state"]
+        rows: list[list[Any]] = [
+            ["sphtp_server_state", {**label, "state": one.value}, float(one.value == state)]
+            for one in ServerState
+        ]
+        rows.append(["sphtp_server_clients", label, float(len(document["clients"]))])
+        rows.append(["sphtp_server_members", label, float(len(document["view"]["members"]))])
+        for reason, count in document["counters"].items():
+            labels = {**label, "reason": printable(reason)}
+            rows.append(["sphtp_server_refused_total", labels, float(count)])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise WireError("the status of a server has something else in some place") from error
     return rows
 
 
@@ -418,6 +484,16 @@ def _read_client(samples: _Samples, label: str, client: Client) -> None:
     for admission in client.admissions.values():
         if admission.group is not None:
             _read_group(samples, label, admission.group)
+
+
+def _read_steps(
+    samples: _Samples, label: str, name: str, statistics: "StepStatistics[Any]"
+) -> None:
+    done, times, waits = (metric.name for metric in step_metrics(name))
+    samples.add(done, (label,), float(sum(statistics.exchanges.counts)))
+    samples.add(times, (label,), statistics.steps)
+    for member, waited in statistics.waits.items():
+        samples.add(waits, (label, str(member)), waited)
 
 
 def _read_node(samples: _Samples, label: str, node: Node) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
+from resource import RUSAGE_SELF, getpagesize, getrusage
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import trio
@@ -438,7 +439,7 @@ async def serve_status(
     def make(kind: Any) -> Any:
         if kind == STATUS_KIND:
             return client_status(client, steps)
-        return _metrics_document(client) if kind == METRICS_KIND else None
+        return _metrics_document(client, steps) if kind == METRICS_KIND else None
 
     def admit(channel: ServiceChannel) -> None:
         peer_id = channel.peer_id
@@ -460,7 +461,19 @@ async def serve_status(
             services.remove(service)
 
 
-def _metrics_document(client: "Client") -> list[list[Any]]:
+def _metrics_document(
+    client: "Client", steps: "Mapping[str, StepStatistics[Any]] | None"
+) -> list[list[Any]]:
     from sphtp.shell.metrics import metric_rows
 
-    return metric_rows([client])
+    return [*metric_rows([client], steps or {}), *process_rows()]
+
+
+def process_rows() -> list[list[Any]]:
+    """Return the metrics of this process that Prometheus' libraries have, too."""
+    usage = getrusage(RUSAGE_SELF)
+    rows = [["process_cpu_seconds_total", {}, usage.ru_utime + usage.ru_stime]]
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        resident = float(file.read().split()[1]) * getpagesize()
+        rows.append(["process_resident_memory_bytes", {}, resident])
+    return rows

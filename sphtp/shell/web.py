@@ -29,7 +29,6 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
-    Mapping,
     MutableMapping,
     Sequence,
 )
@@ -39,7 +38,7 @@ from ipaddress import ip_address
 from itertools import chain
 from math import isfinite
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import trio
@@ -78,14 +77,21 @@ from sphtp.errors import (
 from sphtp.shell.addresses import MOST_PORT, is_loopback
 from sphtp.shell.client import Client
 from sphtp.shell.cluster_status import ClusterObserver, Viewers
+from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.lifetime import block, running
-from sphtp.shell.metrics import METRICS, MetricText, Values, find_unready, metric_rows, read_samples
+from sphtp.shell.metrics import (
+    NO_STEPS,
+    MetricText,
+    Steps,
+    Values,
+    find_unready,
+    metric_rows,
+    metric_texts,
+    read_samples,
+)
 from sphtp.shell.node import Node
 from sphtp.shell.server import Server
 from sphtp.shell.topics import TopicLoss
-
-if TYPE_CHECKING:
-    from sphtp.core.group.steps import StepStatistics
 
 MOST_CONNECTIONS: Final = 64
 """The most connections at once; a further one is closed."""
@@ -162,7 +168,8 @@ async def open_web(
     token: str | None = None,
     page: bool = False,
     picture: str = PICTURE,
-    steps: "Mapping[str, StepStatistics[Any]] | None" = None,
+    steps: Steps | None = None,
+    config: Config = DEFAULTS,
 ) -> AsyncIterator[Web]:
     """Serve metrics and health, and a page of the cluster, for the length of the block.
 
@@ -179,7 +186,10 @@ async def open_web(
         page: True to serve the page of the cluster at ``/``. Of ``watched``, the first client asks
             its peers, and tells its own status to those that ask; see also ``observe_with``.
         picture: the pattern of the topics on which peers publish the places of what they simulate.
-        steps: statistics of steps that the first client makes without a group, by a name.
+        steps: statistics of steps that the first client makes without a group, by a name, which is
+            part of the names of their metrics: ``sphtp_NAME_step_seconds``.
+        config: the config of the clients, for the page. With its ``cluster``, other servers are
+            asked for their metrics.
 
     Raises:
         WebAddressError: it cannot listen there.
@@ -192,8 +202,12 @@ async def open_web(
         raise SettingsError(f"{host} is open to other machines: the metrics there need a token")
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isprintable()):
         raise SettingsError(f"a token has {SHORTEST_TOKEN} printable characters or more")
-    sources = collectors(watched)
-    shown = _Page(watched, TopicPattern(picture), steps) if page else None
+    sources = collectors(watched, steps or NO_STEPS)
+    shown = (
+        _Page(watched, TopicPattern(picture), steps or NO_STEPS, sources[1:], config)
+        if page
+        else None
+    )
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (OSError, ValueError, OverflowError) as error:
@@ -294,16 +308,18 @@ class _PromptStream(trio.abc.HalfCloseableStream):
 class LibraryCollector(Collector):
     """A collector of ``prometheus_client`` over servers, clients and nodes."""
 
-    def __init__(self, watched: Iterable[Server | Client | Node]) -> None:
+    def __init__(self, watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS) -> None:
         self._watched = tuple(watched)
+        self._steps = steps
+        self._texts = metric_texts(steps)
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics with their values now."""
-        samples = read_samples(self._watched).items()
-        return (metric_family(METRICS[name], values) for name, values in samples)
+        samples = read_samples(self._watched, self._steps).items()
+        return (metric_family(self._texts[name], values) for name, values in samples)
 
 
-def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
+def collectors(watched: Sequence[Watched], steps: Steps = NO_STEPS) -> tuple[Collector, ...]:
     """Return the collectors for what is watched, and for the process.
 
     Raises ``SettingsError`` for an object without metrics.
@@ -317,7 +333,7 @@ def collectors(watched: Sequence[Watched]) -> tuple[Collector, ...]:
             others.append(one)
         else:
             raise SettingsError(f"{one!r} is no server, client, node or collector")
-    return (LibraryCollector(own), *others, ProcessCollector(registry=None))
+    return (LibraryCollector(own, steps), *others, ProcessCollector(registry=None))
 
 
 def metric_family(metric: MetricText, values: Values) -> Metric:
@@ -489,13 +505,18 @@ class _Page:
         self,
         watched: Sequence[Watched],
         pattern: TopicPattern,
-        steps: "Mapping[str, StepStatistics[Any]] | None",
+        steps: Steps,
+        others: Sequence[Collector],
+        config: Config,
     ) -> None:
+        self._steps = steps
+        self._others = others
         self._own = [one for one in watched if isinstance(one, Server | Client)]
         self.observer = ClusterObserver(
             [one for one in self._own if isinstance(one, Server)],
             [one for one in self._own if isinstance(one, Client)],
             steps,
+            config,
         )
         self._pattern = pattern
         self._line = 0, b""
@@ -565,7 +586,7 @@ class _Page:
             return PlainTextResponse("no id\n", 404)
         own = [one for one in self._own if one.id == number]
         if own:
-            return JSONResponse(metric_rows(own))
+            return JSONResponse([*metric_rows(own, self._steps), *_other_rows(self._others)])
         try:
             return JSONResponse(await self.observer.fetch_metrics(number))
         except SphtpError as error:
@@ -619,6 +640,14 @@ class _Page:
                 self._states[peer_id] = self._number, record
                 for gone in self._states.keys() - client.peers.keys():
                     del self._states[gone]
+
+
+def _other_rows(sources: Iterable[Collector]) -> Iterator[list[Any]]:
+    """Yield rows as ``metric_rows``, of the program and of its process."""
+    for family in chain.from_iterable(source.collect() for source in sources):
+        for sample in family.samples:
+            if not sample.name.endswith("_bucket") and isfinite(sample.value):
+                yield [sample.name, sample.labels, sample.value]
 
 
 class _Endless(StreamingResponse):

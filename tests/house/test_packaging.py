@@ -28,7 +28,6 @@ EXTRAS = {
     "server/sphtp_server": ("cli",),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),
-    "client/sphtp_client/simulation/step_metrics.py": ("cli", "sim", "metrics"),
     "client/sphtp_client/recording": ("cli", "sim", "record"),
     "client/sphtp_client/top": ("cli", "top"),
     "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),

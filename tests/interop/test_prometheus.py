@@ -22,9 +22,8 @@ import trio
 from sphtp import Client
 from sphtp.core.group.steps import StepStatistics
 from sphtp.shell.lifetime import running
-from sphtp.shell.metrics import METRICS
+from sphtp.shell.metrics import metric_texts
 from sphtp.web import Web, open_web
-from sphtp_client.simulation import step_metrics
 from tests.house.pages import ROOT
 from tests.shell.test_client import client, cluster
 from tests.shell.test_web import get
@@ -46,7 +45,7 @@ def dashboard_queries() -> list[str]:
 
 
 def test_the_dashboard_asks_for_metrics_and_labels_that_there_are() -> None:
-    known = {**METRICS, **{metric.name: metric for metric in step_metrics.TABLE}}
+    known = metric_texts({"simulation": StepStatistics[str]()})
     queries = dashboard_queries()
     assert len(queries) > 20
     for query in queries:
@@ -126,13 +125,12 @@ async def take_part(member: Client) -> None:
 @pytest.mark.soak
 async def test_prometheus_scrapes_a_cluster_and_answers_the_dashboard(tmp_path: Path) -> None:
     steps = StepStatistics[str]()
-    collector = step_metrics.StepCollector("ada", steps)
     with trio.fail_after(60):
         async with (
             cluster(2) as [one, other],
             client(one.address, name="ada") as ada,
             client(one.address, name="bob") as bob,
-            open_web(one, other, ada, bob, collector) as web,
+            open_web(one, other, ada, bob, steps={"simulation": steps}) as web,
             prometheus(tmp_path, web) as server,
             running(partial(take_part, ada)),
             running(partial(take_part, bob)),

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 import sphtp
 from sphtp import Client
 from sphtp.config import ChannelSettings
+from sphtp.core.group.steps import StepStatistics
 from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
@@ -319,6 +320,37 @@ async def test_the_page_has_its_files_and_the_status_of_all_that_tell_it() -> No
         status, text = await get(web, f"/peers/{bob.id}/metrics")
         assert status == 200
         assert ["sphtp_client_peers", {"node": "bob"}, 1.0] in json.loads(text)
+
+
+async def test_the_page_has_the_metrics_of_steps_of_servers_and_of_the_one_that_looks() -> None:
+    steps = StepStatistics[str]()
+    steps.add(1.0, 1.25, "west")
+    async with (
+        cluster(2) as [one, _],
+        client(one.address, name="ada") as ada,
+        client(one.address, name="looks on") as looker,
+        open_web(page=True) as web,
+        open_web(ada, steps={"simulation": steps}) as own,
+        running(partial(serve_status, ada, steps={"simulation": steps})),
+    ):
+        await looker.wait_for_peer("ada")
+        await until(lambda: len(looker.servers) == 2)
+        with web.observe_with(looker):
+            found: dict[str, list[Any]] = {}
+            for name, number in (("ada", ada.id), ("looker", looker.id), ("server", one.id)):
+                status, text = await get(web, f"/peers/{number}/metrics")
+                assert status == 200, text
+                found[name] = json.loads(text)
+        assert ["sphtp_simulation_steps_total", {"node": "ada"}, 1.0] in found["ada"]
+        waited = {"node": "ada", "peer": "west"}
+        assert ["sphtp_simulation_wait_seconds_sum", waited, 0.25] in found["ada"]
+        assert any(name == "process_cpu_seconds_total" and value for name, _, value in found["ada"])
+        assert ["sphtp_client_peers", {"node": "looks on"}, 1.0] in found["looker"]
+        label = {"server": f"{one.id:#010x}"}
+        assert ["sphtp_server_clients", label, 2.0] in found["server"]
+        assert ["sphtp_server_state", {**label, "state": "active"}, 1.0] in found["server"]
+        scraped = await scrape(own)
+        assert value(scraped, "sphtp_simulation_wait_seconds_count", peer="west") == 1
 
 
 async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:

@@ -228,7 +228,7 @@ async def _open_page(
     )
     async with (
         sphtp.open_client(servers, name="page", data=BYSTANDER, config=config) as client,
-        open_web(port=plan.web, page=True) as web,
+        open_web(port=plan.web, page=True, config=config) as web,
     ):
         with web.observe_with(client):
             supervisor.status.page = web.page_url

@@ -53,6 +53,9 @@ from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, u
 
 CONFIRMATION: Final = b"thanks"
 
+SIMULATION: Final = "simulation"
+"""The name of the steps, in metrics and status."""
+
 
 async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
     """Return all spheres in order of their ids; ``sources`` are the links to all other slabs.
@@ -167,7 +170,7 @@ async def _take_part(
     statistics = StepStatistics[str]()
     async with (
         connection.open(job.data, instruments, name=slab_name(job.slab)) as client,
-        running(partial(serve_status, client, steps={"simulation": statistics})),
+        running(partial(serve_status, client, steps={SIMULATION: statistics})),
         _open_web(connection, client, statistics) as metrics,
     ):
         servers = tuple(sorted(client.servers))
@@ -199,11 +202,10 @@ async def _open_web(
         return
     # What this needs is an extra, and takes a third of a second to load.
     from sphtp.web import open_web
-    from sphtp_client.simulation.step_metrics import StepCollector
 
     host, port = connection.metrics
-    steps = StepCollector(client.name, statistics)
-    async with open_web(client, steps, host=host, port=port, token=connection.token) as web:
+    steps = {SIMULATION: statistics}
+    async with open_web(client, host=host, port=port, token=connection.token, steps=steps) as web:
         yield web.url
 
 

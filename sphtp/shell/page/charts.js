@@ -39,15 +39,18 @@ export class Charts {
       canvas.setAttribute("aria-label", `${title}: now ${value.textContent}, at most ${write(most)} in the last minutes`);
       pen.strokeStyle = ink("line"); pen.lineWidth = 1; pen.beginPath(); pen.moveTo(0, height - 1); pen.lineTo(width, height - 1); pen.stroke();
       pen.fillStyle = ink("soft"); pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "top"; pen.fillText(write(most), 0, 2);
+      pen.textAlign = "right"; pen.fillText(`${Math.round(span / 1000)} s`, width, 2); pen.textAlign = "left";
       pen.strokeStyle = ink("accent"); pen.lineWidth = 2; pen.lineJoin = "round"; pen.beginPath();
       let last = -Infinity;
       for (const point of this.points) {
         if (point[key] == null) { last = -Infinity; continue; }
-        const x = width * (1 - (end - point.at) / span), y = height - 2 - (height - 22) * point[key] / (most || 1);
+        const x = (width - 3) * (1 - (end - point.at) / span), y = height - 3 - (height - 24) * point[key] / (most || 1);
         if (point.at - last > 6000) pen.moveTo(x, y); else pen.lineTo(x, y);
         last = point.at;
       }
       pen.stroke();
+      const newest = this.points.at(-1);
+      if (newest?.[key] != null) { pen.fillStyle = ink("accent"); pen.beginPath(); pen.arc(width - 3, height - 3 - (height - 24) * newest[key] / (most || 1), 3, 0, 7); pen.fill(); }
     }
   }
 }

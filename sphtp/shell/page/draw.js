@@ -19,15 +19,25 @@ let found = {};
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { found = {}; });
 export function ink(name) { return (found[name] ??= style.getPropertyValue(`--${name}`).trim()); }
 
-// The golden angle: neighbours in the order of ids differ the most.
-const hues = new Map();
-export function setOwners(ids) { hues.clear(); [...ids].sort((a, b) => a - b).forEach((id, n) => hues.set(id, (215 + 137.508 * n) % 360)); }
-export function hue(id) { return hues.get(id) ?? 0; }
+// Each owner keeps its colour for as long as it is there. The first eight are as far apart as eight
+// can be, also for those who see fewer colours; from then on the golden angle goes round the circle.
+const FIRST = [255, 55, 150, 345, 205, 95, 300, 25];
+const owners = new Map();
+export function setOwners(ids) {
+  const there = new Set(ids);
+  for (const id of owners.keys()) if (!there.has(id)) owners.delete(id);
+  const taken = new Set(owners.values());
+  let place = 0;
+  for (const id of ids) if (!owners.has(id)) { while (taken.has(place)) place++; taken.add(place); owners.set(id, place); }
+}
+export function hue(id) { const place = owners.get(id) ?? 0; return FIRST[place] ?? (255 + 137.508 * place) % 360; }
+export function colour(id, light = dark() ? 0.72 : 0.6, chroma = 0.16) { return `oklch(${light} ${chroma} ${hue(id)})`; }
 
-// From green over amber to red, for 0 to 1.
+// From a quiet grey blue over amber to red, for 0 to 1: what is well does not ask for attention, and
+// nothing hangs on telling red from green.
 export function heat(share) {
   const s = Math.max(0, Math.min(1, share));
-  return `hsl(${145 - 140 * s} ${58 + 14 * s}% ${dark() ? 55 : 40}%)`;
+  return `oklch(${dark() ? 0.58 + 0.14 * s : 0.68 - 0.14 * s} ${0.05 + 0.15 * Math.sqrt(s)} ${s < 0.15 ? 240 : 85 - 58 * s})`;
 }
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 export function dark() { return scheme.matches; }

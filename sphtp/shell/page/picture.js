@@ -2,7 +2,7 @@
 // last two, a little late, so that spheres move and do not jump. Ready-made pictures of spheres,
 // one for each owner, are copied from the farthest to the nearest.
 
-import { fit, hue, ink, still, dark } from "./draw.js";
+import { fit, hue, colour, ink, still, dark } from "./draw.js";
 
 const SIDE = 48;
 
@@ -47,6 +47,7 @@ export class Picture {
     for (const owner of this.owners.keys()) if (!peers.some((peer) => peer.id === owner)) this.owners.delete(owner);
     const picture = peers.find((peer) => peer.picture)?.picture;
     this.box = picture?.box ?? this.box; this.radius = picture?.radius;
+    if (!this.owners.size) this.ask();
   }
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => { this.asked = false; this.draw(); }); } }
@@ -56,8 +57,8 @@ export class Picture {
     if (this.balls.has(key)) return this.balls.get(key);
     const ball = new OffscreenCanvas(SIDE, SIDE), pen = ball.getContext("2d"), r = SIDE / 2;
     const light = pen.createRadialGradient(0.7 * r, 0.6 * r, 0.05 * r, r, r, r);
-    const h = hue(owner);
-    light.addColorStop(0, `hsl(${h} 80% 82%)`); light.addColorStop(0.35, `hsl(${h} 66% 56%)`); light.addColorStop(1, `hsl(${h} 62% ${dark() ? 26 : 34}%)`);
+    light.addColorStop(0, colour(owner, 0.93, 0.05)); light.addColorStop(0.3, colour(owner, 0.72, 0.15));
+    light.addColorStop(0.75, colour(owner, 0.54, 0.14)); light.addColorStop(1, colour(owner, 0.36, 0.1));
     pen.fillStyle = light; pen.beginPath(); pen.arc(r, r, r - 0.5, 0, 7); pen.fill();
     this.balls.set(key, ball);
     return ball;
@@ -72,12 +73,15 @@ export class Picture {
 
   draw() {
     const began = performance.now();
-    const { pen, width, height } = fit(this.canvas);
     let count = 0, moves = false, step = Infinity;
     for (const owner of this.owners.values()) { count += owner.ids.length; step = Math.min(step, owner.step); }
-    this.text.textContent = count ? `${count} spheres of ${this.owners.size} peers, step ${step}, coloured by owner.` : "No peer publishes its state.";
-    this.canvas.setAttribute("aria-label", count ? `Simulation: ${this.text.textContent}` : "No simulation is seen");
+    // Where nobody simulates, the topology has all the room.
+    const card = this.canvas.closest("section");
+    if (card.hidden !== !count) { card.hidden = !count; this.onchange?.(); }
     if (!count) return;
+    this.text.textContent = `${count.toLocaleString("en")} spheres of ${this.owners.size} ${this.owners.size === 1 ? "peer" : "peers"}, step ${step.toLocaleString("en")}, coloured by owner.`;
+    this.canvas.setAttribute("aria-label", `Simulation: ${this.text.textContent}`);
+    const { pen, width, height } = fit(this.canvas);
     const box = this.bounds();
     const size = this.radius ?? 0.28 * Math.cbrt(box[0] * box[1] * box[2] / count);
     const reach = Math.hypot(...box) / 2, scale = 0.94 * Math.min(width / (box[0] * Math.abs(Math.cos(this.turn)) + box[2] * Math.abs(Math.sin(this.turn)) + 2 * size), height / (box[1] * Math.cos(this.tilt) + (box[0] * Math.abs(Math.sin(this.turn)) + box[2] * Math.abs(Math.cos(this.turn))) * Math.abs(Math.sin(this.tilt)) + 2 * size));

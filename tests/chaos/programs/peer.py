@@ -27,8 +27,8 @@ LARGE = 20_000
 """Bytes of one message in ten: it travels in many pieces."""
 
 FIRST_LARGE = 5
-"""The first messages of a stream, which are large. Two peers on one host share memory from 64 KiB in
-large messages on: so they share it before a test counts what they hold."""
+"""The first messages of a stream, which are large. Two peers on one host share memory from 64 KiB
+in large messages on: so they share it before a test counts what they hold."""
 
 FAILURES = (
     trio.BrokenResourceError,
