@@ -229,9 +229,7 @@ class Channel(trio.abc.Channel[T]):
         cork.room -= 1
         if not self._is_corked:
             self._is_corked = True
-            if self._loop.cork(self._connection, self._push_corked):
-                await self._loop.end_lone_send()
-                return
+            self._loop.cork(self._connection, self._push_corked)
         if self._loop.is_turn_over:
             await self._loop.give_way()
 
@@ -362,10 +360,8 @@ class Channel(trio.abc.Channel[T]):
             ):
                 await self._changed.park()
             self._check_sendable()
-        receipt, is_gone = self._queue(payload, ticket, delivery)
-        if is_gone:
-            await self._loop.end_lone_send()
-        elif self._loop.is_turn_over:
+        receipt = self._queue(payload, ticket, delivery)
+        if self._loop.is_turn_over:
             await self._loop.give_way()
         return receipt
 
@@ -389,8 +385,7 @@ class Channel(trio.abc.Channel[T]):
             payload = shared
         if delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             raise trio.WouldBlock
-        receipt, _ = self._queue(payload, ticket, delivery)
-        return receipt
+        return self._queue(payload, ticket, delivery)
 
     async def receive(self) -> T:
         """Wait for the next message.
@@ -675,15 +670,15 @@ class Channel(trio.abc.Channel[T]):
         self._uncork()
         return self._connection.port.has_room(size, lane)
 
-    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> tuple[Receipt, bool]:
-        """Queue a message with a receipt. Return that, and true if the message left at once."""
+    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Receipt:
+        """Queue a message with a receipt, and return that."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
         receipt = Receipt(ticket, self._callbacks)
-        if self._is_corked:
-            return receipt, False
-        self._is_corked = True
-        return receipt, self._loop.cork(self._connection, self._push_corked)
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.cork(self._connection, self._push_corked)
+        return receipt
 
     def _expire(self, ticket: Ticket) -> Receipt:
         """Return the receipt of a message for which there was no room in time."""

@@ -384,7 +384,7 @@ class Connection:
         return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
-        """Return True if ``poll_transmit`` may return more, right after it returned datagrams."""
+        """Return True if ``poll_transmit`` may return datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
             # The end of a drain shows only when nothing is left to send.
             return True

@@ -89,11 +89,11 @@ class _Keys(NamedTuple):
 class Endpoint:
     """The channels of one socket: it opens and accepts them, and routes datagrams by connection id.
 
-    After an input or a command, call ``poll_transmit`` until it returns None, ``poll_active`` until
-    it returns None, and then ``poll_timeout``. After a command to a connection, call ``touch``
-    first. ``poll_active`` returns the connections with a change that the application may wait for.
-    ``idle_until`` is a time before which nothing is due: inputs and commands update it, and reading
-    it costs nothing.
+    After an input or a command, call ``poll_transmit`` until it returns None, or ``poll_idle`` and
+    find it True; then ``poll_active`` until it returns None, and then ``poll_timeout``. After a
+    command to a connection, call ``touch`` first. ``poll_active`` returns the connections with a
+    change that the application may wait for. ``idle_until`` is a time before which nothing is due:
+    inputs and commands update it, and reading it costs nothing.
 
     ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
     be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
@@ -390,6 +390,18 @@ class Endpoint:
             self.active[connection] = None
         if connection.state is not connection.noted or connection.state is State.CLOSED:
             self._openings.settle(connection)
+
+    def poll_idle(self, now: float) -> bool:
+        """Set the timers of the ready connections; return False if one has something to send.
+
+        If it returns True, ``poll_transmit`` would return None and can be left out. Most packets
+        that arrive have nothing sent at once: their ack waits for an answer, or for its timer.
+        """
+        for connection in tuple(self._table.ready):
+            if connection.has_more(now):
+                return False
+            self._end_turn(connection)
+        return not self._outgoing
 
     def poll_active(self) -> Connection | None:
         """Return a connection with a change in room, messages, state or tickets; else None."""

@@ -171,10 +171,11 @@ class SendSide:
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """Return True if ``poll`` may return more now, right after it returned packets."""
+        """Return True if ``poll`` may return packets now."""
         if self.events or self._ready or self._is_filling_packets:
             return True
-        if self._ack_timer.due is not None:
+        ack_due = self._ack_timer.due
+        if ack_due is not None and ack_due <= now:
             return True
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
