@@ -536,7 +536,10 @@ class Channel(trio.abc.Channel[T]):
                 return False
             # What goes beside may fill the lane.
             cork.room = 0
-        if not port.may_send_beside(lane) or (descriptor := segment.store(parts)) is None:
+        if (
+            not port.may_send_beside(lane, parts.size)
+            or (descriptor := segment.store(parts)) is None
+        ):
             return False
         segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
         port.count_shared(sent=1)
@@ -551,10 +554,10 @@ class Channel(trio.abc.Channel[T]):
         call that is cancelled has taken no memory. Raises as ``send``.
         """
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         for _ in range(PATIENCE):
             if not is_packeted and self._send_beside(parts, lane):
                 return None
+            self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
                 break
             cork = self._corks.get(lane)
@@ -579,9 +582,9 @@ class Channel(trio.abc.Channel[T]):
     def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
         """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         if not is_packeted and self._send_beside(parts, lane):
             return None
+        self._connection.port.has_room(parts.size, lane)
         if parts.size < PACKETED:
             return parts.join()
         cork = self._corks.get(lane)
@@ -719,7 +722,7 @@ class Channel(trio.abc.Channel[T]):
             # Descriptors do not tell how large their messages are.
             most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
-            payloads = port.receive_many(most - len(taken) if taken else most)
+            payloads = port.receive_many(most - len(taken)) if port.readable else ()
             if not payloads:
                 if self._take_entries():
                     continue

@@ -249,14 +249,14 @@ class Loop:
         was small.
         """
         now = trio.current_time()
-        rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
+        rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
         if self.take_entries is not None:
             # They were sent before what is in these packets: see ``core.channel.shared_memory``.
-            self._endpoint.active.update(dict.fromkeys(self.take_entries()))
+            for connection in self.take_entries():
+                self._endpoint.active[connection] = None
         self._endpoint.handle_rows_untrusted(now, rows)
-        size = sum([len(row.data) for row in rows])
         self._is_dry = self._udp.is_drained
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
@@ -264,7 +264,9 @@ class Loop:
         self._is_quiet = self._endpoint.poll_idle(now) and not self._unsent and not streams.is_busy
         if self._is_quiet:
             self._wake_by(min(self._endpoint.idle_until, self._log_at))
-        return self._report_all() and (self._expects_answer or size <= LITTLE)
+        return self._report_all() and (
+            self._expects_answer or sum([len(row.data) for row in rows]) <= LITTLE
+        )
 
     def report_one(self, connection: Connection) -> None:
         """Report a connection for which messages came by shared memory."""

@@ -320,7 +320,7 @@ class Endpoint:
             return False
         if connection.address != address:
             return False
-        connection.handle_singles_untrusted(now, [row.data for row in rows])
+        connection.handle_authentic_untrusted(now, address, [row.data for row in rows])
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
@@ -609,8 +609,8 @@ class Endpoint:
 
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
         """Handle sealed datagrams of one connection: one row, or several rows of one each."""
-        row = rows[0]
-        _, own = FRONT.unpack_from(row.data)
+        address, data, size = rows[0]
+        _, own = FRONT.unpack_from(data)
         connection = self._table.connections.get(own)
         protection = connection.protection if connection is not None else None
         if connection is None or not isinstance(protection, AesGcm):
@@ -618,10 +618,10 @@ class Endpoint:
                 self._count_unknown(now, unknown)
                 self._answer_unknown(now, keys, unknown.address, own, unknown.size)
             return
-        is_elsewhere = row.address != connection.address
+        is_elsewhere = address != connection.address
         newest = protection.unsealer.newest if is_elsewhere else 0
         if len(rows) == 1:
-            opened = protection.unsealer.open(row.data, row.size)
+            opened = protection.unsealer.open(data, size)
         else:
             opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
@@ -631,7 +631,7 @@ class Endpoint:
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
         if is_elsewhere and protection.unsealer.newest > newest:
-            self._handle_moved(now, connection, protection, row.address)
+            self._handle_moved(now, connection, protection, address)
         if connection.state is State.CLOSED:
             # The connection was aborted on this side, and its CLOSE has not left yet.
             for unknown in rows:
@@ -640,7 +640,7 @@ class Endpoint:
         front, size = protection.data_front, len(opened[0])
         if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
             if len(rows) > 1 and connection.state is State.OPEN:
-                connection.handle_singles_untrusted(now, opened)
+                connection.handle_authentic_untrusted(now, address, opened)
                 return
             if len(rows) == 1:
                 opened = [b"".join(opened)]
@@ -648,15 +648,13 @@ class Endpoint:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
                     connection = self._openings.decide(now, connection)
-                # It is authentic, so the address does not matter.
-                there = connection.address or row.address
-                packets = Datagrams(there, plain, size if len(opened) == 1 else len(plain))
-                connection.handle_datagrams_untrusted(now, packets)
+                size = size if len(opened) == 1 else len(plain)
+                connection.handle_authentic_untrusted(now, address, plain, size)
                 continue
             try:
-                self._handle_opened_untrusted(now, connection, row.address, plain)
+                self._handle_opened_untrusted(now, connection, address, plain)
             except RemoteError:
-                self._count_malformed(now, row.address, plain)
+                self._count_malformed(now, address, plain)
 
     def _note_used(
         self, now: float, keys: _Keys, connection: Connection, protection: AesGcm

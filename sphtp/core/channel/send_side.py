@@ -220,13 +220,13 @@ class SendSide:
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
         for subset in acked:
-            batch = subset.batch
+            batch, bits = subset
             if self._observer is not None:
                 self._observer.packets_acked(now, subset)
             if batch.lost:
-                self._counters.lost_in_appearance += (subset.bits & batch.lost).bit_count()
+                self._counters.lost_in_appearance += (bits & batch.lost).bit_count()
             if batch.has_messages:
-                self._settle(now, subset)
+                self._settle(now, batch, bits)
                 self._has_progress = True
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
@@ -408,10 +408,9 @@ class SendSide:
 
     # Acks and losses
 
-    def _settle(self, now: float, subset: PacketSubset) -> None:
+    def _settle(self, now: float, batch: SentBatch, bits: int) -> None:
         """Forget the content of acked packets. A frame may have been acked before."""
         queue, receipts = self.send_queue, self.receipts
-        batch, bits = subset
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:
             size = queue.run_acked(run, bits)
