@@ -7,7 +7,7 @@ not. The other side is a process of its own. The median message of many is shown
 
 There are two kinds of message, each on a channel of its own. A lone one comes after a pause, from
 the one side that has something to say; its header acknowledges nothing that is new, for the other
-side has sent nothing since but acknowledgements, and each of these stands for two messages. An
+side has sent nothing since but acknowledgements, and each of these stands for several messages. An
 answer is sent back at once, and its packet acknowledges what it answers. So its way in has all that
 an acknowledgement takes: packets are taken out of the record, the round trip is measured, losses
 are looked for, congestion control is told. Its way out tells how late the acknowledgement is, for
@@ -35,7 +35,7 @@ WARM_UP: Final = 50
 """Messages before the first that counts: the round trip is measured by then."""
 
 PAUSE: Final = 0.005
-"""Seconds between lone messages. They are acknowledged two by two: none waits for 10 ms."""
+"""Seconds between lone messages. One acknowledgement, 10 ms after the first, is for several."""
 
 
 class Passage(NamedTuple):

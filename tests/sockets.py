@@ -1,7 +1,7 @@
 """Sockets of nodes that a test may hold up, fill, flood and count: the fixture ``sockets``."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from sys import maxsize
 from typing import Any
 
@@ -49,11 +49,12 @@ class HeldSocket(UdpSocket):
         rows.clear()
         return True
 
-    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
-        yield from super().receive_batch(limit, size)
-        if self.flood is not None:
-            self.is_drained = False
-            yield self.flood
+    def receive_batch(self, limit: int, size: int = maxsize) -> Sequence[Datagrams]:
+        rows = super().receive_batch(limit, size)
+        if self.flood is None:
+            return rows
+        self.is_drained = False
+        return [*rows, self.flood]
 
     async def wait_writable(self) -> None:
         if self.is_full:

@@ -229,9 +229,7 @@ class Channel(trio.abc.Channel[T]):
         cork.room -= 1
         if not self._is_corked:
             self._is_corked = True
-            if self._loop.cork(self._connection, self._push_corked):
-                await self._loop.end_lone_send()
-                return
+            self._loop.cork(self._connection, self._push_corked)
         if self._loop.is_turn_over:
             await self._loop.give_way()
 
@@ -362,10 +360,8 @@ class Channel(trio.abc.Channel[T]):
             ):
                 await self._changed.park()
             self._check_sendable()
-        receipt, is_gone = self._queue(payload, ticket, delivery)
-        if is_gone:
-            await self._loop.end_lone_send()
-        elif self._loop.is_turn_over:
+        receipt = self._queue(payload, ticket, delivery)
+        if self._loop.is_turn_over:
             await self._loop.give_way()
         return receipt
 
@@ -389,8 +385,7 @@ class Channel(trio.abc.Channel[T]):
             payload = shared
         if delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             raise trio.WouldBlock
-        receipt, _ = self._queue(payload, ticket, delivery)
-        return receipt
+        return self._queue(payload, ticket, delivery)
 
     async def receive(self) -> T:
         """Wait for the next message.
@@ -541,7 +536,10 @@ class Channel(trio.abc.Channel[T]):
                 return False
             # What goes beside may fill the lane.
             cork.room = 0
-        if not port.may_send_beside(lane) or (descriptor := segment.store(parts)) is None:
+        if (
+            not port.may_send_beside(lane, parts.size)
+            or (descriptor := segment.store(parts)) is None
+        ):
             return False
         segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
         port.count_shared(sent=1)
@@ -556,10 +554,10 @@ class Channel(trio.abc.Channel[T]):
         call that is cancelled has taken no memory. Raises as ``send``.
         """
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         for _ in range(PATIENCE):
             if not is_packeted and self._send_beside(parts, lane):
                 return None
+            self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
                 break
             cork = self._corks.get(lane)
@@ -584,9 +582,9 @@ class Channel(trio.abc.Channel[T]):
     def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
         """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         if not is_packeted and self._send_beside(parts, lane):
             return None
+        self._connection.port.has_room(parts.size, lane)
         if parts.size < PACKETED:
             return parts.join()
         cork = self._corks.get(lane)
@@ -675,15 +673,15 @@ class Channel(trio.abc.Channel[T]):
         self._uncork()
         return self._connection.port.has_room(size, lane)
 
-    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> tuple[Receipt, bool]:
-        """Queue a message with a receipt. Return that, and true if the message left at once."""
+    def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Receipt:
+        """Queue a message with a receipt, and return that."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
         receipt = Receipt(ticket, self._callbacks)
-        if self._is_corked:
-            return receipt, False
-        self._is_corked = True
-        return receipt, self._loop.cork(self._connection, self._push_corked)
+        if not self._is_corked:
+            self._is_corked = True
+            self._loop.cork(self._connection, self._push_corked)
+        return receipt
 
     def _expire(self, ticket: Ticket) -> Receipt:
         """Return the receipt of a message for which there was no room in time."""
@@ -724,7 +722,7 @@ class Channel(trio.abc.Channel[T]):
             # Descriptors do not tell how large their messages are.
             most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
-            payloads = port.receive_many(most - len(taken) if taken else most)
+            payloads = port.receive_many(most - len(taken)) if port.readable else ()
             if not payloads:
                 if self._take_entries():
                     continue

@@ -6,7 +6,7 @@ The faults depend on the seed and on the datagrams, not on the time. ``sphtp.tes
 links with a rate, and with delays in seconds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from sys import maxsize
@@ -91,14 +91,15 @@ class ImpairedSocket(UdpSocket):
         random = Random(self._random.getrandbits(64))
         return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 
-    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
-        """Yield datagrams that are here or were held long enough, one at a time."""
+    def receive_batch(self, limit: int, size: int = maxsize) -> Sequence[Datagrams]:
+        """Return datagrams that are here or were held long enough, each in a row of its own."""
+        rows: list[Datagrams] = []
         for row in super().receive_batch(limit, size):
             for datagram in row.datagrams:
-                yield from self._treat(Datagrams.of(row.address, datagram))
+                rows += self._treat(Datagrams.of(row.address, datagram))
         for held in self._held:
             held.calls -= 1
-        yield from self._release()
+        return rows + self._release()
 
     async def wait_readable(self) -> None:
         """Wait for a datagram; only briefly if one is held."""

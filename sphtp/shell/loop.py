@@ -1,15 +1,18 @@
 """The loop of a node: receive a batch, handle it, wake readers, send a batch.
 
 Two tasks run it. The first waits for the socket and handles a batch. It wakes the tasks that wait
-for messages, and gives them a turn before acks leave, so that acks travel with an answer. The
-second sends the rest: corked messages, large transfers, output of timers, and datagrams that the
-socket had no room for. There is one way in, ``_receive``, and one way out, ``flush``.
+for messages. Mostly nothing has to leave then, for an ack waits for an answer, or for its timer. If
+an ack is due, those tasks have a turn before it leaves, so that it travels with an answer. The
+second task sends the rest: corked messages, large transfers, output of timers, and datagrams that
+the socket had no room for. There is one way in, ``_receive``, and one way out, ``flush``.
 
 **Corking.** A message that finds the line idle leaves within the call. What follows within
 ``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
 anything: the cost of a packet, some 100 us, is then shared by all of them (Nagle's algorithm, RFC
 896, with the turn of the event loop in place of the acknowledgement). The interval counts from the
-end of the lone send, or the packet's own cost would be taken for the program's pause.
+end of the lone send, or the packet's own cost would be taken for the program's pause. It ends when
+the program has waited for a message: what it sends then is an answer, which has nothing to wait
+for.
 
 **Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
 seconds have gone by since it had its own. At every message a turn would cost as much as ten
@@ -117,8 +120,9 @@ class Loop:
         self._asleep = trio.lowlevel.ParkingLot()
         self._sleep = trio.CancelScope()
         self._wake_at = math.inf
-        # Whether the last batch emptied the socket; batches in a row that did not.
-        self._is_dry = True
+        # Whether the last batch emptied the socket, and leaves nothing to send at once; batches in
+        # a row that did not empty it.
+        self._is_dry = self._is_quiet = True
         self._behind = 0
         # When to look at the counters of limits.
         self._log_at = math.inf
@@ -153,7 +157,10 @@ class Loop:
                 await trio.lowlevel.checkpoint()
             elif not (self._is_answer_near and await self._poll_busily()):
                 await self._udp.wait_readable()
-            if self._receive():
+            is_awaited = self._receive()
+            if self._is_quiet:
+                continue
+            if is_awaited:
                 await self._let_readers_go_first()
             if not self.flush():
                 self._ask()
@@ -242,19 +249,24 @@ class Loop:
         was small.
         """
         now = trio.current_time()
-        rows, streams = list(self._udp.receive_batch(BATCH, BATCH_BYTES)), self._streams
+        rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
         if self.take_entries is not None:
             # They were sent before what is in these packets: see ``core.channel.shared_memory``.
-            self._endpoint.active.update(dict.fromkeys(self.take_entries()))
+            for connection in self.take_entries():
+                self._endpoint.active[connection] = None
         self._endpoint.handle_rows_untrusted(now, rows)
-        size = sum([len(row.data) for row in rows])
         self._is_dry = self._udp.is_drained
         self._behind = 0 if self._is_dry else self._behind + 1
         if self._log_at == math.inf:
             self._log_at = now + LOG_INTERVAL
-        return self._report_all() and (self._expects_answer or size <= LITTLE)
+        self._is_quiet = self._endpoint.poll_idle(now) and not self._unsent and not streams.is_busy
+        if self._is_quiet:
+            self._wake_by(min(self._endpoint.idle_until, self._log_at))
+        return self._report_all() and (
+            self._expects_answer or sum([len(row.data) for row in rows]) <= LITTLE
+        )
 
     def report_one(self, connection: Connection) -> None:
         """Report a connection for which messages came by shared memory."""
@@ -283,6 +295,7 @@ class Loop:
             self._turn_began = perf_counter()
         self._answers_are_quick = self._turn_began - began < self._window
         self._expects_answer = False
+        self._sent_at = -math.inf
 
     # Out
 
@@ -294,10 +307,10 @@ class Loop:
     async def give_way(self) -> None:
         """Give other tasks a turn. Cannot be cancelled."""
         await trio.lowlevel.cancel_shielded_checkpoint()
-        self._turn_began = perf_counter()
+        self._turn_began = self._sent_at = perf_counter()
 
-    def cork(self, connection: Connection, push: Callable[[], None]) -> bool:
-        """Schedule corked messages to leave, at once if the line is idle. Return True if they left.
+    def cork(self, connection: Connection, push: Callable[[], None]) -> None:
+        """Schedule corked messages to leave, at once if the line is idle.
 
         ``push`` queues them in the core. It is called before the core is asked for datagrams.
         """
@@ -306,14 +319,11 @@ class Loop:
             not self._corked and not self._is_asked and perf_counter() - self._sent_at > CORKING
         )
         self._corked.append((connection, push))
-        if not is_idle:
+        if not is_idle or not self.flush():
             self._ask()
-            return False
-        if not self.flush():
-            self._ask()
-        # Also where window or pacer let nothing leave: or each message would ask them anew.
-        self._sent_at = perf_counter()
-        return True
+        if is_idle:
+            # Also where window or pacer let nothing leave: or each message would ask them anew.
+            self._sent_at = perf_counter()
 
     def hold(self, connection: Connection, push: Callable[[], None]) -> None:
         """Have corked messages leave with the next ``flush_now`` or ``flush_soon``, not before."""
@@ -323,14 +333,6 @@ class Loop:
     def ask(self) -> None:
         """Send what is held at the next schedule point: for what the loop itself calls."""
         self._ask()
-
-    async def end_lone_send(self) -> None:
-        """Give other tasks a turn after a message that left within its call. Cannot be cancelled.
-
-        Otherwise a task that waits for the answer would sleep before what arrived is handled.
-        """
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        self._turn_began = self._sent_at = perf_counter()
 
     def flush_soon(self, connection: Connection) -> None:
         """Send a connection's datagrams at the next schedule point."""
@@ -358,10 +360,13 @@ class Loop:
                 due = min(due, next_due)
         self._is_blocked = bool(self._unsent) or streams.is_blocked
         self._report_all()
-        if due < self._wake_at:
-            # The task that sends has to wake earlier than it meant to.
-            self._wake_at = self._sleep.deadline = due
+        self._wake_by(due)
         return is_done
+
+    def _wake_by(self, due: float) -> None:
+        """Have the task that sends wake at this time, if it meant to wake later."""
+        if due < self._wake_at:
+            self._wake_at = self._sleep.deadline = due
 
     def _send(self, now: float) -> bool:
         """Send everything, or as much as a turn allows. Return False if something is left."""

@@ -13,7 +13,7 @@ import ipaddress
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -155,30 +155,32 @@ class UdpSocket:
                 counters.send_calls += 1
                 counters.sent += number
 
-    def receive_batch(self, limit: int, size: int = maxsize) -> Iterator[Datagrams]:
-        """Yield the datagrams that are here, up to about ``limit`` of them or ``size`` bytes."""
-        fetched = 0
+    def receive_batch(self, limit: int, size: int = maxsize) -> Sequence[Datagrams]:
+        """Return the datagrams that are here, up to about ``limit`` of them or ``size`` bytes."""
+        rows: list[Datagrams] = []
+        counters = self.counters
         self.is_drained = False
-        while fetched < limit and size > 0:
+        while limit > 0 and size > 0:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(LARGEST_DATAGRAM, 64)
             except BlockingIOError:
                 self.is_drained = True
-                return
+                break
             except OSError as error:
                 if error.errno not in _PASSING:
                     raise
-                self.counters.receive_errors += 1
-                fetched += 1
+                counters.receive_errors += 1
+                limit -= 1
                 continue
-            self.counters.receive_calls += 1
+            counters.receive_calls += 1
             segment = _segment_size(ancillary) if ancillary else None
             row = Datagrams(address[:2], data, segment or len(data) or 1)
             number = row.number if segment else 1
-            fetched += number
+            limit -= number
             size -= len(data)
-            self.counters.received += number
-            yield row
+            counters.received += number
+            rows.append(row)
+        return rows
 
     def _is_too_much(self, row: Datagrams) -> bool:
         """Return True if one call cannot send a row."""

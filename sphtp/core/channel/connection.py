@@ -280,22 +280,27 @@ class Connection:
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
         """Handle DATA datagrams; count and drop those malformed or from a wrong address."""
-        if self._receive_side is None:
-            self._counters.too_early += self._drop(now, datagrams, Drop.TOO_EARLY)
-        elif datagrams.address != self.address:
+        address, data, size = datagrams
+        if self._receive_side is not None and address != self.address:
             self._counters.foreign_address += self._drop(now, datagrams, Drop.FOREIGN_ADDRESS)
         else:
-            _, data, size = datagrams
-            self._take(now, self._receive_side.handle_datagrams_untrusted(now, data, size))
+            self.handle_authentic_untrusted(now, address, data, size)
 
-    def handle_singles_untrusted(self, now: float, datagrams: Sequence[bytes]) -> None:
-        """Handle DATA datagrams of any sizes that came singly from the peer's address."""
-        assert self._receive_side is not None
-        self._take(now, self._receive_side.handle_datagrams_untrusted(now, datagrams, 0))
+    def handle_authentic_untrusted(
+        self, now: float, address: Address, data: bytes | Sequence[bytes], size: int = 0
+    ) -> None:
+        """Handle DATA datagrams that are certainly from the peer, whatever their address.
 
-    def _take(self, now: float, came: tuple[bool, Close | None]) -> None:
-        """Note a sign of life, if there was one, and handle a CLOSE."""
-        is_alive, close = came
+        ``data`` has them one behind the other, ``size`` bytes each. An open connection takes a list
+        of any sizes, too.
+        """
+        side = self._receive_side
+        if side is None:
+            assert isinstance(data, bytes)
+            dropped = Datagrams(address, data, size)
+            self._counters.too_early += self._drop(now, dropped, Drop.TOO_EARLY)
+            return
+        is_alive, close = side.handle_datagrams_untrusted(now, data, size)
         if is_alive:
             self._received_at = now
         if close is not None or (is_alive and self.state is not State.OPEN):
@@ -384,7 +389,7 @@ class Connection:
         return Datagrams(self.address, *protection.sealer.seal(data, size))
 
     def has_more(self, now: float) -> bool:
-        """Return True if ``poll_transmit`` may return more, right after it returned datagrams."""
+        """Return True if ``poll_transmit`` may return datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
             # The end of a drain shows only when nothing is left to send.
             return True

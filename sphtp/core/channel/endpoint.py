@@ -89,11 +89,11 @@ class _Keys(NamedTuple):
 class Endpoint:
     """The channels of one socket: it opens and accepts them, and routes datagrams by connection id.
 
-    After an input or a command, call ``poll_transmit`` until it returns None, ``poll_active`` until
-    it returns None, and then ``poll_timeout``. After a command to a connection, call ``touch``
-    first. ``poll_active`` returns the connections with a change that the application may wait for.
-    ``idle_until`` is a time before which nothing is due: inputs and commands update it, and reading
-    it costs nothing.
+    After an input or a command, call ``poll_transmit`` until it returns None, or ``poll_idle`` and
+    find it True; then ``poll_active`` until it returns None, and then ``poll_timeout``. After a
+    command to a connection, call ``touch`` first. ``poll_active`` returns the connections with a
+    change that the application may wait for. ``idle_until`` is a time before which nothing is due:
+    inputs and commands update it, and reading it costs nothing.
 
     ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
     be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
@@ -320,7 +320,7 @@ class Endpoint:
             return False
         if connection.address != address:
             return False
-        connection.handle_singles_untrusted(now, [row.data for row in rows])
+        connection.handle_authentic_untrusted(now, address, [row.data for row in rows])
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
@@ -390,6 +390,18 @@ class Endpoint:
             self.active[connection] = None
         if connection.state is not connection.noted or connection.state is State.CLOSED:
             self._openings.settle(connection)
+
+    def poll_idle(self, now: float) -> bool:
+        """Set the timers of the ready connections; return False if one has something to send.
+
+        If it returns True, ``poll_transmit`` would return None and can be left out. Most packets
+        that arrive have nothing sent at once: their ack waits for an answer, or for its timer.
+        """
+        for connection in tuple(self._table.ready):
+            if connection.has_more(now):
+                return False
+            self._end_turn(connection)
+        return not self._outgoing
 
     def poll_active(self) -> Connection | None:
         """Return a connection with a change in room, messages, state or tickets; else None."""
@@ -597,8 +609,8 @@ class Endpoint:
 
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
         """Handle sealed datagrams of one connection: one row, or several rows of one each."""
-        row = rows[0]
-        _, own = FRONT.unpack_from(row.data)
+        address, data, size = rows[0]
+        _, own = FRONT.unpack_from(data)
         connection = self._table.connections.get(own)
         protection = connection.protection if connection is not None else None
         if connection is None or not isinstance(protection, AesGcm):
@@ -606,10 +618,10 @@ class Endpoint:
                 self._count_unknown(now, unknown)
                 self._answer_unknown(now, keys, unknown.address, own, unknown.size)
             return
-        is_elsewhere = row.address != connection.address
+        is_elsewhere = address != connection.address
         newest = protection.unsealer.newest if is_elsewhere else 0
         if len(rows) == 1:
-            opened = protection.unsealer.open(row.data, row.size)
+            opened = protection.unsealer.open(data, size)
         else:
             opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
@@ -619,7 +631,7 @@ class Endpoint:
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
         if is_elsewhere and protection.unsealer.newest > newest:
-            self._handle_moved(now, connection, protection, row.address)
+            self._handle_moved(now, connection, protection, address)
         if connection.state is State.CLOSED:
             # The connection was aborted on this side, and its CLOSE has not left yet.
             for unknown in rows:
@@ -628,7 +640,7 @@ class Endpoint:
         front, size = protection.data_front, len(opened[0])
         if len(opened) > 1 and all(plain.startswith(front) for plain in opened):
             if len(rows) > 1 and connection.state is State.OPEN:
-                connection.handle_singles_untrusted(now, opened)
+                connection.handle_authentic_untrusted(now, address, opened)
                 return
             if len(rows) == 1:
                 opened = [b"".join(opened)]
@@ -636,15 +648,13 @@ class Endpoint:
             if plain.startswith(front):
                 if connection.state is State.ANSWERING:
                     connection = self._openings.decide(now, connection)
-                # It is authentic, so the address does not matter.
-                there = connection.address or row.address
-                packets = Datagrams(there, plain, size if len(opened) == 1 else len(plain))
-                connection.handle_datagrams_untrusted(now, packets)
+                size = size if len(opened) == 1 else len(plain)
+                connection.handle_authentic_untrusted(now, address, plain, size)
                 continue
             try:
-                self._handle_opened_untrusted(now, connection, row.address, plain)
+                self._handle_opened_untrusted(now, connection, address, plain)
             except RemoteError:
-                self._count_malformed(now, row.address, plain)
+                self._count_malformed(now, address, plain)
 
     def _note_used(
         self, now: float, keys: _Keys, connection: Connection, protection: AesGcm

@@ -45,6 +45,7 @@ PERSISTENT: Final = 3
 """Congestion is persistent when everything is lost for this many probe timeouts."""
 
 SMOOTHING: Final = 1 / 64
+REMAINDER: Final = 1 - SMOOTHING
 
 RTT_SMOOTHING: Final = 1 / 8
 DEVIATION_SMOOTHING: Final = 1 / 4
@@ -83,14 +84,15 @@ class RoundTrip:
         if delay:
             shortest = DELAY_STEP if self.smoothed is None else min(elapsed, self.minimum)
             elapsed = max(elapsed - delay, shortest)
-        self.minimum = min(self.minimum, elapsed)
+        if elapsed < self.minimum:
+            self.minimum = elapsed
         self.latest = elapsed
         if self.smoothed is None:
             self.smoothed, self.deviation = elapsed, elapsed / 2
             return
-        error = abs(self.smoothed - elapsed)
-        self.deviation += (error - self.deviation) * DEVIATION_SMOOTHING
-        self.smoothed += (elapsed - self.smoothed) * RTT_SMOOTHING
+        error = elapsed - self.smoothed
+        self.deviation += (abs(error) - self.deviation) * DEVIATION_SMOOTHING
+        self.smoothed += error * RTT_SMOOTHING
 
     @property
     def shows_queue(self) -> bool:
@@ -192,7 +194,7 @@ class LossDetector:
                 self._allow_reordering(PacketSubset(batch, late))
             if batch.eliciting:
                 self.bytes_in_flight -= (bits & batch.open).bit_count() * batch.size
-                self.ratio *= (1 - SMOOTHING) ** bits.bit_count()
+                self.ratio *= REMAINDER ** bits.bit_count()
             batch.open &= ~bits
         if delay is not None and batch.eliciting:
             if self.round_trip.smoothed is None:
@@ -303,7 +305,7 @@ class LossDetector:
         batch.open ^= bits
         batch.lost |= bits
         self.bytes_in_flight -= subset.size
-        self.ratio = 1 - (1 - self.ratio) * (1 - SMOOTHING) ** subset.number
+        self.ratio = 1 - (1 - self.ratio) * REMAINDER**subset.number
         return subset
 
     def _time_threshold(self) -> float:

@@ -137,9 +137,12 @@ class MessagePort:
         if self._observer is not None:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
-    def may_send_beside(self, lane: int) -> bool:
-        """Return True if a message may leave by no packet: all others of its lane have left."""
-        return self._sending().send_queue.may_pass(lane)
+    def may_send_beside(self, lane: int, size: int) -> bool:
+        """Return True if a message may leave by no packet: all others of its lane have left.
+
+        Raises as ``room_for``.
+        """
+        return self._sending().send_queue.may_pass(lane, size)
 
     def send_beside(self, lane: int, size: int) -> tuple[int, int]:
         """Count a message that leaves by no packet, and ``size`` bytes of credit for it.

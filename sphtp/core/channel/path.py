@@ -186,37 +186,28 @@ class Path:
         for batch, bits in subsets:
             if not batch.eliciting:
                 continue
-            newest = batch
-            sizes.append(batch.size)
-            acked += bits.bit_count() * batch.size
+            newest, size = batch, batch.size
+            sizes.append(size)
+            acked += bits.bit_count() * size
             if batch.probe:
-                self.mtu.probe_acked(now, batch.size)
+                self.mtu.probe_acked(now, size)
             elif batch.lost:
-                late += (bits & batch.lost).bit_count() * batch.size
+                late += (bits & batch.lost).bit_count() * size
         if newest is None:
             return
         self._allowance.acked_at = now
         self.mtu.packets_acked(sizes)
         if late:
             self._controller.spurious(now, late)
-        trip = self._recovery.round_trip
-        rate, limited = self._delivery.acked(now, newest.stamp, acked, trip.minimum)
+        recovery, delivery = self._recovery, self._delivery
+        trip = recovery.round_trip
+        smoothed, minimum = trip.smoothed or 0.0, trip.minimum
+        rate, limited = delivery.acked(now, newest.stamp, acked, minimum)
         if rate is not None:
-            self.bandwidth.note(now, rate, trip.smoothed or 0.0)
-        self._controller.acked(
-            now,
-            Ack(
-                size=acked,
-                sent_at=newest.sent_at,
-                round_trip=sample,
-                smoothed=trip.smoothed or 0.0,
-                minimum=trip.minimum,
-                in_flight=self._recovery.bytes_in_flight,
-                limited=limited,
-                delivered_rate=rate,
-                busy_since=self._delivery.busy_since,
-            ),
-        )
+            self.bandwidth.note(now, rate, smoothed)
+        in_flight, since = recovery.bytes_in_flight, delivery.busy_since
+        ack = Ack(acked, newest.sent_at, sample, smoothed, minimum, in_flight, limited, rate, since)
+        self._controller.acked(now, ack)
 
     def lost(self, now: float, subsets: Sequence[PacketSubset]) -> None:
         """Process packets that the loss detector has declared lost."""

@@ -308,19 +308,21 @@ class ReceiveQueue:
             return []
         once = self.unreliable.take(limit) if self.unreliable.unread else []
         taken: list[bytes] = []
-        size, limit = 0, limit - len(once)
-        while self._ready and limit > len(taken) and size < READ_BYTES:
-            batch, start = self._ready[0], self._read
-            self._read += limit - len(taken)
-            part = batch[start : self._read]
+        ready, size, limit = self._ready, 0, limit - len(once)
+        while ready and limit > 0 and size < READ_BYTES:
+            batch, start = ready[0], self._read
+            self._read = start + limit
+            part = batch[start : start + limit]
+            limit -= len(part)
             size += sum(map(len, part))
             taken += part
             if self._read >= len(batch):
-                self._ready.popleft()
+                ready.popleft()
                 self._read = 0
-        self.ready_count -= len(taken)
+        number = len(taken)
+        self.ready_count -= number
         self._ready_bytes -= size
-        self.credit.read(len(taken), size)
+        self.credit.read(number, size)
         self._account()
         return once + taken if once else taken
 
@@ -352,25 +354,29 @@ class ReceiveQueue:
         messages = size = 0
         is_ahead = False
         for frame in frames:
-            if self._may_be_over and isinstance(frame, Messages | Unreliable):
-                self._check_sizes(frame.payloads)
             if isinstance(frame, Unreliable):
+                if self._may_be_over:
+                    self._check_sizes(frame.payloads)
                 self._check_number(frame.lane)
                 continue
             lane = self._lanes.get(frame.lane) or self._open_lane(frame.lane)
+            next_id = lane.next_id
             if isinstance(frame, Messages):
+                if self._may_be_over:
+                    self._check_sizes(frame.payloads)
                 # ``unwrap`` inlined, to save a call for each packet.
-                ahead = ((frame.first_id - lane.next_id + HALF) & MASK) - HALF
-                message_id, count = lane.next_id + ahead, len(frame.payloads)
+                message_id = next_id + ((frame.first_id - next_id + HALF) & MASK) - HALF
+                count = len(frame.payloads)
                 messages += count
             else:
-                message_id, count = unwrap(frame.message_id, lane.next_id), 1
-            if isinstance(frame, Fragment):
-                if not restored or restored[-1][:2] != (lane, message_id):
-                    messages += 1
-                    size += frame.total
-                is_ahead |= not lane.admits(message_id, frame, self._max_message)
-            is_ahead |= message_id + count > lane.next_id + self._window
+                message_id, count = unwrap(frame.message_id, next_id), 1
+                if isinstance(frame, Fragment):
+                    if not restored or restored[-1][:2] != (lane, message_id):
+                        messages += 1
+                        size += frame.total
+                    is_ahead |= not lane.admits(message_id, frame, self._max_message)
+            if message_id + count > next_id + self._window:
+                is_ahead = True
             restored.append((lane, message_id, frame))
         return restored, messages, size, is_ahead
 
@@ -467,11 +473,11 @@ class ReceiveQueue:
             if not payloads:
                 continue
             number, size = len(payloads), sum(map(len, payloads))
-            # A list stays in memory until it is read to its end, so that large lists are split.
-            most = BATCH if size <= BATCH_BYTES else 1
-            if number <= most:
+            if number == 1 or (number <= BATCH and size <= BATCH_BYTES):
                 self._ready.append(payloads)
             else:
+                # A list stays in memory until it is read to its end, so that large lists are split.
+                most = BATCH if size <= BATCH_BYTES else 1
                 for start in range(0, number, most):
                     self._ready.append(payloads[start : start + most])
             self.ready_count += number

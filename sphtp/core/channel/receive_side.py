@@ -160,7 +160,7 @@ class ReceiveSide:
         # 7: the packet counts as received, and is acked.
         if self._observer is not None:
             self._observer.packet_received(now, sequence, packet, newest_acked)
-        self._record(now, sequence, number, is_eliciting)
+        self._record(now, sequence, number, size // number, is_eliciting)
         return True, self._handle_control(now, control) if control else None
 
     def _named(self, ack: int) -> int:
@@ -198,8 +198,10 @@ class ReceiveSide:
         if self._observer is not None:
             self._observer.datagram_dropped(now, size, why)
 
-    def _record(self, now: float, sequence: int, number: int, is_eliciting: bool) -> None:
-        """Record packets, and make their acks due.
+    def _record(
+        self, now: float, sequence: int, number: int, size: int, is_eliciting: bool
+    ) -> None:
+        """Record packets of ``size`` bytes, and make their acks due.
 
         An ack names 32 packets. So if many packets are handled at a time, an ack is encoded after
         every 16 of them; and a packet that fills a gap further back gets an ack of its own.
@@ -208,13 +210,14 @@ class ReceiveSide:
         if sequence > received.highest:
             timer.newest_at = now if is_eliciting else INFINITY
         end = sequence + number
-        for first in range(sequence, end, MOST_UNACKED):
-            if first >= timer.overdue_from:
+        while sequence < end:
+            if sequence >= timer.overdue_from:
                 self._send_side.ack_early(now)
-            count = min(MOST_UNACKED, end - first)
-            is_out_of_order = received.received(first, count)
-            if is_eliciting and is_out_of_order and received.is_out_of_reach(first):
-                self._send_side.ack_late(now, first)
-            elif is_eliciting:
-                missing = received.missing
-                timer.owe(now, first, count, at_once=is_out_of_order, missing=missing)
+            count = min(MOST_UNACKED, end - sequence)
+            is_out_of_order = received.received(sequence, count)
+            if is_eliciting:
+                if is_out_of_order and received.is_out_of_reach(sequence):
+                    self._send_side.ack_late(now, sequence)
+                else:
+                    timer.owe(now, sequence, count, size, received.missing, at_once=is_out_of_order)
+            sequence += count

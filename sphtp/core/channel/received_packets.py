@@ -36,6 +36,10 @@ MISSING_PER_REPEAT: Final = 4
 """Missing packets for each repetition of an ack. At 12 % loss an ack leaves twice, at 90 % eight
 times; an occasional loss changes nothing."""
 
+FULL_SIZE: Final = 1200
+"""The fewest bytes that count as a full packet where acks are due by bytes: any path takes as many
+(RFC 9000, section 14), and the smallest window is two such packets."""
+
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
 
@@ -109,20 +113,27 @@ class ReceivedPackets:
             self.highest = sequence + count - 1
         else:
             self._window |= 1 << -ahead
-        covered = min(self.highest + 1 - self._first, ACK_BITS)
-        self.missing = covered - (self._window & ALL_BITS).bit_count()
+        seen = self._window & ALL_BITS
+        if seen == ALL_BITS:
+            self.missing = 0
+        else:
+            self.missing = min(self.highest + 1 - self._first, ACK_BITS) - seen.bit_count()
         return ahead != 1
 
 
 class AckTimer:
     """Counts the received packets for which no ack has left, and decides when one is due.
 
-    An ack is due at once after ``every`` packets, and when a packet leaves or fills a gap;
-    otherwise ``delay`` seconds after the first packet. What the application sends has no influence.
+    An ack is due at once with packet number ``every`` if these are full, as in TCP (RFC 5681,
+    section 4.2), and when a packet leaves or fills a gap; otherwise ``delay`` seconds after the
+    first packet. Packets that are not full count by their bytes: it is due when more wait than
+    ``every - 1`` full ones hold. A sender needs an ack before ``delay`` only where its window is
+    full, and the window counts bytes. A small message needs none for itself, and an ack costs both
+    sides as much as a message. What the application sends has no influence.
     """
 
-    __slots__ = ("_delay", "_delay_sent_at", "_every", "_is_lossy", "_repeats", "_waiting", "due",
-                 "newest_at", "overdue_from")  # fmt: skip
+    __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",
+                 "_waiting", "_waiting_bytes", "due", "newest_at", "overdue_from")  # fmt: skip
 
     def __init__(self, every: int, delay: float) -> None:
         self.due: float | None = None
@@ -133,7 +144,10 @@ class AckTimer:
         self.overdue_from = NEVER
         self._every = every
         self._delay = delay
-        self._waiting = 0
+        # The packets that no ack has left for, their bytes, and the size of a full one: of the
+        # largest, or more.
+        self._waiting = self._waiting_bytes = 0
+        self._full_size = FULL_SIZE
         # How often the next ack is repeated.
         self._repeats = 0
         # True if so many packets are missing that acks are repeated.
@@ -141,19 +155,29 @@ class AckTimer:
         self._delay_sent_at = -INFINITY
 
     def owe(
-        self, now: float, sequence: int, count: int = 1, *, at_once: bool, missing: int = 0
+        self, now: float, sequence: int, count: int, size: int, missing: int = 0, *, at_once: bool
     ) -> None:
-        """Make an ack due for a packet, or for several consecutive ones.
+        """Make an ack due for a packet of ``size`` bytes, or for several consecutive ones.
 
         ``missing`` is the number of missing packets that the ack covers.
         """
         self._repeats = missing // MISSING_PER_REPEAT
         self._is_lossy = self._repeats > 0
-        self.overdue_from = min(self.overdue_from, sequence + MOST_UNACKED)
+        if sequence + MOST_UNACKED < self.overdue_from:
+            self.overdue_from = sequence + MOST_UNACKED
         self._waiting += count
-        at = now if at_once or self._waiting >= self._every else now + self._delay
+        self._waiting_bytes += count * size
+        if size > self._full_size:
+            self._full_size = size
+        is_due = (
+            at_once
+            or self._waiting >= MOST_UNACKED
+            or self._waiting_bytes > (self._every - 1) * self._full_size
+        )
+        at = now if is_due else now + self._delay
         # The repetition of an ack may be due later than this one.
-        self.due = at if self.due is None else min(at, self.due)
+        if self.due is None or at < self.due:
+            self.due = at
 
     def owe_again(self, now: float) -> None:
         """Make an ack due at once, because the last one may be lost or the peer asks for one."""
@@ -161,7 +185,9 @@ class AckTimer:
 
     def sent(self, now: float) -> None:
         """Note that an ack left; every packet carries one."""
-        self.due, self.overdue_from, self._waiting = None, NEVER, 0
+        self.due, self.overdue_from = None, NEVER
+        self._waiting = self._waiting_bytes = 0
+        self._full_size = FULL_SIZE
         if self._repeats:
             self._repeats -= 1
             self.due = now + REPEAT_AFTER

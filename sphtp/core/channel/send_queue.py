@@ -209,8 +209,12 @@ class SendQueue:
             payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
         )
 
-    def may_pass(self, lane: int) -> bool:
-        """Return True if a reliable message may leave a lane by no packet."""
+    def may_pass(self, lane: int, size: int) -> bool:
+        """Return True if a message of ``size`` bytes may leave a lane by no packet.
+
+        Raises as ``room_for``.
+        """
+        self._check(size)
         return self._lane(lane).may_pass(self.credit)
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:

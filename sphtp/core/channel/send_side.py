@@ -171,10 +171,11 @@ class SendSide:
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """Return True if ``poll`` may return more now, right after it returned packets."""
+        """Return True if ``poll`` may return packets now."""
         if self.events or self._ready or self._is_filling_packets:
             return True
-        if self._ack_timer.due is not None:
+        ack_due = self._ack_timer.due
+        if ack_due is not None and ack_due <= now:
             return True
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
@@ -219,13 +220,13 @@ class SendSide:
         lost = self.recovery.acked(now, acked, delay if is_timed else None)
         self.path.acked(now, acked, self.recovery.round_trip.latest if is_timed else None)
         for subset in acked:
-            batch = subset.batch
+            batch, bits = subset
             if self._observer is not None:
                 self._observer.packets_acked(now, subset)
             if batch.lost:
-                self._counters.lost_in_appearance += (subset.bits & batch.lost).bit_count()
+                self._counters.lost_in_appearance += (bits & batch.lost).bit_count()
             if batch.has_messages:
-                self._settle(now, subset)
+                self._settle(now, batch, bits)
                 self._has_progress = True
             elif batch.closing:
                 self.events.append(Event.CLOSE_ACKED)
@@ -407,10 +408,9 @@ class SendSide:
 
     # Acks and losses
 
-    def _settle(self, now: float, subset: PacketSubset) -> None:
+    def _settle(self, now: float, batch: SentBatch, bits: int) -> None:
         """Forget the content of acked packets. A frame may have been acked before."""
         queue, receipts = self.send_queue, self.receipts
-        batch, bits = subset
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:
             size = queue.run_acked(run, bits)

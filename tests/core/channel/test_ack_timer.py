@@ -3,7 +3,7 @@
 import pytest
 
 from sphtp.core.channel.frames import AckDelay
-from sphtp.core.channel.received_packets import MOST_UNACKED, REPEAT_AFTER, AckTimer
+from sphtp.core.channel.received_packets import FULL_SIZE, MOST_UNACKED, REPEAT_AFTER, AckTimer
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.timers import INFINITY
 from sphtp.testing import Faults, Pair
@@ -12,27 +12,40 @@ from sphtp.testing import Faults, Pair
 def test_an_ack_waits_for_company_and_not_for_long() -> None:
     timer = AckTimer(2, 0.01)
     assert timer.due is None
-    timer.owe(1.0, 0, at_once=False)
+    timer.owe(1.0, 0, 1, FULL_SIZE, at_once=False)
     assert timer.due == pytest.approx(1.01)
-    timer.owe(1.005, 1, at_once=False)
+    timer.owe(1.005, 1, 1, FULL_SIZE, at_once=False)
     assert timer.due == 1.005
     timer.sent(1.005)
     assert timer.due is None
-    timer.owe(2.0, 2, at_once=False)
+    timer.owe(2.0, 2, 1, FULL_SIZE, at_once=False)
     assert timer.due == pytest.approx(2.01), "the count starts anew"
+
+
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize("size", [100, FULL_SIZE, 9000])
+def test_an_ack_is_due_for_more_bytes_than_the_full_packets_before_it_hold(
+    every: int, size: int
+) -> None:
+    timer, full = AckTimer(every, 0.01), max(size, FULL_SIZE)
+    for number in range(1, MOST_UNACKED + 1):
+        timer.owe(1.0, number, 1, size, at_once=False)
+        assert timer.due is not None
+        is_enough = number * size > (every - 1) * full or number == MOST_UNACKED
+        assert (timer.due == 1.0) == is_enough
 
 
 def test_a_gap_is_told_at_once() -> None:
     timer = AckTimer(16, 0.01)
-    timer.owe(1.0, 5, at_once=True)
+    timer.owe(1.0, 5, 1, FULL_SIZE, at_once=True)
     assert timer.due == 1.0
 
 
 def test_packets_in_a_row_are_counted_all() -> None:
     timer = AckTimer(16, 0.01)
-    timer.owe(1.0, 100, 15, at_once=False)
+    timer.owe(1.0, 100, 15, FULL_SIZE, at_once=False)
     assert timer.due == pytest.approx(1.01)
-    timer.owe(1.001, 115, at_once=False)
+    timer.owe(1.001, 115, 1, FULL_SIZE, at_once=False)
     assert timer.due == 1.001
     assert timer.overdue_from == 100 + MOST_UNACKED
 
@@ -48,8 +61,8 @@ def test_a_repeat_hurries_the_ack_and_never_puts_it_off() -> None:
 def test_before_the_bits_run_out_an_ack_is_overdue() -> None:
     timer = AckTimer(2, 0.01)
     assert timer.overdue_from > 2**64
-    timer.owe(0.0, 100, at_once=False)
-    timer.owe(0.0, 90, at_once=False)
+    timer.owe(0.0, 100, 1, FULL_SIZE, at_once=False)
+    timer.owe(0.0, 90, 1, FULL_SIZE, at_once=False)
     assert timer.overdue_from == 90 + MOST_UNACKED
     timer.sent(1.005)
     assert timer.overdue_from > 2**64
@@ -79,7 +92,7 @@ def test_where_many_are_missing_all_that_leaves_is_told_a_long_lateness(
     missing: int, is_told_again: bool
 ) -> None:
     timer = AckTimer(2, 0.01)
-    timer.owe(1.0, 40, at_once=True, missing=missing)
+    timer.owe(1.0, 40, 1, FULL_SIZE, at_once=True, missing=missing)
     timer.newest_at = 1.0
     assert timer.is_late(1.25)
     assert len(timer.lateness(1.25)) == 1
@@ -120,7 +133,7 @@ def test_a_late_ack_does_not_make_the_way_longer() -> None:
 @pytest.mark.parametrize(("missing", "times"), [(0, 1), (3, 1), (4, 2), (9, 3), (31, 8)])
 def test_an_ack_is_said_again_while_many_are_missing(missing: int, times: int) -> None:
     timer = AckTimer(2, 0.01)
-    timer.owe(1.0, 40, at_once=True, missing=missing)
+    timer.owe(1.0, 40, 1, FULL_SIZE, at_once=True, missing=missing)
     left = list[float]()
     while (due := timer.due) is not None:
         left.append(due)
@@ -130,8 +143,8 @@ def test_an_ack_is_said_again_while_many_are_missing(missing: int, times: int) -
 
 def test_an_ack_that_is_said_again_does_not_put_off_the_next_one() -> None:
     timer = AckTimer(2, 0.001)
-    timer.owe(1.0, 40, at_once=True, missing=8)
+    timer.owe(1.0, 40, 1, FULL_SIZE, at_once=True, missing=8)
     timer.sent(1.0)
     assert timer.due == pytest.approx(1.0 + REPEAT_AFTER)
-    timer.owe(1.002, 41, at_once=False, missing=8)
+    timer.owe(1.002, 41, 1, FULL_SIZE, at_once=False, missing=8)
     assert timer.due == pytest.approx(1.003)

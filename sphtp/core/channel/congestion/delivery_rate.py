@@ -112,15 +112,17 @@ class DeliveryRate:
         An interval shorter than ``minimum``, the shortest round trip, gives no rate: it would be
         noise.
         """
+        sent_at, delivered, delivered_at, first_sent_at, app_limited = newest
         self.delivered += size
         self._delivered_at = now
         if self.delivered > self._app_limited_until:
             self._app_limited_until = -1
-        interval = max(newest.sent_at - newest.first_sent_at, now - newest.delivered_at)
-        self._first_sent_at = max(self._first_sent_at, newest.sent_at)
+        interval = max(sent_at - first_sent_at, now - delivered_at)
+        if sent_at > self._first_sent_at:
+            self._first_sent_at = sent_at
         if interval <= 0 or interval < minimum:
-            return RateSample(None, not newest.app_limited)
-        return RateSample((self.delivered - newest.delivered) / interval, not newest.app_limited)
+            return RateSample(None, not app_limited)
+        return RateSample((self.delivered - delivered) / interval, not app_limited)
 
 
 ROUND_TRIPS: Final = 8
