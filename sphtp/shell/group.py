@@ -30,7 +30,7 @@ from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
 from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
-from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.core.group.seats import Key, OnDeath, Seat, Seats
 from sphtp.core.group.steps import CompleteStep, StepStatistics
 from sphtp.core.packing import (
     MALFORMED,
@@ -240,6 +240,10 @@ class LockstepGroup(ScopedService):
         self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
+        # The members of the last step that was decoded, which are those of most steps.
+        self._seats: Seats = ()
+        self._members: tuple[GroupMember, ...] = ()
+        self._rank = 0
         self._contributed_at = -math.inf
         self._memory = _ArrayMemory()
         self.statistics = StepStatistics[GroupMember]()
@@ -420,9 +424,8 @@ class LockstepGroup(ScopedService):
             if not machine.is_open:
                 machine.check()
             await self._loop.wait_for_messages(self._waiting)
-        last = [self._member(seat) for seat, _ in done.contributions if seat.key == done.last]
-        now = trio.current_time()
-        self.statistics.add(self._contributed_at, now, last[0] if last else None)
+        last = None if done.last is None else self._member(done.last)
+        self.statistics.add(self._contributed_at, trio.current_time(), last)
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
@@ -431,12 +434,12 @@ class LockstepGroup(ScopedService):
     def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
         """Return the values of a step; ``own`` is what this member has contributed, if known."""
         if self._watchers:
-            self._watchers.completed(done.step, [seat for seat, _ in done.contributions])
-        members, values, rank = list[GroupMember](), list[Any](), 0
-        for seat, data in done.contributions:
-            if seat.key == self._machine.key:
-                rank = len(members)
-            members.append(self._member(seat))
+            self._watchers.completed(done.step, done.seats)
+        if done.seats is not self._seats:
+            self._seats, self._members = done.seats, tuple(map(self._member, done.seats))
+            self._rank = [seat.key for seat in done.seats].index(self._machine.key)
+        values = list[Any]()
+        for data in done.contributions:
             try:
                 if isinstance(data, bytes):
                     value = unpack(data, CONTRIBUTION.size)
@@ -445,9 +448,10 @@ class LockstepGroup(ScopedService):
                 else:
                     value = self._memory.unpack_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
-                raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
+                who = self._members[len(values)]
+                raise RemoteError(f"{who} sent what is no value: {error}") from None
             values.append(value)
-        return Contributions(done.step, tuple(members), values, rank)
+        return Contributions(done.step, self._members, values, self._rank)
 
     def _member(self, seat: Seat) -> GroupMember:
         member = self._known.get(seat.key)

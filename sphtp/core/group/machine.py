@@ -64,14 +64,12 @@ from sphtp.core.group.seats import (
     Seats,
     coordinator_of,
     find_seat,
-    first_death,
     giver_of_state,
     has_quorum,
     in_order,
     living,
     merged,
     seats_after,
-    seats_at,
     with_end,
     with_newcomers,
     without_ended,
@@ -246,7 +244,7 @@ class GroupMachine:
     @property
     def members(self) -> Seats:
         """The members of the present step, in order."""
-        return seats_at(self.seats, self.step)
+        return self._steps.roster.members
 
     @property
     def is_open(self) -> bool:
@@ -509,7 +507,7 @@ class GroupMachine:
         """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
-        seat = first_death(self.seats, self.step)
+        seat = self._steps.roster.death
         if seat is None:
             return False
         self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", seat.end or 0, seat.id)
