@@ -5,6 +5,11 @@ peer that has announced the group and has a lower id, and admits the others. Wha
 to the machine in the turn in which it was read; the program wakes once for a step, not once for a
 member. A contribution is packed once, and queued for all members before anything is waited for.
 
+**Waking.** By shared memory a step of a few kB costs less than being woken for it. So only one
+member wakes this one: of those that the step lacks, the one that came last in the step before. The
+contributions of the others are there by then, or else one of these is asked to wake it next. Nobody
+wakes a member that computes. Whatever is no contribution comes by packet, which always does.
+
 **Copies.** An array is copied from the caller's memory into the segment of each peer on this host,
 and nowhere else, unless a peer may still need it when the step is over. What came in a segment
 stays there as long as others may lack it, and is copied once, for the program. Each further copy of
@@ -231,6 +236,9 @@ class LockstepGroup(ScopedService):
         self._links = 0
         # The channels that are open, or being closed.
         self._open = 0
+        # The channels whose peers are to wake this member, and the id of who came last in a step.
+        self._wakers: set[int] = set()
+        self._last = 0
         # The peers to which a task opens channels, and those that have one.
         self._dialled: set[int] = set()
         self._connected: dict[int, int] = {}
@@ -291,6 +299,9 @@ class LockstepGroup(ScopedService):
 
         Between two steps the program computes, and the others may be waiting for it.
         """
+        if self._machine.missing:
+            self._take_missing()
+            self._perform()
         missing = self._machine.missing
         if missing is None:
             return None
@@ -424,7 +435,9 @@ class LockstepGroup(ScopedService):
             if not machine.is_open:
                 machine.check()
             await self._loop.wait_for_messages(self._waiting)
-        last = None if done.last is None else self._member(done.last)
+        last = None
+        if done.last is not None:
+            last, self._last = self._member(done.last), done.last.id
         self.statistics.add(self._contributed_at, trio.current_time(), last)
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
@@ -475,10 +488,21 @@ class LockstepGroup(ScopedService):
 
         Inside the loop it only marks what has to leave: the loop sends next anyway.
         """
+        machine = self._machine
+        self._poll(in_loop=in_loop)
+        while machine.is_open and self._take_or_await():
+            self._poll(in_loop=in_loop)
+        if self._wakers and not machine.is_open:
+            self._set_wakers(set())
+        if self._waiting and (machine.has_result or machine.wants_state or not machine.is_open):
+            self._waiting.unpark_all()
+            return True
+        return False
+
+    def _poll(self, *, in_loop: bool) -> None:
         machine, has_sent = self._machine, False
         while (row := machine.poll_link()) is not None:
-            self._send(*row)
-            has_sent = True
+            has_sent |= self._send(*row)
         while (number := machine.poll_close()) is not None:
             self._closing.add(number)
             self._close_if_sent(number)
@@ -497,19 +521,17 @@ class LockstepGroup(ScopedService):
             self._loop.flush_now()
         if self._changed:
             self._changed.unpark_all()
-        if self._waiting and (machine.has_result or machine.wants_state or not machine.is_open):
-            self._waiting.unpark_all()
-            return True
-        return False
 
-    def _send(self, number: int, outgoing: deque[Contribution]) -> None:
-        channel = self._channels.get(number)
+    def _send(self, number: int, outgoing: deque[Contribution]) -> bool:
+        """Send to a member what there is room for. Return true if it is held until a flush."""
+        channel, is_held = self._channels.get(number), False
         if channel is None:
             outgoing.clear()
-            return
+            return False
         try:
             while outgoing:
-                channel.hold_nowait(outgoing[0])
+                data = outgoing[0]
+                is_held |= channel.hold_nowait(data, is_packeted=type(data) is not Parts)
                 outgoing.popleft()
             self._blocked.pop(number, None)
         except trio.WouldBlock:
@@ -518,6 +540,7 @@ class LockstepGroup(ScopedService):
             # Its end is reported by itself.
             outgoing.clear()
             self._blocked.pop(number, None)
+        return is_held
 
     def _close_if_sent(self, number: int) -> None:
         if number in self._closing and number not in self._blocked and number in self._ends:
@@ -596,21 +619,69 @@ class LockstepGroup(ScopedService):
         channel = self._channels.get(number)
         if channel is None:
             return False
-        machine, now = self._machine, trio.current_time()
+        if number in self._wakers:
+            # What came without waking anybody came before it: the last one counts as the last.
+            self._take_missing(number)
+        self._take(number)
+        if number in self._blocked:
+            self._send(number, self._blocked[number])
+            self._loop.ask()
+            self._close_if_sent(number)
+        is_awaited = self._perform(in_loop=True)
+        if number not in self._wakers:
+            channel.stop_waiting()
+        return is_awaited
+
+    def _take(self, number: int) -> bool:
+        """Hand what came through a channel to the machine. Return true if anything did."""
+        channel, machine = self._channels.get(number), self._machine
+        if channel is None:
+            return False
         try:
-            for data in channel.take_ready():
-                machine.handle_message_untrusted(now, number, data)
+            messages = channel.take_ready()
+            for data in messages:
+                machine.handle_message_untrusted(trio.current_time(), number, data)
+            return bool(messages)
         except RemoteError as error:
             machine.counters["malformed"] += 1
             channel.abort(str(error))
             self._lose(number)
         except GONE:
             self._lose(number)
-        if number in self._blocked:
-            self._send(number, self._blocked[number])
-            self._loop.ask()
-            self._close_if_sent(number)
-        return self._perform(in_loop=True)
+        return True
+
+    def _take_missing(self, other: int | None = None) -> None:
+        """Hand over what came of those that the step lacks, but for one that comes later."""
+        for number in self._machine.awaited:
+            if number != other:
+                self._take(number)
+
+    def _take_or_await(self) -> bool:
+        """Have one of those that the step lacks wake this member, or take what is there already.
+
+        Return true if anything was taken.
+        """
+        if self._machine.is_put_off:
+            # Anybody may be the one that has to come up first.
+            return self._set_wakers(set(self._channels))
+        awaited = self._machine.awaited
+        if not self._wakers.isdisjoint(awaited):
+            return False
+        last = self._connected.get(self._last)
+        return self._set_wakers({last} if last in awaited else set(awaited[:1]))
+
+    def _set_wakers(self, numbers: set[int]) -> bool:
+        """Have these channels wake this member. Return true if something was there, and taken."""
+        for number in self._wakers - numbers:
+            if (channel := self._channels.get(number)) is not None:
+                channel.stop_waiting()
+        self._wakers, has_taken = numbers, False
+        for number in tuple(numbers):
+            channel = self._channels.get(number)
+            if channel is not None and not channel.await_shared():
+                self._take_missing(number)
+                has_taken |= self._take(number)
+        return has_taken
 
     def _lose(self, number: int) -> None:
         self._channels.pop(number, None)

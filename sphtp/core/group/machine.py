@@ -28,6 +28,7 @@ one. Servers report a client as gone after 10 s, so their word comes before that
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -252,9 +253,20 @@ class GroupMachine:
         return self._steps.is_open
 
     @property
-    def missing(self) -> frozenset[Key] | None:
+    def missing(self) -> AbstractSet[Key] | None:
         """Those whose contributions the present step lacks; None while none is being made."""
         return self._steps.missing
+
+    @property
+    def is_put_off(self) -> bool:
+        """True if the present step is open, and others have to do something before it begins."""
+        return self._steps.is_put_off
+
+    @property
+    def awaited(self) -> list[int]:
+        """The channels from which the contributions that the present step lacks are to come."""
+        links = self._by_key
+        return [links[key].number for key in self._steps.missing or () if key in links]
 
     @property
     def has_result(self) -> bool:
@@ -1047,10 +1059,10 @@ class GroupMachine:
             return
         _RUNNER.step(self, GroupEvent.FAILED)
         self.failure = self.failure or error
-        self._steps.fail()
         self._close_all()
 
     def _close_all(self) -> None:
+        self._steps.end()
         self._closing.extend(self._links)
 
     # Sending

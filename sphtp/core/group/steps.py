@@ -22,6 +22,7 @@ are installed.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sphtp.core.group.messages import (
@@ -146,9 +147,9 @@ class StepExchange:
         return self._open is not None
 
     @property
-    def missing(self) -> frozenset[Key] | None:
+    def missing(self) -> AbstractSet[Key] | None:
         """Those whose contributions the open step lacks; None while no step is being made."""
-        return None if self._open is None else frozenset(self._open.missing)
+        return None if self._open is None else self._open.missing
 
     @property
     def is_put_off(self) -> bool:
@@ -185,6 +186,11 @@ class StepExchange:
     def fail(self) -> None:
         """Give up the open step."""
         self._open = None
+
+    def end(self) -> None:
+        """Make no step any more, and hold nothing: it may be memory that others share."""
+        self._open = None
+        self._held.clear()
 
     def begin(self) -> list[tuple[Key, Contribution]]:
         """Begin the step that is put off. Return what leaves, and for whom.
