@@ -541,10 +541,11 @@ class Channel(trio.abc.Channel[T]):
                 return False
             # What goes beside may fill the lane.
             cork.room = 0
-        if not port.may_send_beside(lane) or (descriptor := segment.store(parts)) is None:
+        if not port.may_send_beside(lane, parts.size):
+            return False
+        if (descriptor := segment.store(parts)) is None:
             return False
         segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
-        port.count_shared(sent=1)
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
@@ -556,10 +557,11 @@ class Channel(trio.abc.Channel[T]):
         call that is cancelled has taken no memory. Raises as ``send``.
         """
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         for _ in range(PATIENCE):
             if not is_packeted and self._send_beside(parts, lane):
                 return None
+            # It raises for one that is too large.
+            self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
                 break
             cork = self._corks.get(lane)
@@ -584,9 +586,9 @@ class Channel(trio.abc.Channel[T]):
     def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
         """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
         self._check_sendable()
-        self._connection.port.has_room(parts.size, lane)
         if not is_packeted and self._send_beside(parts, lane):
             return None
+        self._connection.port.has_room(parts.size, lane)
         if parts.size < PACKETED:
             return parts.join()
         cork = self._corks.get(lane)

@@ -451,13 +451,13 @@ class LockstepGroup(ScopedService):
         if done.seats is not self._seats:
             self._seats, self._members = done.seats, tuple(map(self._member, done.seats))
             self._rank = [seat.key for seat in done.seats].index(self._machine.key)
-        values = list[Any]()
+        values, is_own_array = list[Any](), is_array(own)
         for data in done.contributions:
             try:
                 if isinstance(data, bytes):
                     value = unpack(data, CONTRIBUTION.size)
                 elif isinstance(data, Parts):
-                    value = own if is_array(own) else unpack_parts(data, CONTRIBUTION.size)
+                    value = own if is_own_array else unpack_parts(data, CONTRIBUTION.size)
                 else:
                     value = self._memory.unpack_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
@@ -489,17 +489,25 @@ class LockstepGroup(ScopedService):
         Inside the loop it only marks what has to leave: the loop sends next anyway.
         """
         machine = self._machine
+        due = machine.poll_timeout()
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
         self._poll(in_loop=in_loop)
-        while machine.is_open and self._take_or_await():
+        while (is_open := machine.is_open) and self._take_or_await():
             self._poll(in_loop=in_loop)
-        if self._wakers and not machine.is_open:
+        if self._wakers and not is_open:
             self._set_wakers(set())
-        if self._waiting and (machine.has_result or machine.wants_state or not machine.is_open):
+        if self._changed:
+            self._changed.unpark_all()
+        if self._waiting and (not is_open or machine.wants_state):
             self._waiting.unpark_all()
             return True
         return False
 
     def _poll(self, *, in_loop: bool) -> None:
+        if not self._machine.has_output:
+            return
         machine, has_sent = self._machine, False
         while (row := machine.poll_link()) is not None:
             has_sent |= self._send(*row)
@@ -511,16 +519,10 @@ class LockstepGroup(ScopedService):
             # Nothing is kept of members that are gone.
             self._known.clear()
             self.statistics.keep_only(self.members)
-        due = machine.poll_timeout()
-        if due != self._due:
-            self._due = due
-            self._sleep.deadline = math.inf if due is None else due
         if has_sent and in_loop:
             self._loop.ask()
         elif has_sent:
             self._loop.flush_now()
-        if self._changed:
-            self._changed.unpark_all()
 
     def _send(self, number: int, outgoing: deque[Contribution]) -> bool:
         """Send to a member what there is room for. Return true if it is held until a flush."""

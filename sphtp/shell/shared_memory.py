@@ -176,7 +176,9 @@ class OutboundSegment:
             return None
         start = region.start + skew
         parts.write(self._view, start)
-        return encode_descriptor(self.marker, region._replace(start=start, size=parts.size))
+        return encode_descriptor(
+            self.marker, Region(region.slot, region.generation, start, parts.size)
+        )
 
     def close_file(self) -> None:
         """Close the descriptor: the peer has it now, or will not get it."""

@@ -209,9 +209,9 @@ class SendQueue:
             payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
         )
 
-    def may_pass(self, lane: int) -> bool:
-        """Return True if a reliable message may leave a lane by no packet."""
-        return self._lane(lane).may_pass(self.credit)
+    def may_pass(self, lane: int, size: int) -> bool:
+        """Return True if a reliable message of ``size`` bytes may leave a lane by no packet."""
+        return size <= self._limit and self._lane(lane).may_pass(self.credit)
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
         """Count a reliable message that leaves by no packet, and ``size`` bytes of credit for it.

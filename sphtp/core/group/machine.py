@@ -455,6 +455,12 @@ class GroupMachine:
 
     # Outputs
 
+    @property
+    def has_output(self) -> bool:
+        """True if there may be something to take from ``poll_link``, ``poll_close`` or
+        ``poll_event``."""
+        return bool(self._ready or self._closing or self._events)
+
     def poll_link(self) -> tuple[int, deque[Contribution]] | None:
         """Return a channel and what it has to send, oldest first; the caller takes it off."""
         while self._ready:

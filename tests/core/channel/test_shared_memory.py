@@ -174,7 +174,7 @@ def test_messages_beside_packets_keep_the_order_of_their_lane(seed: int) -> None
         lane = random_.randrange(2)
         # Some do not fit a packet.
         message = bytes((lane,)) + number.to_bytes(4, "big") * random_.choice((1, 50, 400))
-        if random_.random() < 0.6 and left.port.may_send_beside(lane):
+        if random_.random() < 0.6 and left.port.may_send_beside(lane, len(message)):
             beside.append((*left.port.send_beside(lane, len(message)), message))
             passed += 1
         elif random_.random() < 0.2:
