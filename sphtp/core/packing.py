@@ -287,19 +287,17 @@ class Packing:
 class Parts:
     """A payload in parts: bytes, and views and arrays that are not copied yet."""
 
-    __slots__ = ("parts", "size")
+    __slots__ = ("head_size", "parts", "size")
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
-        self.size = sum(map(_nbytes, parts))
+        sizes = [_nbytes(part) for part in parts]
+        self.size = sum(sizes)
+        self.head_size = self.size - sizes[-1]
+        """The bytes before the last part, which is the large one."""
 
     def __len__(self) -> int:
         return self.size
-
-    @property
-    def head_size(self) -> int:
-        """The bytes before the last part, which is the large one."""
-        return self.size - _nbytes(self.parts[-1])
 
     def join(self) -> bytes:
         """Return the payload."""
@@ -312,7 +310,10 @@ class Parts:
     def write(self, view: memoryview, start: int) -> None:
         """Copy the payload into memory, from an offset on."""
         for part in self.parts:
-            if is_array(part):
+            if type(part) is bytes:
+                view[start : start + len(part)] = part
+                start += len(part)
+            elif is_array(part):
                 start = write_array(part, view, start)
             else:
                 data = _octets(part)

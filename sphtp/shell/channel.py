@@ -536,13 +536,11 @@ class Channel(trio.abc.Channel[T]):
                 return False
             # What goes beside may fill the lane.
             cork.room = 0
-        if (
-            not port.may_send_beside(lane, parts.size)
-            or (descriptor := segment.store(parts)) is None
-        ):
+        if not port.may_send_beside(lane, parts.size):
+            return False
+        if (descriptor := segment.store(parts)) is None:
             return False
         segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
-        port.count_shared(sent=1)
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
@@ -557,6 +555,7 @@ class Channel(trio.abc.Channel[T]):
         for _ in range(PATIENCE):
             if not is_packeted and self._send_beside(parts, lane):
                 return None
+            # It raises for one that is too large.
             self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
                 break
@@ -617,14 +616,14 @@ class Channel(trio.abc.Channel[T]):
         for cork in self._corks.values():
             cork.room = 0
 
-    def _put_nowait(self, value: Any, lane: int) -> bool:
+    def _put_nowait(self, value: Any, lane: int, *, is_packeted: bool = False) -> bool:
         """Put a reliable message into shared memory or a cork; return True if the cork must leave.
 
         Raises ``trio.WouldBlock`` where ``send`` would wait, and as ``send``.
         """
         payload = self._encode(value, None)
         if isinstance(payload, Parts):
-            shared = self._share_nowait(payload, lane)
+            shared = self._share_nowait(payload, lane, is_packeted=is_packeted)
             if shared is None:
                 return False
             payload = shared
@@ -858,29 +857,43 @@ class ServiceChannel(Channel[Any]):
     def deliver_to(self, deliver: Callable[[], bool] | None) -> None:
         """Call a function when messages came or the channel changed.
 
-        It returns true if a task that waited for messages goes on.
+        It returns true if a task that waited for messages goes on. It is not called for what comes
+        by shared memory alone, but after ``await_shared``.
         """
         self._deliver = deliver
-        if self._memory is not None and deliver is not None:
-            self._memory.wake_always()
+
+    def await_shared(self) -> bool:
+        """Be called for the next message by shared memory, too. Return False if there is one."""
+        segment = None if self._memory is None else self._memory.inbound
+        return segment is None or segment.await_entry()
+
+    def stop_waiting(self) -> None:
+        """Undo ``await_shared``: messages by shared memory stay there until they are taken."""
+        segment = None if self._memory is None else self._memory.inbound
+        if segment is not None:
+            segment.stop_waiting()
 
     def take_ready(self) -> list[Any]:
         """Take the messages that are here, perhaps none. Raises as ``receive``."""
-        if not self._connection.port.readable and self._connection.closed is None:
+        connection = self._connection
+        if not (self._take_entries() or connection.port.readable or connection.closed is not None):
             return []
         self._take(NO_LIMIT, is_all=True)
         taken = list(self._taken)
         self._taken.clear()
         return taken
 
-    def hold_nowait(self, payload: Any) -> None:
+    def hold_nowait(self, payload: Any, *, is_packeted: bool = False) -> bool:
         """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``.
 
         ``payload`` is what the encoding of the service takes. A message that goes by shared memory
-        leaves at once.
+        leaves at once, and wakes the peer if it waits for that. A packet, which ``is_packeted``
+        asks for, always wakes it. Returns true if something is held.
         """
-        if self._put_nowait(payload, 0):
+        is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
+        if is_held:
             self._loop.hold(self._connection, self._push_corked)
+        return is_held
 
     def check_size(self, size: int) -> None:
         """Raise ``MessageTooLargeError`` for a message that this channel never carries."""

@@ -5,6 +5,11 @@ peer that has announced the group and has a lower id, and admits the others. Wha
 to the machine in the turn in which it was read; the program wakes once for a step, not once for a
 member. A contribution is packed once, and queued for all members before anything is waited for.
 
+**Waking.** By shared memory a step of a few kB costs less than being woken for it. So only one
+member wakes this one: of those that the step lacks, the one that came last in the step before. The
+contributions of the others are there by then, or else one of these is asked to wake it next. Nobody
+wakes a member that computes. Whatever is no contribution comes by packet, which always does.
+
 **Copies.** An array is copied from the caller's memory into the segment of each peer on this host,
 and nowhere else, unless a peer may still need it when the step is over. What came in a segment
 stays there as long as others may lack it, and is copied once, for the program. Each further copy of
@@ -35,7 +40,7 @@ from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
 from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
-from sphtp.core.group.seats import Key, OnDeath, Seat
+from sphtp.core.group.seats import Key, OnDeath, Seat, Seats
 from sphtp.core.group.steps import CompleteStep, StepStatistics
 from sphtp.core.packing import (
     MALFORMED,
@@ -233,6 +238,9 @@ class LockstepGroup(ScopedService):
         self._open = 0
         # The peers that have a channel, by whoever opened it.
         self._dialing = PeerDialing(client, admission.service, self._is_dialled, self._keep_dialled)
+        # The channels whose peers are to wake this member, and the id of who came last in a step.
+        self._wakers: set[int] = set()
+        self._last = 0
         self._connected: dict[int, int] = {}
         self._waiting = trio.lowlevel.ParkingLot()
         self._changed = trio.lowlevel.ParkingLot()
@@ -240,6 +248,10 @@ class LockstepGroup(ScopedService):
         self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
+        # The members of the last step that was decoded, which are those of most steps.
+        self._seats: Seats = ()
+        self._members: tuple[GroupMember, ...] = ()
+        self._rank = 0
         self._contributed_at = -math.inf
         self._memory = _ArrayMemory()
         self.statistics = StepStatistics[GroupMember]()
@@ -287,6 +299,9 @@ class LockstepGroup(ScopedService):
 
         Between two steps the program computes, and the others may be waiting for it.
         """
+        if self._machine.missing:
+            self._take_missing()
+            self._perform()
         missing = self._machine.missing
         if missing is None:
             return None
@@ -420,9 +435,10 @@ class LockstepGroup(ScopedService):
             if not machine.is_open:
                 machine.check()
             await self._loop.wait_for_messages(self._waiting)
-        last = [self._member(seat) for seat, _ in done.contributions if seat.key == done.last]
-        now = trio.current_time()
-        self.statistics.add(self._contributed_at, now, last[0] if last else None)
+        last = None
+        if done.last is not None:
+            last, self._last = self._member(done.last), done.last.id
+        self.statistics.add(self._contributed_at, trio.current_time(), last)
         # A step that was complete at once waits for nobody, and yet others have their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
@@ -431,23 +447,24 @@ class LockstepGroup(ScopedService):
     def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
         """Return the values of a step; ``own`` is what this member has contributed, if known."""
         if self._watchers:
-            self._watchers.completed(done.step, [seat for seat, _ in done.contributions])
-        members, values, rank = list[GroupMember](), list[Any](), 0
-        for seat, data in done.contributions:
-            if seat.key == self._machine.key:
-                rank = len(members)
-            members.append(self._member(seat))
+            self._watchers.completed(done.step, done.seats)
+        if done.seats is not self._seats:
+            self._seats, self._members = done.seats, tuple(map(self._member, done.seats))
+            self._rank = [seat.key for seat in done.seats].index(self._machine.key)
+        values, is_own_array = list[Any](), is_array(own)
+        for data in done.contributions:
             try:
                 if isinstance(data, bytes):
                     value = unpack(data, CONTRIBUTION.size)
                 elif isinstance(data, Parts):
-                    value = own if is_array(own) else unpack_parts(data, CONTRIBUTION.size)
+                    value = own if is_own_array else unpack_parts(data, CONTRIBUTION.size)
                 else:
                     value = self._memory.unpack_untrusted(data[CONTRIBUTION.size :])
             except MALFORMED as error:
-                raise RemoteError(f"{members[-1]} sent what is no value: {error}") from None
+                who = self._members[len(values)]
+                raise RemoteError(f"{who} sent what is no value: {error}") from None
             values.append(value)
-        return Contributions(done.step, tuple(members), values, rank)
+        return Contributions(done.step, self._members, values, self._rank)
 
     def _member(self, seat: Seat) -> GroupMember:
         member = self._known.get(seat.key)
@@ -471,10 +488,29 @@ class LockstepGroup(ScopedService):
 
         Inside the loop it only marks what has to leave: the loop sends next anyway.
         """
+        machine = self._machine
+        due = machine.poll_timeout()
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
+        self._poll(in_loop=in_loop)
+        while (is_open := machine.is_open) and self._take_or_await():
+            self._poll(in_loop=in_loop)
+        if self._wakers and not is_open:
+            self._set_wakers(set())
+        if self._changed:
+            self._changed.unpark_all()
+        if self._waiting and (not is_open or machine.wants_state):
+            self._waiting.unpark_all()
+            return True
+        return False
+
+    def _poll(self, *, in_loop: bool) -> None:
+        if not self._machine.has_output:
+            return
         machine, has_sent = self._machine, False
         while (row := machine.poll_link()) is not None:
-            self._send(*row)
-            has_sent = True
+            has_sent |= self._send(*row)
         while (number := machine.poll_close()) is not None:
             self._closing.add(number)
             self._close_if_sent(number)
@@ -483,29 +519,21 @@ class LockstepGroup(ScopedService):
             # Nothing is kept of members that are gone.
             self._known.clear()
             self.statistics.keep_only(self.members)
-        due = machine.poll_timeout()
-        if due != self._due:
-            self._due = due
-            self._sleep.deadline = math.inf if due is None else due
         if has_sent and in_loop:
             self._loop.ask()
         elif has_sent:
             self._loop.flush_now()
-        if self._changed:
-            self._changed.unpark_all()
-        if self._waiting and (machine.has_result or machine.wants_state or not machine.is_open):
-            self._waiting.unpark_all()
-            return True
-        return False
 
-    def _send(self, number: int, outgoing: deque[Contribution]) -> None:
-        channel = self._channels.get(number)
+    def _send(self, number: int, outgoing: deque[Contribution]) -> bool:
+        """Send to a member what there is room for. Return true if it is held until a flush."""
+        channel, is_held = self._channels.get(number), False
         if channel is None:
             outgoing.clear()
-            return
+            return False
         try:
             while outgoing:
-                channel.hold_nowait(outgoing[0])
+                data = outgoing[0]
+                is_held |= channel.hold_nowait(data, is_packeted=type(data) is not Parts)
                 outgoing.popleft()
             self._blocked.pop(number, None)
         except trio.WouldBlock:
@@ -514,6 +542,7 @@ class LockstepGroup(ScopedService):
             # Its end is reported by itself.
             outgoing.clear()
             self._blocked.pop(number, None)
+        return is_held
 
     def _close_if_sent(self, number: int) -> None:
         if number in self._closing and number not in self._blocked and number in self._ends:
@@ -594,21 +623,69 @@ class LockstepGroup(ScopedService):
         channel = self._channels.get(number)
         if channel is None:
             return False
-        machine, now = self._machine, trio.current_time()
+        if number in self._wakers:
+            # What came without waking anybody came before it: the last one counts as the last.
+            self._take_missing(number)
+        self._take(number)
+        if number in self._blocked:
+            self._send(number, self._blocked[number])
+            self._loop.ask()
+            self._close_if_sent(number)
+        is_awaited = self._perform(in_loop=True)
+        if number not in self._wakers:
+            channel.stop_waiting()
+        return is_awaited
+
+    def _take(self, number: int) -> bool:
+        """Hand what came through a channel to the machine. Return true if anything did."""
+        channel, machine = self._channels.get(number), self._machine
+        if channel is None:
+            return False
         try:
-            for data in channel.take_ready():
-                machine.handle_message_untrusted(now, number, data)
+            messages = channel.take_ready()
+            for data in messages:
+                machine.handle_message_untrusted(trio.current_time(), number, data)
+            return bool(messages)
         except RemoteError as error:
             machine.counters["malformed"] += 1
             channel.abort(str(error))
             self._lose(number)
         except GONE:
             self._lose(number)
-        if number in self._blocked:
-            self._send(number, self._blocked[number])
-            self._loop.ask()
-            self._close_if_sent(number)
-        return self._perform(in_loop=True)
+        return True
+
+    def _take_missing(self, other: int | None = None) -> None:
+        """Hand over what came of those that the step lacks, but for one that comes later."""
+        for number in self._machine.awaited:
+            if number != other:
+                self._take(number)
+
+    def _take_or_await(self) -> bool:
+        """Have one of those that the step lacks wake this member, or take what is there already.
+
+        Return true if anything was taken.
+        """
+        if self._machine.is_put_off:
+            # Anybody may be the one that has to come up first.
+            return self._set_wakers(set(self._channels))
+        awaited = self._machine.awaited
+        if not self._wakers.isdisjoint(awaited):
+            return False
+        last = self._connected.get(self._last)
+        return self._set_wakers({last} if last in awaited else set(awaited[:1]))
+
+    def _set_wakers(self, numbers: set[int]) -> bool:
+        """Have these channels wake this member. Return true if something was there, and taken."""
+        for number in self._wakers - numbers:
+            if (channel := self._channels.get(number)) is not None:
+                channel.stop_waiting()
+        self._wakers, has_taken = numbers, False
+        for number in tuple(numbers):
+            channel = self._channels.get(number)
+            if channel is not None and not channel.await_shared():
+                self._take_missing(number)
+                has_taken |= self._take(number)
+        return has_taken
 
     def _lose(self, number: int) -> None:
         self._channels.pop(number, None)

@@ -176,7 +176,9 @@ class OutboundSegment:
             return None
         start = region.start + skew
         parts.write(self._view, start)
-        return encode_descriptor(self.marker, region._replace(start=start, size=parts.size))
+        return encode_descriptor(
+            self.marker, Region(region.slot, region.generation, start, parts.size)
+        )
 
     def close_file(self) -> None:
         """Close the descriptor: the peer has it now, or will not get it."""
@@ -199,15 +201,7 @@ class InboundSegment:
     Raises ``RemoteError`` or ``OSError`` if it is nothing to map.
     """
 
-    def __init__(
-        self,
-        file: int,
-        marker: bytes,
-        size: int,
-        max_message: int,
-        *,
-        is_always_woken: bool = False,
-    ) -> None:
+    def __init__(self, file: int, marker: bytes, size: int, max_message: int) -> None:
         try:
             try:
                 seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
@@ -228,8 +222,6 @@ class InboundSegment:
         self._lent: dict[int, ref[Any]] = {}
         self._tail = 0
         self._barrier = threading.Lock()
-        self.is_always_woken = is_always_woken
-        """True if this side is to be woken for each entry, whether or not a reader waits."""
         self.is_closed = False
         # Somebody may wait already.
         self._words[WAITS] = 1
@@ -246,7 +238,7 @@ class InboundSegment:
 
     def stop_waiting(self) -> None:
         """Have the peer wake nobody: no reader waits any more."""
-        if not (self.is_always_woken or self.is_closed):
+        if not self.is_closed:
             self._words[WAITS] = 0
 
     def take_entries_untrusted(self, deliver: Callable[[int, int, bytes], bool]) -> bool:
@@ -321,25 +313,12 @@ class ChannelMemory:
         self.outbound: OutboundSegment | None = None
         self.inbound: InboundSegment | None = None
         self.is_copied = not settings.array_views
-        self._is_always_woken = False
         self.is_closed = False
         # What the peer had not taken out of the ring when the channel ended.
         self._left_over = 0
         # Where a segment was not asked for yet; and the bytes that it would have carried.
         self._offer: Offer | None = offer
         self._wanted = 0
-
-    @property
-    def is_always_woken(self) -> bool:
-        """True if this side is to be woken for each message, whether or not a reader waits."""
-        return self._is_always_woken
-
-    def wake_always(self) -> None:
-        """Have the peer wake this side for each message: they go to a function."""
-        self._is_always_woken = True
-        if self.inbound is not None:
-            self.inbound.is_always_woken = True
-            self.inbound.await_entry()
 
     @property
     def waiting(self) -> int:
@@ -521,13 +500,7 @@ class SharedMemory:
                 _close_all(files)
                 raise
             try:
-                segment = InboundSegment(
-                    segment_file,
-                    marker,
-                    size,
-                    self._settings.max_message,
-                    is_always_woken=memory.is_always_woken,
-                )
+                segment = InboundSegment(segment_file, marker, size, self._settings.max_message)
             except (RemoteError, OSError):
                 os.close(event)
                 raise

@@ -140,16 +140,17 @@ class MessagePort:
     def may_send_beside(self, lane: int, size: int) -> bool:
         """Return True if a message may leave by no packet: all others of its lane have left.
 
-        Raises as ``room_for``.
+        ``size`` is the message's own, which the channel may not take at all.
         """
         return self._sending().send_queue.may_pass(lane, size)
 
     def send_beside(self, lane: int, size: int) -> tuple[int, int]:
-        """Count a message that leaves by no packet, and ``size`` bytes of credit for it.
+        """Count a message that leaves by shared memory alone, and ``size`` bytes of credit for it.
 
         Return the lane and the id of the message, as in a frame.
         """
         self._counters.messages_sent += 1
+        self._counters.shared_memory_sent += 1
         if self._observer is not None:
             self._observer.messages_queued(lane, Delivery.RELIABLE, (size,))
         return self._sending().send_queue.pass_message(lane, size)

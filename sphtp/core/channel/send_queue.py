@@ -210,12 +210,8 @@ class SendQueue:
         )
 
     def may_pass(self, lane: int, size: int) -> bool:
-        """Return True if a message of ``size`` bytes may leave a lane by no packet.
-
-        Raises as ``room_for``.
-        """
-        self._check(size)
-        return self._lane(lane).may_pass(self.credit)
+        """Return True if a reliable message of ``size`` bytes may leave a lane by no packet."""
+        return size <= self._limit and self._lane(lane).may_pass(self.credit)
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
         """Count a reliable message that leaves by no packet, and ``size`` bytes of credit for it.

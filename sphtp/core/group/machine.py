@@ -28,6 +28,7 @@ one. Servers report a client as gone after 10 s, so their word comes before that
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -64,14 +65,12 @@ from sphtp.core.group.seats import (
     Seats,
     coordinator_of,
     find_seat,
-    first_death,
     giver_of_state,
     has_quorum,
     in_order,
     living,
     merged,
     seats_after,
-    seats_at,
     with_end,
     with_newcomers,
     without_ended,
@@ -246,7 +245,7 @@ class GroupMachine:
     @property
     def members(self) -> Seats:
         """The members of the present step, in order."""
-        return seats_at(self.seats, self.step)
+        return self._steps.roster.members
 
     @property
     def is_open(self) -> bool:
@@ -254,9 +253,20 @@ class GroupMachine:
         return self._steps.is_open
 
     @property
-    def missing(self) -> frozenset[Key] | None:
+    def missing(self) -> AbstractSet[Key] | None:
         """Those whose contributions the present step lacks; None while none is being made."""
         return self._steps.missing
+
+    @property
+    def is_put_off(self) -> bool:
+        """True if the present step is open, and others have to do something before it begins."""
+        return self._steps.is_put_off
+
+    @property
+    def awaited(self) -> list[int]:
+        """The channels from which the contributions that the present step lacks are to come."""
+        links = self._by_key
+        return [links[key].number for key in self._steps.missing or () if key in links]
 
     @property
     def has_result(self) -> bool:
@@ -445,6 +455,12 @@ class GroupMachine:
 
     # Outputs
 
+    @property
+    def has_output(self) -> bool:
+        """True if there may be something to take from ``poll_link``, ``poll_close`` or
+        ``poll_event``."""
+        return bool(self._ready or self._closing or self._events)
+
     def poll_link(self) -> tuple[int, deque[Contribution]] | None:
         """Return a channel and what it has to send, oldest first; the caller takes it off."""
         while self._ready:
@@ -509,7 +525,7 @@ class GroupMachine:
         """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
-        seat = first_death(self.seats, self.step)
+        seat = self._steps.roster.death
         if seat is None:
             return False
         self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", seat.end or 0, seat.id)
@@ -1049,10 +1065,10 @@ class GroupMachine:
             return
         _RUNNER.step(self, GroupEvent.FAILED)
         self.failure = self.failure or error
-        self._steps.fail()
         self._close_all()
 
     def _close_all(self) -> None:
+        self._steps.end()
         self._closing.extend(self._links)
 
     # Sending

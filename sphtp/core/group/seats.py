@@ -25,6 +25,7 @@ a step with it. The seat of a dead member is kept for longer where the step at i
 waits for somebody of its name.
 """
 
+import math
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -88,11 +89,6 @@ def _rank(seat: Seat) -> tuple[object, ...]:
     return (seat.place, seat.start, seat.end is None, seat.key)
 
 
-def seats_at(seats: Seats, step: int) -> Seats:
-    """Return the seats of the members of a step, in order."""
-    return tuple([seat for seat in seats if seat.covers(step)])
-
-
 def find_seat(seats: Seats, key: Key) -> Seat | None:
     """Return the seat of a member; None if it has none."""
     return next((seat for seat in seats if seat.key == key), None)
@@ -140,14 +136,37 @@ def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
     return min(givers)[2] if givers else None
 
 
-def first_death(seats: Seats, step: int) -> Seat | None:
-    """Return the seat of the first member that died by a step; None if nobody did."""
+class Roster(NamedTuple):
+    """All that the seats say of a step. It is the same for many steps on end."""
+
+    first: int
+    """The first of these steps, as far as anybody looked back."""
+    end: float
+    """The first step for which it is not true."""
+    members: Seats
+    """The seats of the members, in order."""
+    by_key: Mapping[Key, Seat]
+    """The same, in the same order."""
+    death: Seat | None
+    """The seat of the first member that has died by then; None if nobody has."""
+
+
+def roster_at(seats: Seats, step: int) -> Roster:
+    """Return the roster of a step, and of all later ones up to the next start or end of a seat."""
+    members = tuple([seat for seat in seats if seat.covers(step)])
     died = [
         (seat.end, seat.place, seat)
         for seat in seats
         if seat.end is not None and seat.end <= step and not seat.has_left
     ]
-    return min(died)[2] if died else None
+    changes = [at for seat in seats for at in (seat.start, seat.end) if at is not None]
+    return Roster(
+        step,
+        min([at for at in changes if at > step], default=math.inf),
+        members,
+        {seat.key: seat for seat in members},
+        min(died)[2] if died else None,
+    )
 
 
 def vacant_seats(seats: Seats) -> list[Seat]:

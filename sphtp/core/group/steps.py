@@ -22,6 +22,7 @@ are installed.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sphtp.core.group.messages import (
@@ -30,7 +31,16 @@ from sphtp.core.group.messages import (
     contribution_bytes,
     encode_group_message,
 )
-from sphtp.core.group.seats import Key, OnDeath, Place, Seat, Seats, vacant_seats
+from sphtp.core.group.seats import (
+    Key,
+    OnDeath,
+    Place,
+    Roster,
+    Seat,
+    Seats,
+    roster_at,
+    vacant_seats,
+)
 from sphtp.errors import RemoteError
 
 WINDOW: Final = 256
@@ -43,17 +53,20 @@ MOST_DEAD: Final = 4096
 """The most former members that are remembered, so that one that comes back learns of it."""
 
 KEPT: Final = 1
-"""The steps that are held before a floor is looked for, which takes a look at each member."""
+"""The steps that are held before it is looked for those that can be dropped."""
 
 
 class CompleteStep(NamedTuple):
     """A step and its contributions, in the order of the members; each behind its head."""
 
     step: int
-    contributions: tuple[tuple[Seat, Contribution], ...]
+    seats: Seats
+    """The members that contributed, in order; the same tuple as for the step before, if it can be.
+    """
+    contributions: list[Contribution]
     is_own_kept: bool
     """True if the exchange still holds this member's own contribution."""
-    last: Key | None
+    last: Seat | None
     """The member whose contribution came last; None if all others had contributed before."""
 
 
@@ -86,6 +99,7 @@ class StepExchange:
         self.on_death = on_death
         self._seats: Seats = ()
         self._keys: frozenset[Key] = frozenset()
+        self._roster: Roster | None = None
         self.step = 0
         """The step that is contributed to next, or being made."""
         self.begun = -1
@@ -117,6 +131,15 @@ class StepExchange:
     def seats(self, seats: Seats) -> None:
         self._seats = seats
         self._keys = frozenset([seat.key for seat in seats])
+        self._roster = None
+
+    @property
+    def roster(self) -> Roster:
+        """The roster of the present step."""
+        roster = self._roster
+        if roster is None or not roster.first <= self.step < roster.end:
+            roster = self._roster = roster_at(self._seats, self.step)
+        return roster
 
     @property
     def is_open(self) -> bool:
@@ -124,9 +147,9 @@ class StepExchange:
         return self._open is not None
 
     @property
-    def missing(self) -> frozenset[Key] | None:
+    def missing(self) -> AbstractSet[Key] | None:
         """Those whose contributions the open step lacks; None while no step is being made."""
-        return None if self._open is None else frozenset(self._open.missing)
+        return None if self._open is None else self._open.missing
 
     @property
     def is_put_off(self) -> bool:
@@ -164,6 +187,11 @@ class StepExchange:
         """Give up the open step."""
         self._open = None
 
+    def end(self) -> None:
+        """Make no step any more, and hold nothing: it may be memory that others share."""
+        self._open = None
+        self._held.clear()
+
     def begin(self) -> list[tuple[Key, Contribution]]:
         """Begin the step that is put off. Return what leaves, and for whom.
 
@@ -182,9 +210,8 @@ class StepExchange:
             here = self._held[step] = {}
         here[self.key] = opened.payload
         leaving: list[tuple[Key, Contribution]] = []
-        for seat in self.seats:
-            key = seat.key
-            if key == self.key or not seat.covers(step):
+        for key, seat in self.roster.by_key.items():
+            if key == self.key:
                 continue
             if opened.neighbours is None or seat.place in opened.neighbours:
                 leaving.append((key, opened.payload))
@@ -199,15 +226,10 @@ class StepExchange:
         opened = self._open
         if opened is None or not opened.is_begun:
             return False
-        here = self._held[self.step]
-        opened.missing = {
-            seat.key
-            for seat in self.seats
-            if seat.covers(self.step)
-            and seat.key not in here
-            and seat.key not in self.dead
-            and opened.includes(seat)
-        }
+        by_key = self.roster.by_key
+        opened.missing = by_key.keys() - self._held[self.step].keys() - self.dead.keys()
+        if opened.neighbours is not None:
+            opened.missing = {key for key in opened.missing if opened.includes(by_key[key])}
         return self._complete_if_ready(opened)
 
     def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
@@ -224,7 +246,8 @@ class StepExchange:
         if step > self.step + WINDOW + 1 if self.is_placed else len(self._held) > 2 * WINDOW:
             raise RemoteError(f"a contribution to step {step}, in step {self.step}")
         self._heights[key] = step
-        self.note_reached(key, step)
+        if step > self._reached.get(key, -1):
+            self._reached[key] = step
         here = self._held.get(step)
         if here is None:
             here = self._held[step] = {}
@@ -249,19 +272,19 @@ class StepExchange:
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
-    def _complete_if_ready(self, opened: _OpenStep, last: Key | None = None) -> bool:
+    def _complete_if_ready(self, opened: _OpenStep, last_key: Key | None = None) -> bool:
         if opened.missing or self._waits_for_return(opened):
             return False
-        step, here = self.step, self._held[self.step]
-        contributions = tuple(
-            [
-                (seat, here[seat.key])
-                for seat in self.seats
-                if seat.key in here
-                and seat.covers(step)
-                and (opened.includes(seat) or seat.key == self.key)
+        step, roster, here = self.step, self.roster, self._held[self.step]
+        seats, keys = roster.members, list(roster.by_key)
+        if opened.neighbours is not None or not roster.by_key.keys() <= here.keys():
+            keys = [
+                key
+                for key, seat in roster.by_key.items()
+                if key in here and (opened.includes(seat) or key == self.key)
             ]
-        )
+            seats = tuple([roster.by_key[key] for key in keys])
+        contributions = [here[key] for key in keys]
         self._open = None
         self.step = step + 1
         is_own_kept = opened.neighbours is not None
@@ -269,9 +292,11 @@ class StepExchange:
             # It went to every member, in front of all that this one says later. So whoever lacks it
             # has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
-        self._results.append(CompleteStep(step, contributions, is_own_kept, last))
+        last = None if last_key is None else roster.by_key.get(last_key)
+        self._results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
-            floor = self._floor()
+            # Whoever contributed to this step needs nothing of those before.
+            floor = self._floor() if is_own_kept else step
             for old in [step for step in self._held if step < floor]:
                 del self._held[old]
         return True

@@ -153,11 +153,11 @@ class Worker:
         if (done := machine.poll_step()) is not None:
             values = [
                 unpack(contribution_bytes(done.step, data), CONTRIBUTION.size)[0]
-                for _, data in done.contributions
+                for data in done.contributions
             ]
-            self.names[done.step] = tuple(seat.name for seat, _ in done.contributions)
+            self.names[done.step] = tuple(seat.name for seat in done.seats)
             if self.world.on_death is not OnDeath.WAIT:
-                joined = {seat.key for seat, _ in done.contributions} - self.members
+                joined = {seat.key for seat in done.seats} - self.members
                 self.world.errors += [
                     f"{self.name}: {key} joined step {done.step}" for key in joined
                 ]
