@@ -164,7 +164,7 @@ class Flavour:
         def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
             inner, portal, unclaimed = _origin_of(proxy)
             bound = self._bind(portal, function, inner, *args, **kwargs)
-            return self.wait(portal, bound, Kept.of_call(unclaimed, name, args))
+            return self.wait(portal, bound, Kept.of_call(unclaimed, name, args, kwargs))
 
         return _dress(call, function)
 
@@ -173,7 +173,7 @@ class Flavour:
 
         def call(proxy: Proxy, *args: Any, **kwargs: Any) -> Any:
             inner, portal, unclaimed = _origin_of(proxy)
-            kept = Kept.of_call(unclaimed, name, args)
+            kept = Kept.of_call(unclaimed, name, args, kwargs)
             if (found := kept.take()) is not NOTHING:
                 return found
             return self.at_once(portal, self._bind(portal, function, inner, *args, **kwargs))
@@ -284,10 +284,13 @@ class Kept:
         self._limit = limit
 
     @classmethod
-    def of_call(cls, unclaimed: deque[Any], name: str, args: Sequence[Any]) -> Self:
+    def of_call(
+        cls, unclaimed: deque[Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Self:
         """Return what is kept for a call of a method; nothing for most methods."""
         if name in TAKES_MANY:
-            return cls(unclaimed, args[0] if args else len(unclaimed))
+            limit = args[0] if args else kwargs.get("limit", len(unclaimed))
+            return cls(unclaimed, limit)
         return cls(unclaimed if name in TAKES_ONE else None, None)
 
     def put(self, value: Any) -> None:

@@ -7,7 +7,8 @@ is cut off, and the end of the block waits for nobody.
 
 What the pages tell is read-only, and yet it is not for everybody: names of peers and topics are in
 it. On loopback, requests must name the host as loopback, so that a page of another site cannot read
-them through a name that it lets point here. Elsewhere a token is asked for.
+them through a name that it lets point here. Elsewhere a token is asked for. What a browser asks for
+on behalf of another site (``Sec-Fetch-Site``) is refused before anything is done for it.
 
 The page is a few files that hold no data. A browser that has them asks for the status of the
 cluster, a line of JSON each second, and for the states of a simulation, as bytes. Both are answers
@@ -463,6 +464,9 @@ def _guarded(application: Application, token: str | None) -> Application:
         else:
             is_allowed = _names_loopback(headers.get(b"host", b"").decode("latin-1"))
             refusal = PlainTextResponse("the request names another host\n", 403)
+        if _is_of_another_site(headers):
+            is_allowed = False
+            refusal = PlainTextResponse("the request comes from a page of another site\n", 403)
 
         async def send_with_headers(message: Scope) -> None:
             if message["type"] == "http.response.start":
@@ -472,6 +476,18 @@ def _guarded(application: Application, token: str | None) -> Application:
         await (application if is_allowed else refusal)(scope, receive, send_with_headers)
 
     return guarded
+
+
+def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True if a browser says that a page from elsewhere made a request.
+
+    Another port of this host is elsewhere, too. Whoever follows a link to the page sees it, and the
+    page with the link does not. Programs that are no browser do not send this header.
+    """
+    if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin"):
+        return False
+    follows_link = (b"navigate", b"document")
+    return (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) != follows_link
 
 
 def _names_loopback(host: str) -> bool:

@@ -299,6 +299,8 @@ async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() 
             other = got[1]
             assert np.array_equal(other, arrays[1])
             other += 1
+            with pytest.raises(ValueError, match="cannot resize"):
+                other.resize(10, refcheck=False)
             if step % 10 == 9:
                 # A view of it alone keeps it.
                 kept.append((step, other[5:].reshape(5, -1)))

@@ -289,6 +289,21 @@ async def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
         assert len(found["program_something"]) == 800
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/page/main.js", "/healthz", "/"])
+async def test_what_a_page_of_another_site_asks_for_is_refused(path: str) -> None:
+    async with open_web(page=True) as web:
+        for site in ("cross-site", "same-site", "anything"):
+            asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+            status, body = await get(web, path, **asked)
+            assert (status, body) == (403, "the request comes from a page of another site\n")
+        for site in ("same-origin", "none"):
+            assert (await get(web, path, **{"Sec-Fetch-Site": site}))[0] == 200
+        link = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        assert (await get(web, path, **{"Sec-Fetch-Site": "cross-site"}, **link))[0] == 200
+        framed = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+        assert (await get(web, path, **{"Sec-Fetch-Site": "cross-site"}, **framed))[0] == 403
+
+
 @pytest.mark.parametrize("line", ["nonsense", "GET /none HTTP/1.1", "POST /metrics HTTP/1.1"])
 async def test_other_requests_are_refused(line: str) -> None:
     async with open_web() as web, await trio.open_tcp_stream(*web.address) as stream:

@@ -81,6 +81,8 @@ async def receive_with_cancellations(seed: int) -> None:
         while len(received) < 100:
             if random.random() < 0.5:
                 receiving: asyncio.Task[Any] = asyncio.create_task(there.receive_many(3))
+            elif random.random() < 0.5:
+                receiving = asyncio.create_task(there.receive_many(limit=2))
             else:
                 receiving = asyncio.create_task(there.receive())
             for _ in range(random.randrange(4)):

@@ -63,6 +63,9 @@ def test_threads_share_what_cancelled_calls_have_taken() -> None:
         thread.join()
     assert taken == [None] * 3000
     assert Kept(deque([1, 2, 3]), 2).take() == [1, 2]
+    for args, kwargs in ((2,), {}), ((), {"limit": 2}):
+        assert Kept.of_call(deque([1, 2, 3]), "receive_many", args, kwargs).take() == [1, 2]
+    assert Kept.of_call(deque([1, 2, 3]), "receive_many", (), {}).take() == [1, 2, 3]
     assert Kept(deque(), 2).take() is Kept(None, 2).take() is NOTHING
 
 
