@@ -52,6 +52,7 @@ from sphtp.shell.metrics import metric_rows, server_rows
 from sphtp.shell.server import Server
 from sphtp.shell.status import (
     METRICS_KIND,
+    OBSERVER_DATA,
     STATUS_KIND,
     VERSION,
     ChannelStatus,
@@ -308,7 +309,7 @@ def _peer_line(peer: Peer, answers: PeerAnswers, observer: int | None) -> PeerLi
         "servers": [],
         "age": answers.age,
         "problem": answers.problem,
-        "is_observer": peer.id == observer,
+        "is_observer": peer.id == observer or peer.data == OBSERVER_DATA,
         "unread": 0,
         "paces": [],
         "sources": [],
