@@ -25,8 +25,9 @@ class ConnectionSettings:
 
     ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
     received datagrams. ``qlog`` is a file for the log of the channels. ``metrics`` is the address
-    at which to serve metrics, and ``token`` what they need. The other fields are the identity of
-    the client, and its secret, keys and certificates.
+    at which to serve metrics, and ``token`` what they need; ``web`` and ``web_token`` are the same
+    for the page. The other fields are the identity of the client, and its secret, keys and
+    certificates.
     """
 
     servers: tuple[str, ...]
@@ -42,6 +43,8 @@ class ConnectionSettings:
     tls: Tls | None = None
     metrics: Address | None = None
     token: str | None = field(default=None, repr=False)
+    web: Address | None = None
+    web_token: str | None = field(default=None, repr=False)
 
     def open(
         self,
@@ -98,6 +101,8 @@ class ConnectionOptions:
     qlog: Path | None = None
     metrics: str | None = None
     metrics_token_file: Path | None = None
+    web: str | None = None
+    web_token_file: Path | None = None
 
     def connection(self) -> ConnectionSettings:
         """Return the connection for these values; raises ``SettingsError``."""
@@ -115,6 +120,8 @@ class ConnectionOptions:
             tls=self._tls(),
             metrics=None if self.metrics is None else parse_http_address(self.metrics),
             token=None if self.metrics_token_file is None else load_token(self.metrics_token_file),
+            web=None if self.web is None else parse_http_address(self.web),
+            web_token=None if self.web_token_file is None else load_token(self.web_token_file),
         )
 
     def _server_keys(self) -> frozenset[bytes]:

@@ -243,6 +243,18 @@ CLIENT_OPTIONS = (
         type=_FILE,
         metavar="FILE",
     ),
+    _option(
+        "--web",
+        "Serve a page of the cluster, with metrics and health, over HTTP; without HOST on "
+        "loopback.",
+        metavar="[HOST:]PORT",
+    ),
+    _option(
+        "--web-token-file",
+        "File with the token that the page asks for; necessary on more than loopback.",
+        type=_FILE,
+        metavar="FILE",
+    ),
     _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
 )
 

@@ -75,5 +75,5 @@ def check_files(settings: ServerSettings) -> None:
     settings.admit()
     if (tls := settings.tls()) is not None:
         tls.check()
-    if settings.metrics_token_file is not None:
-        settings.metrics_token()
+    settings.metrics_token()
+    settings.web_token()

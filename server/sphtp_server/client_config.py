@@ -22,7 +22,8 @@ KEYS: Final = frozenset(
         "server", "scenario", "slab", "slabs", "steps", "loss", "duplicate", "reorder", "seed",
         "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "alone", "qlog",
         "server_key", "server_key_file", "secret_file", "identity_file", "tls_ca", "tls_cert",
-        "tls_key", "metrics", "metrics_token_file", "exit_with_stdin", "seconds", "once", "json",
+        "tls_key", "metrics", "metrics_token_file", "web", "web_token_file", "exit_with_stdin",
+        "seconds", "once", "json",
         "timeout", "count", "interval", "name", "receivers", "latest", "late_join", "topic",
         "stream", "group", "force", "speed", "from", "to", "loop", "gather", "changed", "on_death",
     )
@@ -101,6 +102,7 @@ def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
         "identity_file": load_identity,
         "server_key_file": load_public_keys,
         "metrics_token_file": load_token,
+        "web_token_file": load_token,
     }.items():
         if values.get(name) is not None:
             load(values[name])

@@ -6,21 +6,28 @@ import signal
 import termios
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from sphtp import Server
+from sphtp import Identity, Server
 from sphtp.core.control.counters import Count
 from sphtp.events import ServerState
+from sphtp.security import Security
+from sphtp.shell.keys import draw_identity
 from sphtp.shell.lifetime import ending
 from sphtp_server.descriptors import raise_limit
 from sphtp_server.drain import wait_drained
 from sphtp_server.event_log import EventLog
 from sphtp_server.logs import Id, Log, LogTarget
+from sphtp_server.page import look_on
 from sphtp_server.reload import ClientPredicate, Reloader
 from sphtp_server.service_manager import ALIVE, READY, STOPPING, ServiceManager
 from sphtp_server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from sphtp.web import Web
 
 STDIN: Final = 0
 
@@ -68,7 +75,7 @@ async def serve(
 
     Raises:
         BusError, SettingsError: it cannot listen there, or not with these files.
-        ModuleNotFoundError: metrics are wanted, and what serves them is not installed.
+        ModuleNotFoundError: metrics or the page are wanted, and what serves them is not installed.
     """
     manager = ServiceManager(os.environ)
     has_terminal = os.isatty(STDIN)
@@ -76,13 +83,19 @@ async def serve(
     with trio.open_signal_receiver(*ending()) as signals:
         raise_limit(log, settings.limits().connections)
         admission = ClientPredicate(settings.admit())
+        # The client of the page, which nothing keeps out of its own server.
+        identity = draw_identity()
         async with (
-            settings.open(admission) as server,
+            settings.open(lambda peer: peer.key == identity.public or admission(peer)) as server,
             settings.open_web(server) as web,
+            settings.open_page(server) as page,
             trio.open_nursery() as nursery,
         ):
             reloader = Reloader(settings, load, server, admission, log, target)
-            _log_start(server, settings, log, None if web is None else web.url)
+            _log_start(server, settings, log, metrics=web, page=page)
+            looking = trio.CancelScope()
+            if page is not None:
+                nursery.start_soon(_look_on, page, server, settings, identity, looking, log)
             nursery.start_soon(_log_events, server, log)
             nursery.start_soon(_log_drops, server, reloader, log)
             nursery.start_soon(_notify_manager, server, manager)
@@ -99,8 +112,11 @@ async def serve(
                         manager.notify(READY)
                 elif number == signal.SIGUSR1 and not is_draining:
                     is_draining = True
-                    if web is not None:
-                        web.unready = "draining"
+                    for one in (web, page):
+                        if one is not None:
+                            one.unready = "draining"
+                    # Nobody waits for another server to know this one's own client.
+                    looking.cancel()
                     nursery.start_soon(_drain, server, reloader, manager, nursery.cancel_scope, log)
                 elif number != signal.SIGUSR1:
                     log.info("leaving", because=signal.Signals(number).name)
@@ -155,7 +171,24 @@ def _describe(server: Server) -> str:
     return f"{server.state.value}, {servers} servers, {clients} clients"
 
 
-def _log_start(server: Server, settings: ServerSettings, log: Log, metrics: str | None) -> None:
+async def _look_on(
+    page: "Web",
+    server: Server,
+    settings: ServerSettings,
+    identity: Identity,
+    scope: trio.CancelScope,
+    log: Log,
+) -> None:
+    def complain(reason: str) -> None:
+        log.warning("the page shows no more than this server knows", why=reason)
+
+    with scope:
+        await server.wait_active()
+        config = replace(settings.config(), security=Security(identity=identity))
+        await look_on(page, [server.advertised], config, complain)
+
+
+def _log_start(server: Server, settings: ServerSettings, log: Log, **pages: "Web | None") -> None:
     log.info(
         "started",
         id=Id(server.id),
@@ -164,7 +197,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log, metrics: str 
         advertised=str(server.advertised),
         state=server.state.value,
         pid=os.getpid(),
-        **({} if metrics is None else {"metrics": metrics}),
+        **{name: web.url for name, web in pages.items() if web is not None},
     )
     if settings.makes_servers_of_members:
         log.warning(

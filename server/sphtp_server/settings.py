@@ -230,6 +230,15 @@ class ServerSettings(BaseModel):
         description="File with the token that requests for metrics must have (Authorization: "
         "Bearer); necessary on more than loopback.",
     )
+    web: WebPlace | None = Field(
+        None,
+        description="Serve a page of the cluster, with metrics and health, over HTTP at "
+        "[HOST:]PORT; without a host on loopback. Port 0 takes any free port.",
+    )
+    web_token_file: Path | None = Field(
+        None,
+        description="File with the token that the page asks for; necessary on more than loopback.",
+    )
     drain_time: float = Field(
         30.0,
         gt=0,
@@ -331,17 +340,39 @@ class ServerSettings(BaseModel):
         host, port = parse_http_address(self.metrics)
         return open_web(server, host=host, port=port, token=self.metrics_token())
 
+    def open_page(self, server: Server) -> "AbstractAsyncContextManager[Web | None]":
+        """Serve the page for the length of the block, if it is wanted. Raises as ``open_web``.
+
+        Raises ``ModuleNotFoundError``, with the remedy, without the extra.
+        """
+        if self.web is None:
+            return nullcontext()
+        from sphtp.web import open_web
+
+        host, port = parse_http_address(self.web)
+        token, config = self.web_token(), self.config()
+        return open_web(server, host=host, port=port, token=token, page=True, config=config)
+
     def metrics_token(self) -> str | None:
         """Return the token for metrics, or None without one. Raises ``SettingsError``."""
         return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
 
+    def web_token(self) -> str | None:
+        """Return the token for the page, or None without one. Raises ``SettingsError``."""
+        return None if self.web_token_file is None else load_token(self.web_token_file)
+
     @model_validator(mode="after")
-    def _metrics_are_protected(self) -> Self:
-        if self.metrics is not None and self.metrics_token_file is None:
-            host, _ = parse_http_address(self.metrics)
+    def _pages_are_protected(self) -> Self:
+        for name, place, file in (
+            ("metrics", self.metrics, self.metrics_token_file),
+            ("web", self.web, self.web_token_file),
+        ):
+            if place is None or file is not None:
+                continue
+            host, _ = parse_http_address(place)
             if not is_loopback(host):
                 raise ValueError(
-                    f"metrics at {host} are open to other machines: give --metrics-token-file, or "
+                    f"{name} at {host} is open to other machines: give --{name}-token-file, or "
                     "choose a loopback address"
                 )
         return self

@@ -53,6 +53,7 @@ from sphtp.shell.server import Server
 from sphtp.shell.status import (
     LONGEST_IDLE,
     METRICS_KIND,
+    OBSERVER_DATA,
     STATUS_KIND,
     VERSION,
     ChannelStatus,
@@ -309,7 +310,7 @@ def _peer_line(peer: Peer, answers: PeerAnswers, observer: int | None) -> PeerLi
         "servers": [],
         "age": answers.age,
         "problem": answers.problem,
-        "is_observer": peer.id == observer,
+        "is_observer": peer.id == observer or peer.data == OBSERVER_DATA,
         "unread": 0,
         "paces": [],
         "sources": [],

@@ -184,6 +184,10 @@ MOST_CHANNELS: Final = 1024
 """The most channels in one document."""
 
 
+OBSERVER_DATA: Final = {"watches": "cluster"}
+"""The data of a client that only looks, for a page: pages leave out each other's."""
+
+
 class ChannelStatus(TypedDict):
     """A channel, from one side; times in seconds, numbers since it opened."""
 

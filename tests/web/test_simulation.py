@@ -4,6 +4,7 @@
 """
 
 import io
+import json
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import trio
@@ -54,24 +55,42 @@ PLACES: Final = """(() => {
 
 
 @asynccontextmanager
+async def program(*arguments: str) -> AsyncIterator[trio.Process]:
+    """Run a verb for the length of the block."""
+    command = [sys.executable, "-m", "sphtp", *arguments]
+    process = await trio.lowlevel.open_process(command, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+async def first_line(process: trio.Process) -> dict[str, Any]:
+    """Return the first line that a program writes, which is JSON."""
+    assert process.stdout is not None
+    text = b""
+    with trio.fail_after(60):
+        while b"\n" not in text:
+            chunk = await process.stdout.receive_some()
+            assert chunk, "the program ended"
+            text += chunk
+    fields: dict[str, Any] = json.loads(text.partition(b"\n")[0])
+    return fields
+
+
+@asynccontextmanager
 async def simulation(*options: str) -> AsyncIterator[str]:
     """Run two servers and four peers that simulate; yield the address of the page."""
-    command = [
-        *(sys.executable, "-m", "sphtp", "cluster", "--servers", "2", "--clients", "4"),
-        *("--web", "0", "--steps", "1000000", *options),
-    ]
-    process = await trio.lowlevel.open_process(command, stdout=PIPE)
-    assert process.stdout is not None
-    try:
+    cluster = ("cluster", "--servers", "2", "--clients", "4", "--web", "0", "--steps", "1000000")
+    async with program(*cluster, *options) as process:
+        assert process.stdout is not None
         text = ""
         with trio.fail_after(60):
             while not (found := re.search(r"page: (\S+)\n", text)):
                 text += (await process.stdout.receive_some()).decode()
         yield found[1]
-    finally:
-        process.terminate()
-        with trio.CancelScope(shield=True):
-            await process.wait()
 
 
 async def test_spheres_move_in_the_colours_of_their_owners(tmp_path: Path) -> None:
@@ -123,6 +142,24 @@ async def test_the_pictures_of_the_readme_are_taken(tmp_path: Path) -> None:
         await photograph_moving(browser, folder / "spheres.gif")
     for name in ("page.png", "spheres.gif"):
         assert (folder / name).stat().st_size < LARGEST_PICTURE
+
+
+async def test_a_client_serves_a_page_of_the_whole_cluster(tmp_path: Path) -> None:
+    """Its own spheres are there, too, which no peer but the one that looks receives."""
+    ports = ("--pub-port", "0", "--sub-port", "0", "--no-announce")
+    async with (
+        program("server", "--new", *ports, "--log-format", "json") as server,
+        open_browser(tmp_path / "browser") as browser,
+    ):
+        address = (await first_line(server))["advertised"]
+        options = ("--server", address, "--steps", "1000000", "--json", "--web", "0")
+        async with program("client", *options) as alone:
+            await browser.look(width=1280, height=1000)
+            await browser.visit((await first_line(alone))["page"])
+            await until(browser, "page.picture.owners.size === 1")
+            title = "document.querySelector('h1').textContent"
+            await until(browser, f"{title} === 'SphTP 1 peer, 1 server'")
+            assert browser.complaints == []
 
 
 FRAMES: Final = 24

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -16,6 +16,7 @@ from sphtp.config import ControlTimers
 from sphtp.security import ClusterSecurity, load_secret
 from sphtp.shell.discovery import KEY_FILE, SERVER, TIMERS
 from sphtp.shell.keys import draw_secret, save_secret
+from sphtp.shell.status import OBSERVER_DATA
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
 from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
@@ -36,9 +37,6 @@ def secret_file() -> Iterator[Path]:
 
 
 HOST = "127.0.0.1"
-
-BYSTANDER: Final = {"watches": "slabs"}
-"""The data of the client that looks: it names no slab, so that no peer takes it for one."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ async def _open_page(
         ),
     )
     async with (
-        sphtp.open_client(servers, name="page", data=BYSTANDER, config=config) as client,
+        sphtp.open_client(servers, name="page", data=OBSERVER_DATA, config=config) as client,
         open_web(port=plan.web, page=True, config=config) as web,
     ):
         with web.observe_with(client):

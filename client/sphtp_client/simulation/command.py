@@ -62,6 +62,8 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
             raise SettingsError("--qlog: a client that simulates --alone has no channels to log")
         if options.metrics is not None:
             raise SettingsError("--metrics: a client that simulates --alone has no channels")
+        if options.web is not None:
+            raise SettingsError("--web: a client that simulates --alone is in no cluster")
         return partial(run_alone, scenario, steps, reporter)
     borders(scenario, options.slabs, "--slabs")
     job = SlabJob(scenario, options.slab, options.slabs, steps)

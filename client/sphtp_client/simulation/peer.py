@@ -50,6 +50,7 @@ from sphtp_client.simulation.run import run_slab, slab_name
 from sphtp_client.simulation.scenario import Scenario
 from sphtp_client.simulation.slabs import Slab
 from sphtp_client.simulation.state import Spheres, concat, pack, state_sha256, unpack_untrusted
+from sphtp_server.page import look_on
 
 CONFIRMATION: Final = b"thanks"
 
@@ -172,11 +173,17 @@ async def _take_part(
         connection.open(job.data, instruments, name=slab_name(job.slab)) as client,
         running(partial(serve_status, client, steps={SIMULATION: statistics})),
         _open_web(connection, client, statistics) as metrics,
+        _open_page(connection, client, statistics) as page,
     ):
         servers = tuple(sorted(client.servers))
         reporter.report(
             Connected(
-                id=client.id, slab=job.slab, slabs=job.slabs, servers=servers, metrics=metrics
+                id=client.id,
+                slab=job.slab,
+                slabs=job.slabs,
+                servers=servers,
+                metrics=metrics,
+                page=page,
             )
         )
         async with (
@@ -207,6 +214,28 @@ async def _open_web(
     steps = {SIMULATION: statistics}
     async with open_web(client, host=host, port=port, token=connection.token, steps=steps) as web:
         yield web.url
+
+
+@asynccontextmanager
+async def _open_page(
+    connection: ConnectionSettings, client: Client, statistics: StepStatistics[str]
+) -> AsyncIterator[str | None]:
+    """Serve the page for the length of the block, if it is wanted; yield its address."""
+    if connection.web is None:
+        yield None
+        return
+    from sphtp.web import open_web
+
+    host, port = connection.web
+    steps, config = {SIMULATION: statistics}, connection.config()
+    async with open_web(
+        client, host=host, port=port, token=connection.web_token, page=True, steps=steps,
+        config=config,
+    ) as web:  # fmt: skip
+        # The page works without: then it has no states of this slab.
+        looking = partial(look_on, web, connection.servers, config, lambda _: None)
+        async with running(looking):
+            yield web.url
 
 
 async def _report_servers(

@@ -54,7 +54,7 @@ class Started(EventRecord):
 class Connected(EventRecord):
     """A client that is established with every server of the view.
 
-    ``metrics`` is the URL of its metrics, if it serves any.
+    ``metrics`` is the URL of its metrics, and ``page`` that of its page, if it serves any.
     """
 
     event: Literal["connected"] = "connected"
@@ -63,6 +63,7 @@ class Connected(EventRecord):
     slabs: int
     servers: tuple[int, ...] = ()
     metrics: str | None = None
+    page: str | None = None
 
 
 class ServerCame(EventRecord):
@@ -214,7 +215,8 @@ def _started(event: Started) -> str:
 def _connected(event: Connected) -> str:
     who = f"slab {event.slab} of {event.slabs}"
     text = f"{who}: connected as id {event.id:#010x}, servers {_ids(event.servers)}"
-    return text + _metrics(event.metrics)
+    page = "" if event.page is None else f"; page at {event.page}"
+    return text + _metrics(event.metrics) + page
 
 
 def _metrics(url: str | None) -> str:

@@ -136,6 +136,24 @@ async def test_it_serves_metrics_where_its_first_line_says() -> None:
         await leave(started, signal.SIGTERM)
 
 
+async def test_its_page_looks_at_the_cluster_as_a_client_and_holds_up_no_drain() -> None:
+    nobody_else = "B" * 42 + "E="
+    async with daemon("--new", "--web", "0", "--allow-key", nobody_else) as started:
+        first = await started.next_line()
+        host, port = first["page"].removeprefix("http://").split(":")
+        page = Web((host, int(port)))
+        document: dict[str, Any] = {"observer": None}
+        while document["observer"] is None:
+            code, text = await get(page, "/status")
+            assert code == 200
+            document = json.loads(text)
+        assert [server["clients"] for server in document["servers"]] == [1]
+        assert (await get(page, "/readyz"))[0] == 200
+        started.process.send_signal(signal.SIGUSR1)
+        assert (await started.line("leaving"))["because"] == "drained"
+        assert await started.process.wait() == 0
+
+
 async def test_without_an_input_to_wait_for_it_leaves_at_once() -> None:
     command = [sys.executable, "-m", "sphtp", "server", *ANY_PORTS, "--new", "--exit-with-stdin"]
     done = await trio.run_process(command, stdin=subprocess.DEVNULL, capture_stdout=True)

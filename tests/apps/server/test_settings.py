@@ -63,6 +63,8 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "drain_time": ("7.5", "7.5"),
     "metrics": ('"[::1]:9464"', "[::1]:9464"),
     "metrics_token_file": ('"/a/token"', "/a/token"),
+    "web": ("9480", "9480"),
+    "web_token_file": ('"/a/token"', "/a/token"),
 }
 
 
@@ -80,20 +82,22 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("page", ["metrics", "web"])
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("0.0.0.0:9464", "--metrics-token-file"),
+        ("0.0.0.0:9464", "-token-file"),
         ("9464x", "[HOST:]PORT"),
         (":9464", "[HOST:]PORT"),
         ("::1:9464", "in brackets"),
         ("99999", "65535"),
     ],
 )
-def test_a_place_for_metrics_is_one_and_is_protected(place: str, text: str) -> None:
+def test_a_place_for_pages_is_one_and_is_protected(page: str, place: str, text: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        load({"metrics": place})
+        load({page: place})
     assert text in str(caught.value)
+    assert page in str(caught.value)
 
 
 def test_without_the_extra_metrics_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
