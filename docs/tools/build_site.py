@@ -64,7 +64,7 @@ def lay_out(folder: Path) -> None:
     for pattern in ("*.svg", "*.json"):
         for path in (site_pages.ROOT / "docs").rglob(pattern):
             copy(folder, path.relative_to(site_pages.ROOT))
-    for path in (site_pages.ROOT / "examples").glob("*.py"):
+    for path in site_pages.programs():
         copy(folder, path.relative_to(site_pages.ROOT))
     modules = folder / site_pages.API
     modules.mkdir(parents=True)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START = "docs/README"
 API = "docs/reference/api"
 PROGRAMS = "examples/README"
+LANGUAGES = {".py": "python", ".toml": "toml"}
 
 # The docstring of the package names its public modules.
 MODULES = re.compile(r"`(sphtp\.(?!core|shell)\w+)`")
@@ -89,11 +90,18 @@ def with_programs(page: str, text: str) -> str:
     """Return the page of examples with the text of each program behind it."""
     if page != PROGRAMS:
         return text
-    programs = sorted((ROOT / page).parent.glob("*.py"))
+    folder = (ROOT / page).parent
     return text + "".join(
-        f"\n## {program.name}\n\n```python\n{program.read_text(encoding='utf-8')}```\n"
-        for program in programs
+        f"\n## {path.relative_to(folder)}\n\n"
+        f"```{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8')}```\n"
+        for path in programs()
     )
+
+
+def programs() -> list[Path]:
+    """Return the files of all examples."""
+    folder = (ROOT / PROGRAMS).parent
+    return sorted(path for path in folder.rglob("*") if path.suffix in LANGUAGES)
 
 
 @cache

@@ -79,6 +79,7 @@ class RunBoard(RunStatus):
         """Of the servers, those of their last start."""
         self._ready_lines = ready_lines
         self._introduced: set[str] = set()
+        self._early: dict[str, list[str]] = {}
         self._as_json = as_json
         self._logs = logs
 
@@ -117,10 +118,16 @@ class RunBoard(RunStatus):
     def note_error_line(self, name: str, line: str) -> None:
         """Note a line of standard error."""
         super().note_error_line(name, line)
-        self._show(name, line, "stderr")
+        is_program = self.processes[name].role is ProcessRole.PROGRAM
+        if is_program and name not in self._introduced:
+            # It has overtaken the introduction, which is in another pipe.
+            self._early.setdefault(name, []).append(line)
+        else:
+            self._show(name, line, "stderr")
 
     def exited(self, name: str, code: int, *, asked: bool) -> None:
         """Note the end of a process; the rules decide what follows."""
+        self._show_early(name)
         self._end(name, code, asked=asked)
 
     def outcome(self, stopped_by: ExitStatus | None) -> RunOutcome:
@@ -142,7 +149,8 @@ class RunBoard(RunStatus):
         state = self.rules.states[name]
         if state.lost is not None:
             return f"it waited for {state.lost}, which {self.rules.states[state.lost].phase.value}"
-        times = f", after {state.restarts} restarts" if state.restarts else ""
+        plural = "s" if state.restarts > 1 else ""
+        times = f", after {state.restarts} restart{plural}" if state.restarts else ""
         return f"{why(self.processes[name])}{times}"
 
     def document(self) -> Iterator[dict[str, Any]]:
@@ -158,6 +166,11 @@ class RunBoard(RunStatus):
 
     def _begun(self, name: str, pid: int) -> None:
         self.note("started", f"{name}: pid {pid}", program=name, pid=pid)
+        self._show_early(name)
+
+    def _show_early(self, name: str) -> None:
+        for line in self._early.pop(name, ()):
+            self._show(name, line, "stderr")
 
     def _show(self, name: str, line: str, stream: str) -> None:
         self.last_lines[name] = line

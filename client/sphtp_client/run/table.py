@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from rich.table import Table
@@ -67,7 +68,7 @@ def state_of(name: str, board: RunBoard) -> str:
         case Phase.RUNNING if board.is_stopping:
             return "ending" if is_alive else "ended"
         case Phase.WAITING:
-            return f"waits for {', '.join(board.rules.waits_for(name))}"
+            return _waiting_for(board.rules.waits_for(name))
         case Phase.RUNNING:
             return "ready" if state.is_ready else "starting"
         case Phase.BACKOFF:
@@ -76,6 +77,13 @@ def state_of(name: str, board: RunBoard) -> str:
             return f"failed: {board.why(name)}"
         case _:
             return "finished"
+
+
+def _waiting_for(names: Sequence[str]) -> str:
+    if not names:
+        return "starts now"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"waits for {names[0]}{more}"
 
 
 def style(notice: str, board: RunBoard) -> Text:

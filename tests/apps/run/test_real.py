@@ -86,6 +86,8 @@ async def test_a_program_that_crashes_starts_again_until_its_limit_which_ends_th
         ("stdout", "I am broken"),
     ]
     assert len(spoken) == 6
+    order = [it["event"] for it in seen if it.get("program") == "broken"]
+    assert order == ["started", "line", "line", "ended"] * 3
     end = seen[-1]
     assert (end["event"], end["outcome"], end["exit_code"]) == ("outcome", "failed", 3)
     assert end["message"] == "broken failed: exit code 7 (no disk), after 2 restarts"

@@ -7,10 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from sphtp.errors import SettingsError
+from sphtp_client.cluster.run_status import ProcessRole
+from sphtp_client.run.board import RunBoard
 from sphtp_client.run.command import run
-from sphtp_client.run.rules import Restart
+from sphtp_client.run.rules import Restart, Rules
 from sphtp_client.run.run_file import RunFile, load_run_file
 from sphtp_client.run.runner import RunPlan
+from sphtp_client.run.table import draw, state_of, summary
 
 ENVIRON = {"PATH": "/usr/bin:/bin", "HOME": "/root", "SPHTP_CLIENT_SERVER": "tcp://not.mine"}
 
@@ -151,3 +154,56 @@ def test_a_check_says_what_would_start(file: Path) -> None:
         "a-0: sh -c a-0",
         "a-1: sh -c a-1",
     ]
+
+
+def test_the_table_has_a_word_for_each_state(file: Path) -> None:
+    text = """
+    servers = { count = 2 }
+    [program.a]
+    command = "sh"
+    restart = "on-failure"
+    backoff = 8
+    max_restarts = 1
+    [program.b]
+    command = "sh"
+    after_end = ["a"]
+    """
+    now = 0.0
+    rules = Rules(load(file, text).rules)
+    board = RunBoard(rules, lambda: now, {}, as_json=False)
+
+    def states() -> list[str]:
+        draw(board, now)
+        return [state_of(name, board) for name in rules.states]
+
+    def start() -> None:
+        for name in rules.poll_starts(now):
+            board.take(name, ProcessRole.PROGRAM)
+            board.spawned(name, 7)
+
+    assert states() == [
+        "starts now",
+        "waits for server-1",
+        "waits for server-1 and 1 more",
+        "waits for server-1 and 2 more",
+    ]
+    for server in ("server-1", "server-2"):
+        start()
+        rules.handle_ready(server)
+    start()
+    assert states() == ["ready", "ready", "ready", "waits for a"]
+    board.exited("a", 7, asked=False)
+    now = 3.0
+    assert states()[2] == "restarts in 5 s"
+    now = 8.0
+    start()
+    board.note_error_line("a", "no licence")
+    board.exited("a", 7, asked=False)
+    assert states()[2:] == [
+        "failed: exit code 7 (no licence), after 1 restart",
+        "failed: it waited for a, which failed",
+    ]
+    assert summary(board) == "programs: 2 running, 2 failed"
+    board.is_stopping = True
+    assert states()[:2] == ["ending", "ending"]
+    assert board.outcome(None).sentence.startswith("a failed: exit code 7 (no licence)")
