@@ -30,6 +30,7 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Mapping,
     MutableMapping,
     Sequence,
 )

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.house.pages import ROOT
@@ -48,6 +49,10 @@ PRINTED = {
         r"Eve, who has the secret: .*denied": 1,
         r"Eve, who guesses it: .*wrong secret.*": 1,
     },
+    "stepped_again": {
+        r"step (2[5-9]|3\d): recorded \d\.\d+, now \d\.\d+": 15,
+        r"40 steps from step 0; 25 are equal bit by bit": 1,
+    },
     "telemetry": {
         r"robot: the slowest reader is hanging": 1,
         r"recorder: 2000 poses up to step 1999, 0 passed over": 1,
@@ -56,7 +61,14 @@ PRINTED = {
 }
 
 
-async def test_examples_run_and_print_what_they_promise(tmp_path: Path) -> None:
+# It starts programs, each of which imports for a second.
+SLOW = {"stepped_again"}
+
+
+@pytest.mark.parametrize(
+    "names", [{*PRINTED} - SLOW, pytest.param(SLOW, marks=pytest.mark.soak)], ids=["quick", "slow"]
+)
+async def test_examples_run_and_print_what_they_promise(tmp_path: Path, names: set[str]) -> None:
     limiter = trio.CapacityLimiter(MOST_AT_ONCE)
 
     async def check(name: str, patterns: dict[str, int]) -> None:
@@ -70,8 +82,8 @@ async def test_examples_run_and_print_what_they_promise(tmp_path: Path) -> None:
             assert len(found) == times, f"{name}: {pattern} is {len(found)} times in\n{printed}"
 
     async with trio.open_nursery() as nursery:
-        for name, patterns in PRINTED.items():
-            nursery.start_soon(check, name, patterns)
+        for name in sorted(names):
+            nursery.start_soon(check, name, PRINTED[name])
 
 
 def test_each_example_is_short_and_listed() -> None:

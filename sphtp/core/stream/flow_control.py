@@ -120,6 +120,8 @@ class FlowControl:
         """The number of times that a receiver was left behind."""
         self.awaited_since: float | None = None
         """The time since which the report of a receiver that has reported before is awaited."""
+        self.due: float | None = None
+        """The time at which a receiver will be left behind."""
         self._window = window
         self._patience = patience
         self._nak_budget = nak_budget
@@ -129,15 +131,6 @@ class FlowControl:
 
     def __len__(self) -> int:
         return len(self._receivers)
-
-    @property
-    def due(self) -> float | None:
-        """The time at which a receiver will be left behind."""
-        due: float | None = None
-        for one in self._receivers.values():
-            if one.awaited_since is not None:
-                due = earliest(due, one.awaited_since + self._patience)
-        return due
 
     def find(self, receiver: int) -> SourceReceiver | None:
         """Return the receiver with this number."""
@@ -221,11 +214,13 @@ class FlowControl:
 
     def handle_blocked(self, now: float) -> None:
         """Await a report from the receivers that block the source."""
-        for one in self._followed():
-            if one.awaited_since is None and one.limit == self.limit:
-                one.awaited_since = now
-                if one.has_reported and self.awaited_since is None:
-                    self.awaited_since = now
+        blocking = [
+            one for one in self._followed() if one.awaited_since is None and one.limit == self.limit
+        ]
+        for one in blocking:
+            one.awaited_since = now
+        if blocking:
+            self._find_limit()
 
     def expire(self, now: float) -> None:
         """Leave behind the receivers whose report was awaited for too long."""
@@ -247,6 +242,8 @@ class FlowControl:
         halves = (one.half for one in followed if one.awaited_since is None)
         self._half = min(halves, default=maxsize)
         self.awaited_since = earliest(*(one.awaited_since for one in followed if one.has_reported))
+        awaited = earliest(*(one.awaited_since for one in followed))
+        self.due = None if awaited is None else awaited + self._patience
 
 
 # The receiver's side
