@@ -39,7 +39,7 @@ COMPILED_OF     = hatch_build.py pyproject.toml $(shell find sphtp server client
 # Other work goes first.
 COMPILE        := SPHTP_COMPILED=1 nice -n 10
 
-.PHONY: help run test compiled test-compiled check chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures photographs format clean remade
+.PHONY: help run test compiled test-compiled check check-model chaos soak soak-channel soak-rest soak-fuzz soak-properties fuzz fuzz-keep docs site diagrams pictures photographs format clean remade
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,9 @@ check: $(DEVELOPS) ## Lint, format, types, layers, stale diagrams
 	.venv/bin/basedpyright --project pyproject.toml
 	.venv/bin/lint-imports
 	.venv/bin/python docs/tools/state_machines.py --check
+
+check-model: $(DEVELOPS) ## Explore registration exhaustively: every order of messages and faults in small cases
+	.venv/bin/python -m tests.core.control.check_model
 
 soak: soak-channel chaos soak-rest soak-fuzz soak-properties ## Run everything at length, one after the other (hours)
 

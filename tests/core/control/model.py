@@ -1,186 +1,517 @@
-"""Two clients that want one id, two servers, and every order of messages between them.
+"""Every order of messages, and of faults, in a small cluster where two clients want one id.
 
-The real machines run; only the network is a model: FIFO per link, any order across links. What a
-machine does depends on what it holds and on its input alone, so each such step is computed once,
-by a machine that replays its own inputs, and the search walks over the results.
+The real machines run. Only the network and time are models:
+
+- A link is a queue. A message on it arrives, is lost, or arrives twice; one link keeps its order,
+  as a connection does, and between links there is no order.
+- A tick lets one heartbeat of time pass at every node. Within a tick every message arrives or is
+  lost, but for the ticks in ``Case.delays``, which may pass while messages are on their way.
+- A fault may happen at any moment, as often as the case allows.
+
+A moment is the state of every node, and what is on its way. The search begins in one moment and
+walks over all that follow from it, each once: so a rule that holds in each of them holds in every
+run of the case. The rules are these:
+
+1. **One owner.** No two clients believe that they own one id. While the network is divided, both
+   may, each with servers of its own side; their views share no server then. When it is whole again
+   they may for ``GRACE`` ticks, until both sides have heard each other.
+2. **It stays owned.** An id whose owner does not leave has an owner at any time: no fault of the
+   network, and no restart, takes it from a client unless another one has it.
+3. **In the end all agree.** When nothing goes wrong any more, each client gets an id of its own.
+   Every server is active, and has these clients and no others on its list. The search tries that
+   from each moment in which nothing is on its way. Each other moment leads to such a one.
+
+A node's next step depends on its state and its input alone. So each such step is computed once, by
+a machine that replays its inputs, and the search walks over numbers: of states, and of messages. If
+two histories lead to one state, each step from there is computed by both, and has to be the same.
+
+The search remembers the moments that it has passed by their hashes of 64 bits. Two of ten million
+moments have one hash in one of 300,000 searches; then the later one is not walked over.
 """
 
-from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.client_table import ClientState
-from sphtp.core.control.codec import decode_message_untrusted
-from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.inbound import MessageReader
-from sphtp.core.control.registry import ReservedIds
-from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.server_messages import IdAck
-from sphtp.core.control.vocabulary import Command
-from tests.core.control.model_world import CLIENTS, NAMES, REPEAT, SERVERS, Link, World
-
-BELIEVERS = frozenset((ClientState.ESTABLISHED, ClientState.SUSPENDED, ClientState.RESUMING))
-DECIDING = frozenset(
-    (
-        Command.ANNOUNCE,
-        Command.ACK,
-        Command.NACK,
-        Command.LEAVE,
-        Command.REGISTERED,
-        Command.RELEASED,
-    )
+from sphtp.core.control.records import Holder
+from sphtp.core.control.server_table import ServerState
+from tests.core.control.model_world import (
+    BELIEVERS,
+    CLIENTS,
+    EXPIRY,
+    WANTED,
+    Given,
+    Input,
+    Node,
+    World,
+    describe_input,
 )
-Links = dict[Link, tuple[bytes, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A small case: its nodes, and the faults that may happen, each at any moment."""
+
+    name: str
+    servers: str = "AB"
+    late: str = ""
+    """The servers that are not there at first; each may join."""
+    has_announced: bool = True
+    """False if no client has heard of a server at first."""
+    is_established: bool = False
+    """True if the first client owns the id before anything happens."""
+    lower: str = "X"
+    """The client with the lower nonce."""
+    wishes: int = 2
+    """The times that each client draws the same id before it draws one of its own."""
+    foreign_answers: bool = False
+    """True if an answer with the nonce of one client reaches the other client, too. It has no
+    effect, so the other cases leave these answers out."""
+    ticks: int = 0
+    delays: int = 0
+    """The ticks that may pass while messages are on their way."""
+    losses: int = 0
+    duplicates: int = 0
+    restarts: int = 0
+    leaves: int = 0
+    partition: str = ""
+    """The nodes of one side of a network that may divide once, and heals."""
+
+
+class Budget(NamedTuple):
+    """The faults that may still happen."""
+
+    ticks: int
+    delays: int
+    losses: int
+    duplicates: int
+    restarts: int
+    leaves: int
+    late: str
+    network: int
+    """Minus one before the network divides, 0 while it is divided; else the ticks since."""
+
+
+Links = tuple[tuple[int, ...], ...]
 
 
 class Moment(NamedTuple):
-    """What all machines hold, by number, and what is on its way."""
+    """The state of every node, by number, and what is on its way."""
 
-    holds: tuple[int, ...]
-    links: tuple[tuple[Link, tuple[bytes, ...]], ...]
-    budget: tuple[int, ...]
-    """Announcements that X and Y may still repeat, and messages that may still be lost."""
+    nodes: tuple[int, ...]
+    links: Links
+    budget: Budget
+
+
+class Facts(NamedTuple):
+    """The part of a node's state that the rules speak of."""
+
+    state: ClientState | ServerState
+    owned: Holder | None
+    """The id that a client believes to own."""
+    view: frozenset[int]
+    """The servers of a client's view."""
+    listed: frozenset[Holder]
+    """The clients on a server's list."""
+
+
+Step = tuple[str, int]
+"""The kind of a step, and the number of its link or node; 0 if it has neither."""
+Sends = tuple[tuple[int, tuple[int, ...]], ...]
+History = tuple[str, int, tuple[Given, ...]]
+"""The name of a node, the number of its start, and its inputs since then."""
+
+
+class ViolationError(AssertionError):
+    """A moment that breaks a rule. ``way`` leads there: see ``Explorer.replay``."""
+
+    def __init__(self, rule: str, way: tuple[int, ...]) -> None:
+        super().__init__(f"{rule}, after {len(way)} steps")
+        self.way = way
+
+
+class AbstractionError(AssertionError):
+    """Two histories with one state, and one input that leads to different ones."""
+
+
+CONNECTED: Final = 0
+TICK: Final = -1
+LEAVE: Final = -2
+ABSENT: Final = -1
+_GIVEN: Final = {TICK: Input.TICK, LEAVE: Input.LEAVE}
+
+GRACE: Final = 3
+"""The ticks in which two owners may meet after the network was divided. In the first, both sides
+hear each other; in the second, each client announces its id to all servers; their answers arrive
+before the third."""
+MOST_TICKS: Final = 12 * EXPIRY
+"""The ticks within which all have to agree once there are no more faults."""
 
 
 class Explorer:
-    """Walks over every moment that some order of messages leads to."""
+    """Walks over every moment of a case, and checks each."""
 
-    def __init__(self, lower: str, *, repeats: int = 0, losses: int = 0) -> None:
-        self.lower = lower
+    def __init__(self, case: Case) -> None:
+        self.case = case
         self.moments = 0
-        self._budget = (repeats, repeats, losses)
-        self._world = World(lower)
-        self._nonces = {name: self._world.machines[name].nonce for name in CLIENTS}
-        self._numbers: dict[Hashable, int] = {}
-        self._histories: list[tuple[bytes, ...]] = []
-        self._prints: list[Any] = []
-        self._steps: dict[tuple[str, int, bytes], tuple[int, Links]] = {}
-
-    def ends(self) -> Iterator[Moment]:
-        """Yield each moment in which nothing is on its way; check every moment passed."""
-        start = Moment(
-            tuple(self._number(name, self._world, ()) for name in NAMES),
-            tuple((link, tuple(queue)) for link, queue in sorted(self._world.links.items())),
-            self._budget,
+        """The moments passed so far."""
+        self.ends = 0
+        """Those of them in which nothing is on its way."""
+        self.depth = 0
+        """The most steps from the first moment."""
+        self.names = CLIENTS + case.servers + case.late
+        self._world = World(
+            case.servers, case.late, case.lower, case.wishes, foreign_answers=case.foreign_answers
         )
-        seen, stack = {start}, [start]
-        while stack:
-            moment = stack.pop()
-            self._check(moment)
-            following = list(self._after(moment))
-            if not following:
-                yield moment
-            for after in following:
-                if after not in seen:
-                    seen.add(after)
-                    stack.append(after)
-        self.moments = len(seen)
+        self._ways = [
+            (one, other)
+            for one in self.names
+            for other in self.names
+            if one != other and not (one in CLIENTS and other in CLIENTS)
+        ]
+        self._link = {way: index for index, way in enumerate(self._ways)}
+        self._to = [self.names.index(target) for _, target in self._ways]
+        sides = [(one in case.partition, other in case.partition) for one, other in self._ways]
+        self._is_cut = [one != other for one, other in sides]
+        self._messages: list[Given] = [Input.CONNECTED]
+        self._message_numbers: dict[bytes, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._histories: list[History] = []
+        self._facts: list[Facts] = []
+        self._owned: list[int] = []
+        self._steps: dict[tuple[int, int], tuple[int, Sends]] = {}
+        self._first: dict[tuple[str, int], tuple[int, Sends]] = {}
+        self._inputs: dict[int, list[int]] = {}
+        self._twins: dict[int, History] = {}
+        self._unchecked: list[tuple[int, int]] = []
+        self._settled = set[int]()
+        self._start = self._first_moment()
 
-    def rebuild(self, moment: Moment) -> World:
-        """Return a world of real machines that hold what the moment says."""
-        world = World(self.lower)
-        world.links.clear()
-        for name, number in zip(NAMES, moment.holds, strict=True):
-            for data in self._histories[number]:
-                world.feed(name, data)
-            world.drain(name)
-        return world
+    def run(self) -> None:
+        """Walk over all moments. Raises ``ViolationError``."""
+        seen = {hash(self._start)}
+        path = [self._start]
+        branches = [self._after(self._start)]
+        while branches:
+            _, after = next(branches[-1], _NOTHING)
+            if after is None:
+                branches.pop()
+                path.pop()
+                continue
+            mark = hash(after)
+            if mark in seen:
+                continue
+            seen.add(mark)
+            self.moments = len(seen)
+            path.append(after)
+            branches.append(self._after(after))
+            self.depth = max(self.depth, len(path))
+            if (rule := self._broken_rule(after)) is not None:
+                raise ViolationError(rule, self._way(path))
+            if not any(after.links):
+                self.ends += 1
+                if (rule := self._broken_rule_later(after)) is not None:
+                    raise ViolationError(
+                        f"{rule}, when nothing goes wrong any more", self._way(path)
+                    )
 
-    def states(self, moment: Moment) -> tuple[ClientState, ...]:
-        return tuple(self._prints[number][1] for number in moment.holds[: len(CLIENTS)])
+    def replay(self, way: Sequence[int]) -> Iterator[str]:
+        """Yield a line for each step of a way: of those possible, the one with this index."""
+        moment = self._start
+        for branch in way:
+            before = moment
+            step, moment = list(self._after(before))[branch]
+            changed = [
+                self._describe_node(number)
+                for old, number in zip(before.nodes, moment.nodes, strict=True)
+                if old != number
+            ]
+            yield f"{self._describe_step(step, before):<44} {'; '.join(changed)}"
 
-    def _check(self, moment: Moment) -> None:
-        owners = [state in BELIEVERS for state in self.states(moment)]
-        assert not all(owners), "two clients believe to own one id"
+    # The rules
 
-    def _after(self, moment: Moment) -> Iterator[Moment]:
-        links = dict(moment.links)
-        for link, queue in moment.links:
-            rest = {**links, link: queue[1:]}
-            yield self._step(moment.holds, link[1], queue[0], rest, moment.budget)
-            if moment.budget[-1]:
-                yield self._settle(moment.holds, rest, _spend(moment.budget, -1))
-        for index, name in enumerate(CLIENTS):
-            announcing = self.states(moment)[index] is ClientState.ANNOUNCING
-            if announcing and moment.budget[index]:
-                yield self._step(moment.holds, name, REPEAT, links, _spend(moment.budget, index))
+    def _broken_rule(self, moment: Moment) -> str | None:
+        nodes, network = moment.nodes, moment.budget.network
+        one, other = self._owned[nodes[0]], self._owned[nodes[1]]
+        if one and one == other:
+            if network < 0 or network > GRACE:
+                return "two clients believe to own one id"
+            views = [self._facts[number].view for number in nodes[: len(CLIENTS)]]
+            if network == 0 and views[0] & views[1]:
+                return "two clients with one server believe to own one id"
+        if self.case.is_established and not self.case.leaves and WANTED not in (one, other):
+            return "the owner of an id loses it to nobody"
+        return None
 
-    def _step(
-        self,
-        holds: tuple[int, ...],
-        name: str,
-        data: bytes,
-        links: Links,
-        budget: tuple[int, ...],
-    ) -> Moment:
-        index = NAMES.index(name)
-        number, said = self._transition(name, holds[index], data)
-        after = (*holds[:index], number, *holds[index + 1 :])
-        for link, queue in said.items():
-            links = {**links, link: links.get(link, ()) + queue}
-        return self._settle(after, links, budget)
+    def _broken_rule_later(self, moment: Moment) -> str | None:
+        passed: list[int] = []
+        if moment.budget.network == 0:
+            moment = self._heal(moment)
+        for _ in range(MOST_TICKS):
+            while any(moment.links):
+                link = next(index for index, queue in enumerate(moment.links) if queue)
+                moment = self._deliver(moment, link)
+                if (rule := self._broken_rule(moment)) is not None:
+                    return rule
+            mark = hash((moment.nodes, moment.budget.network))
+            if mark in self._settled or self._is_settled(moment):
+                self._settled.update(passed, (mark,))
+                return None
+            passed.append(mark)
+            moment = self._tick(moment)
+        return "not all agree"
 
-    def _settle(self, holds: tuple[int, ...], links: Links, budget: tuple[int, ...]) -> Moment:
-        for client, held in zip(CLIENTS, holds, strict=False):
-            # Whoever withdrew hears no answer, as long as time stands still.
-            if self._prints[held][3] == 0:
-                links = {link: queue for link, queue in links.items() if link[1] != client}
-        kept = tuple((link, queue) for link, queue in sorted(links.items()) if queue)
-        return Moment(holds, kept, budget)
+    def _is_settled(self, moment: Moment) -> bool:
+        facts = [self._facts[number] for number in moment.nodes if number != ABSENT]
+        clients, servers = facts[: len(CLIENTS)], facts[len(CLIENTS) :]
+        staying = [it for it in clients if it.state is not ClientState.LEFT]
+        owned = frozenset(it.owned for it in staying if it.owned is not None)
+        return (
+            all(it.state is ClientState.ESTABLISHED for it in staying)
+            and len({it.id for it in owned}) == len(staying)
+            and all(it.state is ServerState.ACTIVE and it.listed == owned for it in servers)
+        )
 
-    def _transition(self, name: str, number: int, data: bytes) -> tuple[int, Links]:
-        key = name, number, data
-        if key not in self._steps:
-            world = World(self.lower)
-            history = (*self._histories[number], data)
-            for each in history:
-                world.drain(name)
-                world.feed(name, each)
-            said: Links = {}
-            for target, message in world.drain(name):
-                if self._matters(target, message):
-                    said[name, target] = (*said.get((name, target), ()), message)
-            self._steps[key] = self._number(name, world, history), said
-        return self._steps[key]
+    # The steps
 
-    def _number(self, name: str, world: World, history: tuple[bytes, ...]) -> int:
-        machine = world.machines[name]
-        if name in CLIENTS:
-            mark = _client_print(name, machine)
-        else:
-            mark = _server_print(name, machine, world.registries[name].reserved)
-        if mark not in self._numbers:
-            self._numbers[mark] = len(self._histories)
+    def _after(self, moment: Moment) -> Iterator[tuple[Step, Moment]]:
+        budget, links = moment.budget, moment.links
+        is_quiet = True
+        for link, queue in enumerate(links):
+            if not queue:
+                continue
+            is_quiet = False
+            yield ("deliver", link), self._deliver(moment, link)
+            if queue[0] == CONNECTED:
+                continue
+            if budget.losses:
+                rest = (*links[:link], queue[1:], *links[link + 1 :])
+                spent = budget._replace(losses=budget.losses - 1)
+                yield ("lose", link), Moment(moment.nodes, rest, spent)
+            if budget.duplicates:
+                spent = budget._replace(duplicates=budget.duplicates - 1)
+                copied = moment._replace(budget=spent)
+                yield ("duplicate", link), self._give(copied, self._to[link], queue[0])
+        if budget.ticks and (is_quiet or budget.delays):
+            delays = budget.delays - (not is_quiet)
+            spent = budget._replace(ticks=budget.ticks - 1, delays=delays)
+            yield ("tick", 0), self._tick(moment._replace(budget=spent))
+        if budget.restarts:
+            spent = budget._replace(restarts=budget.restarts - 1)
+            for index in range(len(CLIENTS), len(moment.nodes)):
+                if moment.nodes[index] != ABSENT:
+                    yield ("restart", index), self._begin(moment._replace(budget=spent), index)
+        if budget.late:
+            spent = budget._replace(late=budget.late[1:])
+            index = self.names.index(budget.late[0])
+            yield ("join", index), self._begin(moment._replace(budget=spent), index)
+        if budget.leaves and self._owned[moment.nodes[0]]:
+            spent = budget._replace(leaves=budget.leaves - 1)
+            yield ("leave", 0), self._give(moment._replace(budget=spent), 0, LEAVE)
+        if self.case.partition and is_quiet:
+            if budget.network == -1:
+                yield ("divide", 0), moment._replace(budget=budget._replace(network=0))
+            elif budget.network == 0:
+                yield ("heal", 0), self._heal(moment)
+
+    def _deliver(self, moment: Moment, link: int) -> Moment:
+        return self._give(moment, self._to[link], moment.links[link][0], link)
+
+    def _tick(self, moment: Moment) -> Moment:
+        for index, number in enumerate(moment.nodes):
+            if number != ABSENT:
+                moment = self._give(moment, index, TICK)
+        network = moment.budget.network
+        if 0 < network <= GRACE:
+            moment = moment._replace(budget=moment.budget._replace(network=network + 1))
+        return moment
+
+    def _heal(self, moment: Moment) -> Moment:
+        links = list(moment.links)
+        for link, is_cut in enumerate(self._is_cut):
+            if is_cut:
+                links[link] = (*links[link], CONNECTED)
+        return Moment(moment.nodes, tuple(links), moment.budget._replace(network=1))
+
+    def _begin(self, moment: Moment, index: int) -> Moment:
+        """Start a node, or start it again: all that was on its way from and to it is lost."""
+        name = self.names[index]
+        old = moment.nodes[index]
+        start = 0 if old == ABSENT else self._histories[old][1] + 1
+        links = list(moment.links)
+        for link, way in enumerate(self._ways):
+            if name in way:
+                other = moment.nodes[self.names.index(way[0] if way[1] == name else way[1])]
+                is_cut = moment.budget.network == 0 and self._is_cut[link]
+                links[link] = () if other == ABSENT or is_cut else (CONNECTED,)
+        if (name, start) not in self._first:
+            node = Node(name, start, self._world)
+            sends = self._sends(node)
+            self._first[name, start] = self._number(node, (name, start, ())), sends
+        number, sends = self._first[name, start]
+        nodes = (*moment.nodes[:index], number, *moment.nodes[index + 1 :])
+        return Moment(nodes, self._sent(nodes, links, moment.budget, sends), moment.budget)
+
+    def _give(self, moment: Moment, index: int, given: int, link: int | None = None) -> Moment:
+        """Give a node an input: the first message on a link, unless ``link`` is None."""
+        # Nearly all time is spent here and in ``_step``.
+        nodes, links, budget = moment
+        number, sends = self._step(nodes[index], given)
+        if number != nodes[index]:
+            nodes = (*nodes[:index], number, *nodes[index + 1 :])
+        after = list(links)
+        if link is not None:
+            after[link] = after[link][1:]
+        return Moment(nodes, self._sent(nodes, after, budget, sends), budget)
+
+    def _sent(
+        self, nodes: tuple[int, ...], links: list[tuple[int, ...]], budget: Budget, sends: Sends
+    ) -> Links:
+        for link, messages in sends:
+            is_cut = budget.network == 0 and self._is_cut[link]
+            if nodes[self._to[link]] != ABSENT and not is_cut:
+                links[link] += messages
+        return tuple(links)
+
+    # The steps of single nodes
+
+    def _step(self, number: int, given: int) -> tuple[int, Sends]:
+        known = self._steps.get((number, given))
+        if known is None:
+            known = self._steps[number, given] = self._compute(self._histories[number], given)
+            self._inputs.setdefault(number, []).append(given)
+            self._unchecked.append((number, given))
+            self._check_twins()
+        return known
+
+    def _compute(self, history: History, given: int) -> tuple[int, Sends]:
+        name, start, inputs = history
+        node = self._replayed(history)
+        it = self._messages[given] if given >= 0 else _GIVEN[given]
+        node.take(it)
+        sends = self._sends(node)
+        return self._number(node, (name, start, (*inputs, it))), sends
+
+    def _replayed(self, history: History) -> Node:
+        name, start, inputs = history
+        node = Node(name, start, self._world)
+        node.drain()
+        for given in inputs:
+            node.take(given)
+            node.drain()
+        return node
+
+    def _number(self, node: Node, history: History) -> int:
+        mark = history[1], node.print()
+        number = self._numbers.get(mark)
+        if number is None:
+            number = self._numbers[mark] = len(self._histories)
+            facts = _facts(node)
             self._histories.append(history)
-            self._prints.append(mark)
-        return self._numbers[mark]
+            self._facts.append(facts)
+            self._owned.append(0 if facts.owned is None else facts.owned.id)
+        elif number not in self._twins and history != self._histories[number]:
+            self._twins[number] = history
+            self._unchecked += [(number, given) for given in self._inputs.get(number, ())]
+        return number
 
-    def _matters(self, target: str, data: bytes) -> bool:
-        """Leave out what decides nothing, and answers to the other nonce: nobody reads them."""
-        if decode_message_untrusted(data).command not in DECIDING:
-            return False
-        if target in SERVERS:
-            return True
-        answer: Any = MessageReader(ControlCounters(), for_client=True).take(data)
-        holders = answer.holders if isinstance(answer, IdAck) else [answer]
-        return any(holder.nonce == self._nonces[target] for holder in holders)
+    def _check_twins(self) -> None:
+        """Check that the other history of a state leads to the same step."""
+        while self._unchecked:
+            number, given = self._unchecked.pop()
+            twin = self._twins.get(number)
+            if twin is not None and self._compute(twin, given) != self._steps[number, given]:
+                it = self._describe_input(given)
+                raise AbstractionError(f"{self._describe_node(number)}, given {it}")
+
+    def _sends(self, node: Node) -> Sends:
+        sends: dict[int, tuple[int, ...]] = {}
+        for target, data in node.drain():
+            link = self._link.get((node.name, target))
+            if link is not None:
+                number = self._message_numbers.setdefault(data, len(self._messages))
+                if number == len(self._messages):
+                    self._messages.append(data)
+                sends[link] = (*sends.get(link, ()), number)
+        return tuple(sends.items())
+
+    # The first moment
+
+    def _first_moment(self) -> Moment:
+        """Return the moment in which the clients have announced, or are about to hear servers.
+
+        The servers agree on their view."""
+        case = self.case
+        budget = Budget(
+            case.ticks,
+            case.delays,
+            case.losses,
+            case.duplicates,
+            case.restarts,
+            case.leaves,
+            case.late,
+            -1,
+        )
+        moment = Moment((ABSENT,) * len(self.names), ((),) * len(self._ways), budget)
+        for index in range(len(CLIENTS), len(CLIENTS + case.servers)):
+            moment = self._begin(moment, index)
+        for _ in range(2):
+            moment = self._tick(self._quiet(moment))
+        moment = self._begin(self._quiet(moment), 0)
+        if case.is_established:
+            moment = self._quiet(self._tick(self._quiet(moment)))
+            assert self._owned[moment.nodes[0]] == WANTED
+        moment = self._tick(self._quiet(self._begin(moment, 1)))
+        return self._quiet(moment, but_for=CLIENTS) if case.has_announced else moment
+
+    def _quiet(self, moment: Moment, but_for: str = "") -> Moment:
+        """Deliver all messages, but for those of some nodes."""
+        senders = [one for one, _ in self._ways]
+        while links := [
+            link
+            for link, queue in enumerate(moment.links)
+            if queue and senders[link] not in but_for
+        ]:
+            moment = self._deliver(moment, links[0])
+        return moment
+
+    # Words for people
+
+    def _way(self, path: Iterable[Moment]) -> tuple[int, ...]:
+        return tuple(
+            next(index for index, (_, it) in enumerate(self._after(before)) if it == after)
+            for before, after in pairwise(path)
+        )
+
+    def _describe_step(self, step: Step, before: Moment) -> str:
+        kind, index = step
+        if kind in ("deliver", "lose", "duplicate"):
+            one, other = self._ways[index]
+            return f"{kind} {one} to {other}: {self._describe_input(before.links[index][0])}"
+        return f"{kind} {self.names[index]}" if kind in ("restart", "join", "leave") else kind
+
+    def _describe_input(self, given: int) -> str:
+        return describe_input(self._messages[given] if given >= 0 else _GIVEN[given])
+
+    def _describe_node(self, number: int) -> str:
+        name, start, _ = self._histories[number]
+        state, owned, _, listed = self._facts[number]
+        holders = sorted(listed) if owned is None else [owned]
+        held = ", ".join(f"{holder.id} (nonce {holder.nonce})" for holder in holders)
+        return f"{name}{start or ''} {state.value} {held}".rstrip()
 
 
-def _spend(budget: tuple[int, ...], index: int) -> tuple[int, ...]:
-    left = list(budget)
-    left[index] -= 1
-    return tuple(left)
+_NOTHING: Final = (("", 0), None)
 
 
-def _client_print(name: str, machine: ClientMachine) -> Hashable:
-    alarms = frozenset(machine.alarms.pending())
-    return name, machine.state, machine.id, machine.nonce, machine.acknowledged_by, alarms
-
-
-def _server_print(name: str, machine: ServerMachine, reserved: ReservedIds) -> Hashable:
-    told_by = {client["id"]: client["told_by"] for client in machine.status()["clients"]}
-    return (
-        name,
-        frozenset((number, r.nonce, told_by[number]) for number, r in machine.clients.items()),
-        frozenset((number, reserved.find(0.0, number)) for number in tuple(reserved)),
-    )
+def _facts(node: Node) -> Facts:
+    machine = node.machine
+    state = machine.state
+    if node.name in CLIENTS:
+        owned = Holder(machine.id, machine.nonce) if state in BELIEVERS else None
+        view = frozenset(member.id for member in machine.view.members)
+        return Facts(state, owned, view, frozenset())
+    listed = frozenset(Holder(record.id, record.nonce) for record in machine.clients.values())
+    return Facts(state, None, frozenset(), listed)

@@ -1,144 +1,332 @@
-"""Two clients that want one id and two servers, all real machines, just after announcing."""
+"""The nodes of the model: real clients and servers, each driven by a list of inputs.
 
-import random
-from typing import Any
+A node is its name, the number of its start, and the inputs since then. The same inputs make the
+same machine: ids, nonces and pauses come from counters, and time is a number of ticks. A tick is
+one heartbeat. A silent node expires after three, and an announcement after two.
+
+``Node.print`` returns the state of a machine: all attributes but those on which the ownership of an
+id does not depend. So two machines with one print go on alike. The explorer checks that, too.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.client_messages import Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import BusAudience
-from sphtp.core.control.records import Candidate
-from sphtp.core.control.registry import MemoryRegistry
+from sphtp.core.control.records import Candidate, ClusterView, Holder, Member, PeerRecord
 from sphtp.core.control.server import ServerMachine
-from sphtp.core.control.settings import ControlTimers
+from sphtp.core.control.server_messages import IdAck, IdNack, ServerHeartbeat
+from sphtp.core.control.settings import ControlTimers, ServerLimits
+from sphtp.core.control.vocabulary import Command
 from sphtp.testing.cluster import server_address
 
-WANTED = 7
-CLIENTS, SERVERS = "XY", "AB"
-NAMES = CLIENTS + SERVERS
-REPEAT = b""
-"""The input that makes a client announce once more."""
+WANTED: Final = 7
+"""The id that both clients want."""
+CLIENTS: Final = "XY"
+EXPIRY: Final = 3
+TIMERS: Final = ControlTimers(heartbeat=1, jitter=0, expiry=EXPIRY, announce_deadline=2, backoff=1)
 
-Link = tuple[str, str]
+BELIEVERS: Final = frozenset((ClientState.ESTABLISHED, ClientState.SUSPENDED, ClientState.RESUMING))
+"""The states in which a client believes that it owns its id."""
+
+_DECIDING: Final = frozenset(
+    (
+        Command.HEARTBEAT,
+        Command.ANNOUNCE,
+        Command.ACK,
+        Command.NACK,
+        Command.LEAVE,
+        Command.REGISTERED,
+        Command.RELEASED,
+        Command.SNAPSHOT,
+        Command.SNAPSHOT_REQUEST,
+    )
+)
+"""The commands on which the ownership of an id depends. The model loses all others."""
+
+_START_OF_TIME: Final = 1e9
+"""Every time is larger, and no period is: so they can be told apart in a machine's attributes."""
 
 
-class Fixed:
-    """Entropy with a chosen number first: it decides whose nonce is the lower one."""
+class Input(Enum):
+    """The inputs of a node beside messages."""
 
-    def __init__(self, seed: int, first: int) -> None:
-        self._first = [first]
-        self._rest = random.Random(seed)
+    TICK = "one heartbeat of time passes"
+    CONNECTED = "a connection comes up"
+    LEAVE = "the application gives the id up"
 
-    def getrandbits(self, count: int, /) -> int:
-        return self._first.pop() if self._first else self._rest.getrandbits(count)
+
+Given = Input | bytes
+
+
+class Sent(NamedTuple):
+    """A message on its way: the bytes that a node sent."""
+
+    target: str
+    data: bytes
+
+
+def describe_input(given: Given) -> str:
+    """Return the words for an input."""
+    if isinstance(given, Input):
+        return given.value
+    reader = MessageReader(ControlCounters(), for_client=False)
+    message: Any = reader.take(given)
+    match message:
+        case None:
+            return "unreadable"
+        case ServerHeartbeat():
+            members = [f"{each.id} {each.state.name.lower()}" for each in message.view.members]
+            return f"heartbeat {message.member.id}, view {message.view.number}: {members}"
+        case IdAck():
+            return f"ACK {[tuple(it) for it in message.holders]} from {message.sender}"
+        case IdNack():
+            holder = message.id, message.nonce
+            return f"NACK {message.reason.name} {holder} from {message.sender}"
+    named = getattr(message, "records", getattr(message, "gone", (message,)))
+    holders = [(it.id, it.nonce) for it in named if hasattr(it, "nonce")]
+    return f"{type(message).__name__} {holders}"
+
+
+class Counting:
+    """Entropy that counts. A pause is as long as it may be."""
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+
+    def getrandbits(self, _: int, /) -> int:
+        self.next += 64
+        return self.next
 
     def random(self) -> float:
-        return self._rest.random()
+        return self.getrandbits(32) / (1 << 32)
 
-    def uniform(self, a: float, b: float) -> float:
-        return self._rest.uniform(a, b)
+    def uniform(self, _: float, b: float) -> float:
+        return b
 
 
+class Wishes:
+    """The ids that a client draws: one some times, and then ids that no other client draws."""
+
+    def __init__(self, times: int, own: int) -> None:
+        self.next = -1
+        self._times = times
+        self._own = own
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self.next += 1
+        return WANTED if self.next < self._times else self._own + 4 * self.next
+
+
+@dataclass(frozen=True)
 class World:
-    """Both servers are active and agree on the view; both clients have just announced the id."""
+    """The servers, and the wishes of the clients."""
 
-    def __init__(self, lower: str) -> None:
-        self.now = 0.0
-        self.links: dict[Link, list[bytes]] = {}
-        self.registries = {name: MemoryRegistry(ControlTimers().expiry, 4096) for name in SERVERS}
-        self.machines: dict[str, Any] = {
-            **{name: _client(name, 1 if name == lower else 2) for name in CLIENTS},
-            **{name: _server(name, self.registries[name]) for name in SERVERS},
-        }
-        for machine in self.machines.values():
-            machine.handle_start(self.now)
-        self._introduce()
+    servers: str
+    late: str
+    """The servers that are not there at first; each may join."""
+    lower: str
+    """The client with the lower nonce, which keeps its id if a conflict was not prevented."""
+    wishes: int
+    """The times that each client draws the same id before it draws one of its own."""
+    foreign_answers: bool
+    """True if an answer with the nonce of one client reaches the other client, too."""
 
-    def feed(self, name: str, data: bytes) -> None:
-        if data == REPEAT:
-            self.machines[name].handle_connected(self.now)
+    def mark(self, client: str) -> int:
+        """Return the remainder by 64 of all nonces of a client."""
+        return 1 if client == self.lower else 2
+
+    def is_for(self, target: str, data: bytes) -> bool:
+        """Return False for an answer to the other client."""
+        if target not in CLIENTS or self.foreign_answers:
+            return True
+        nonces = _answered(data)
+        return not nonces or any(nonce % 64 == self.mark(target) for nonce in nonces)
+
+
+class Node:
+    """One real machine, from its start on."""
+
+    def __init__(self, name: str, start: int, world: World) -> None:
+        self.name = name
+        self.now = _START_OF_TIME
+        self._world = world
+        self._servers = (world.servers + world.late).replace(name, "")
+        is_late = name in world.late
+        known = (world.servers + world.late * is_late).replace(name, "")
+        self.machine: Any
+        if name in CLIENTS:
+            self.machine = _client(name, known, world)
         else:
-            self.machines[name].handle_message(self.now, data)
+            is_founder = start == 0 and not is_late
+            self.machine = _server(name, start, known, is_founder=is_founder)
+        self._sent: list[Sent] = []
+        self.machine.handle_start(self.now)
+        self._run_timers()
 
-    def drain(self, name: str) -> list[tuple[str, bytes]]:
-        """Return what a machine says, with each target."""
-        machine = self.machines[name]
-        said = []
-        while (message := machine.poll_transmit()) is not None:
-            if name in CLIENTS:
-                said += [(target, message) for target in SERVERS]
+    def take(self, given: Given) -> None:
+        """Give it one input."""
+        if isinstance(given, bytes):
+            if self._listens(given):
+                self.machine.handle_message(self.now, given)
+        elif given is Input.TICK:
+            self.now += 1
+        elif given is Input.CONNECTED:
+            self.machine.handle_connected(self.now)
+        else:
+            self.machine.leave(self.now)
+        self._run_timers()
+
+    def drain(self) -> list[Sent]:
+        """Return what it sends that decides anything."""
+        sent, self._sent = self._sent, []
+        return sent
+
+    def print(self) -> Hashable:
+        """Return all that its future depends on."""
+        return self.name, _Print(self.now).of(self.machine)
+
+    def _listens(self, data: bytes) -> bool:
+        if self.name not in CLIENTS:
+            return True
+        return decode_message_untrusted(data).simulation in (0, self.machine.id)
+
+    def _run_timers(self) -> None:
+        self._collect()
+        while (due := self.machine.poll_timeout()) is not None and due <= self.now:
+            self.machine.handle_timeout(self.now)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Take all outputs, as a driver does after each input; keep the messages that decide."""
+        while self.machine.poll_bus() is not None:
+            pass
+        while self.machine.poll_event() is not None:
+            pass
+        while (message := self.machine.poll_transmit()) is not None:
+            if self.name in CLIENTS:
+                data, targets = message, self._servers
             elif message.audience is BusAudience.SERVERS:
-                said += [(target, message.data) for target in SERVERS if target != name]
+                data, targets = message.data, self._servers
             else:
-                said += [(target, message.data) for target in CLIENTS]
-        return said
-
-    def finish(self) -> None:
-        """Let time run, with everything delivered at once, until both are established."""
-        for _ in range(20_000):
-            if all(self.machines[n].state is ClientState.ESTABLISHED for n in CLIENTS):
-                return
-            link = next((link for link, queue in self.links.items() if queue), None)
-            name = link[1] if link else self._pass_time()
-            if link and self._listens(name, data := self.links[link].pop(0)):
-                self.feed(name, data)
-            self._put(name)
-        raise AssertionError("no end")
-
-    def _pass_time(self) -> str:
-        dues = {name: machine.poll_timeout() for name, machine in self.machines.items()}
-        name = min(dues, key=lambda n: dues[n] or 0.0)
-        self.now = max(self.now, dues[name] or 0.0)
-        self.machines[name].handle_timeout(self.now)
-        return name
-
-    def _listens(self, name: str, data: bytes) -> bool:
-        simulation = decode_message_untrusted(data).simulation
-        return name in SERVERS or simulation in (0, self.machines[name].id)
-
-    def _put(self, name: str) -> None:
-        for target, data in self.drain(name):
-            self.links.setdefault((name, target), []).append(data)
-
-    def _introduce(self) -> None:
-        for _ in range(4):
-            for name in SERVERS:
-                self.machines[name].handle_connected(self.now)
-                self.machines[name].handle_timeout(self.now)
-                self._put(name)
-            for one, other in (("A", "B"), ("B", "A")):
-                for data in self.links.pop((one, other), []):
-                    self.feed(other, data)
-            self.now += 0.2
-        latest = {link: queue[-1] for link, queue in self.links.items() if queue}
-        self.links.clear()
-        for (_, client), data in latest.items():
-            self.feed(client, data)
-        for name in CLIENTS:
-            machine = self.machines[name]
-            assert machine.state is ClientState.ANNOUNCING
-            assert machine.id == WANTED
-            assert len(machine.view.members) == len(SERVERS)
-            self._put(name)
+                data, targets = message.data, CLIENTS
+            if (deciding := _without_time(self.name, data)) is not None:
+                reached = [each for each in targets if self._world.is_for(each, deciding)]
+                self._sent += [Sent(target, deciding) for target in reached]
 
 
-def _client(name: str, nonce: int) -> ClientMachine:
+def _client(name: str, servers: str, world: World) -> ClientMachine:
     return ClientMachine(
-        random.Random(ord(name)),
-        ControlTimers(),
-        secrets=Fixed(ord(name), nonce),
-        servers=[server_address(0), server_address(1)],
+        Counting(0),
+        TIMERS,
+        secrets=Counting(world.mark(name)),
+        servers=[server_address(ord(server) - ord("A")) for server in servers],
         candidates=[Candidate("127.0.0.1", 5000)],
-        ids=iter((WANTED,)),
+        ids=Wishes(world.wishes, 101 + 2 * CLIENTS.index(name)),
     )
 
 
-def _server(name: str, registry: MemoryRegistry) -> ServerMachine:
+def _server(name: str, start: int, known: str, *, is_founder: bool) -> ServerMachine:
+    number = ord(name) - ord("A")
     return ServerMachine(
-        random.Random(ord(name)),
-        ControlTimers(),
-        secrets=random.Random(f"secrets {name}"),
-        address=server_address(SERVERS.index(name)),
-        new_cluster=True,
-        registry=registry,
+        Counting(1000 * (1 + number) + 64 * start),
+        TIMERS,
+        secrets=Counting(8 * number + start),
+        address=server_address(number),
+        join=[server_address(ord(other) - ord("A")) for other in known],
+        new_cluster=is_founder,
+        limits=ServerLimits(lookups_per_second=1_000_000, announces_per_second=1_000_000),
     )
+
+
+@cache
+def _answered(data: bytes) -> tuple[int, ...]:
+    """Return the nonces that an answer echoes; none if it is no answer."""
+    answer: Any = MessageReader(ControlCounters(), for_client=True).take(data)
+    if isinstance(answer, IdAck):
+        return tuple(holder.nonce for holder in answer.holders)
+    return (answer.nonce,) if isinstance(answer, IdNack) else ()
+
+
+@cache
+def _without_time(sender: str, data: bytes) -> bytes | None:
+    """Return a message without the cluster's time; None if nothing depends on the message."""
+    command = decode_message_untrusted(data).command
+    if command not in _DECIDING:
+        return None
+    if command != Command.HEARTBEAT:
+        return data
+    message: Any = MessageReader(ControlCounters(), for_client=False).take(data)
+    if isinstance(message, ServerHeartbeat):
+        return replace(message, stamp=None, request=None).encode()
+    assert isinstance(message, Heartbeat), sender
+    return replace(message, request=None).encode()
+
+
+_IRRELEVANT: Final = frozenset(
+    (
+        # what is handed in, or counts
+        *("_timers", "_entropy", "_runner", "counters", "_counters", "_now", "_events"),
+        # the cluster's time, which no message here carries
+        *("clock", "_clock"),
+        # the pauses between batches, far shorter than a tick
+        *("_rested_at", "_times_from", "_lists_from", "_group_lists_from", "_announces"),
+        *("_lookups", "_data_rates"),
+        # lists of peers, which the model loses, and requests for them
+        *("roster", "_lists", "_watched_at", "_backoff", "_pending_lookups", "_ghosts_until"),
+        *("needs_lists", "_reader", "_sender", "_groups", "_interest", "interest"),
+        # what is made of other attributes, and outputs that were taken
+        *("_prints", "_dialler", "heartbeats", "holders", "_proofs", "_senders", "_queue"),
+    )
+)
+"""The attributes on which the ownership of an id does not depend."""
+
+
+class _Print:
+    """The value of a machine at one time. Times in it are relative to that time."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._seen = set[int]()
+
+    def of(self, it: Any) -> Hashable:
+        if it is None or isinstance(it, int | str | bytes | Enum):
+            return it
+        if isinstance(it, float):
+            return max(it - self._now, -EXPIRY) if it >= _START_OF_TIME else it
+        if isinstance(it, Mapping):
+            return frozenset((key, self.of(value)) for key, value in it.items())
+        if isinstance(it, set | frozenset):
+            return frozenset(map(self.of, it))
+        if isinstance(it, ServerHeartbeat):
+            return it.member, it.view  # Its digest counts when it arrives only.
+        if isinstance(it, Member | ClusterView | PeerRecord | Holder):
+            return it
+        if isinstance(it, tuple | list | deque):
+            return tuple(map(self.of, it))
+        if callable(it) or id(it) in self._seen:
+            return None
+        self._seen.add(id(it))
+        return type(it).__name__, *(self.of(getattr(it, name, None)) for name in _attributes(it))
+
+
+@cache
+def _slots(classes: tuple[type, ...]) -> tuple[str, ...]:
+    return tuple(name for each in classes for name in getattr(each, "__slots__", ()))
+
+
+def _attributes(it: Any) -> list[str]:
+    names = {*_slots(type(it).__mro__), *getattr(it, "__dict__", ())}
+    return sorted(names - _IRRELEVANT)

@@ -1,53 +1,50 @@
-"""Two clients, one id, two servers: never two owners, and in the end two ids."""
+"""Two clients that want one id: every order of messages and faults in small cases."""
 
 import pytest
 
-from sphtp.core.control.directory import Directory
-from tests.core.control.model import Explorer, Moment
-from tests.core.control.model_world import CLIENTS, SERVERS
-from tests.soaked import soaked
+from tests.core.control.check_model import CASES, explore, replay
+from tests.core.control.model import Case, Explorer, ViolationError
+from tests.core.control.model_mutants import MUTANTS
+
+# They compare the attributes of machines, which compiled objects do not show.
+pytestmark = pytest.mark.plain
+
+QUICK = (
+    Case(name="a duplicate and a loss", servers="A", ticks=1, losses=1, duplicates=1),
+    Case(name="a restart", servers="A", is_established=True, ticks=2, restarts=1),
+    Case(name="a partition", servers="A", is_established=True, ticks=4, partition="X"),
+)
 
 
-def both_get_ids(explorer: Explorer, moment: Moment) -> bool:
-    world = explorer.rebuild(moment)
-    world.finish()
-    ids = {world.machines[name].id for name in CLIENTS}
-    known = [set(world.machines[name].clients) for name in SERVERS]
-    return len(ids) == len(CLIENTS) and all(ids <= clients for clients in known)
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+def test_nothing_goes_wrong_with_one_server(case: Case) -> None:
+    explorer = Explorer(case)
+    explorer.run()
+    assert explorer.moments > 500
+    assert explorer.ends > 10
 
 
-@pytest.mark.parametrize("lower", CLIENTS)
-def test_no_order_makes_two_owners_when_any_message_is_lost(lower: str) -> None:
-    """Or none: that is one of the orders."""
-    explorer = Explorer(lower, losses=1)
-    ends = list(explorer.ends())
-    # An id that was given up has no acknowledgements, so many orders end in one moment.
-    assert explorer.moments > 5_000
-    assert all(both_get_ids(explorer, end) for end in ends)
+def test_a_broken_rule_is_found_and_the_way_leads_there_again() -> None:
+    mutant = next(it for it in MUTANTS if it.rule.startswith("a server refuses an id"))
+    with mutant.change():
+        explorer = Explorer(mutant.case)
+        with pytest.raises(ViolationError, match="two clients") as caught:
+            explorer.run()
+        lines = list(Explorer(mutant.case).replay(caught.value.way))
+    assert len(lines) == len(caught.value.way)
+    assert sum("established 7" in line for line in lines) == 2
+    Explorer(mutant.case).run()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("lower", ["X", *soaked("Y")])
-def test_no_order_makes_two_owners_when_announcements_repeat(lower: str) -> None:
-    explorer = Explorer(lower, repeats=1)
-    ends = list(explorer.ends())
-    assert explorer.moments > 25_000
-    assert all(both_get_ids(explorer, end) for end in ends)
+@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda index: CASES[index].name)
+def test_no_case_has_a_violation(index: int) -> None:
+    assert explore(index).rule == ""
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("lower", CLIENTS)
-def test_no_order_makes_two_owners_with_repeats_and_losses(lower: str) -> None:
-    explorer = Explorer(lower, repeats=1, losses=2)
-    ends = list(explorer.ends())
-    assert explorer.moments > 200_000
-    assert all(both_get_ids(explorer, end) for end in ends)
-
-
-def test_the_search_finds_two_owners_when_one_answer_is_enough(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    any_answer = property(lambda self: bool(self._acknowledged_by))
-    monkeypatch.setattr(Directory, "is_unanimous", any_answer)
-    with pytest.raises(AssertionError, match="two clients"):
-        list(Explorer("X").ends())
+@pytest.mark.parametrize("index", range(len(MUTANTS)), ids=lambda index: MUTANTS[index].rule)
+def test_each_mutant_is_caught(index: int) -> None:
+    result = explore(len(CASES) + index)
+    assert result.rule
+    assert len(list(replay(result.number, result.way))) == len(result.way)
