@@ -1,0 +1,1 @@
+"""The registry on etcd: its keys, values and requests, see ``keyspace``."""
