@@ -1,1 +1,1 @@
-"""The registry on etcd: its keys, values and requests, see ``keyspace``."""
+"""The registry on etcd: read ``etcd`` first, then ``leases``, ``copy`` and ``keyspace``."""

@@ -42,7 +42,10 @@ SERVER_VALUE: Final = b"server"
 MOST_OPERATIONS: Final = 32
 """The most claims in one transaction. etcd allows 128 operations; each claim counts as two."""
 
-PAGE: Final = 1000
+MOST_BYTES: Final = 1 << 19
+"""The bytes of values at which a transaction is full. etcd allows 1.5 MiB."""
+
+PAGE: Final = 250
 """The most keys in one answer to a list."""
 
 
@@ -66,6 +69,11 @@ class StoredRegistration(NamedTuple):
     record: PeerRecord
     server: int
 
+    @property
+    def holder(self) -> Holder:
+        """The holder of the id."""
+        return Holder(self.record.id, self.record.nonce)
+
 
 class StoredKey(NamedTuple):
     """A key with its value, as an answer or an event has it."""
@@ -74,14 +82,17 @@ class StoredKey(NamedTuple):
     value: bytes
     revision: int
     """The revision of its last change."""
+    lease: str
+    """The lease that it ends with; 0 if it has none."""
 
 
 class KeyEvent(NamedTuple):
-    """A change of a key; ``value`` is None if it was deleted."""
+    """A change of a key."""
 
     name: str
-    value: bytes | None
     revision: int
+    stored: StoredKey | None
+    """The key from then on; None if it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +139,20 @@ class Keyspace:
     def _id_prefix(self, number: int) -> str:
         return f"{self.prefix}{IDS}{number:08x}/"
 
+    def is_member(self, key: str) -> bool:
+        """Return True if it is the key of a member."""
+        return key.startswith(self.prefix + MEMBERS)
+
+    def is_id(self, key: str) -> bool:
+        """Return True if it is the key of a registration."""
+        return key.startswith(self.prefix + IDS)
+
     @untrusted
     def parse_id_untrusted(self, key: str) -> IdKey:
         """Return the parts of the key of a registration. Raises ``RemoteError``."""
+        parts = key.removeprefix(self.prefix + IDS).split("/")
         try:
-            number, nonce, server = (int(part, 16) for part in key.removeprefix(IDS).split("/"))
+            number, nonce, server = (int(part, 16) for part in parts)
         except ValueError as error:
             raise WireError(f"the key {key!r} is none of a registration") from error
         return IdKey(number, nonce, server)
@@ -233,7 +253,9 @@ def parse_revision_untrusted(document: JsonObject) -> int:
 @untrusted
 def parse_lease_untrusted(document: JsonObject) -> tuple[str, int]:
     """Return a lease and its seconds to live, 0 if it has ended. Raises ``RemoteError``."""
-    return str(_number(document, "ID")), _number(document, "TTL")
+    # A renewal is a stream of one answer.
+    answer = _object(document, "result") if "result" in document else document
+    return str(_number(answer, "ID")), _number(answer, "TTL")
 
 
 @untrusted
@@ -248,22 +270,41 @@ def parse_outcomes_untrusted(document: JsonObject, count: int) -> list[bool]:
 @untrusted
 def parse_entries_untrusted(document: JsonObject) -> tuple[list[StoredKey], bool]:
     """Return the keys of a list, and whether there are more. Raises ``RemoteError``."""
-    entries = [
-        StoredKey(_key(kv), _bytes(kv, "value"), _number(kv, "mod_revision"))
-        for kv in _objects(document, "kvs")
-    ]
+    entries = [_stored(kv) for kv in _objects(document, "kvs")]
     return entries, document.get("more") is True
+
+
+class WatchState(NamedTuple):
+    """The end of a watch, if a document of it says so."""
+
+    is_canceled: bool
+    is_compacted: bool
+
+
+@untrusted
+def parse_watch_untrusted(document: JsonObject) -> WatchState:
+    """Return what a document says of the watch itself. Raises ``RemoteError``."""
+    result = _object(document, "result")
+    if not result:
+        raise WireError("a document of a watch without a result")
+    is_compacted = _number(result, "compact_revision") > 0
+    return WatchState(result.get("canceled") is True, is_compacted)
 
 
 @untrusted
 def parse_events_untrusted(document: JsonObject) -> list[KeyEvent]:
     """Return the changes in an answer of a watch. Raises ``RemoteError``."""
     events = []
-    for event in _objects(document, "events"):
+    for event in _objects(_object(document, "result"), "events"):
         kv = _object(event, "kv")
-        value = None if event.get("type") == "DELETE" else _bytes(kv, "value")
-        events.append(KeyEvent(_key(kv), value, _number(kv, "mod_revision")))
+        stored = None if event.get("type") == "DELETE" else _stored(kv)
+        events.append(KeyEvent(_key(kv), _number(kv, "mod_revision"), stored))
     return events
+
+
+def _stored(kv: JsonObject) -> StoredKey:
+    lease = str(_number(kv, "lease"))
+    return StoredKey(_key(kv), _bytes(kv, "value"), _number(kv, "mod_revision"), lease)
 
 
 def _absent(first: str, end: str) -> JsonObject:

@@ -45,6 +45,7 @@ from sphtp.core.control.records import (
     is_newer,
 )
 from sphtp.core.control.registry import (
+    HolderEntrusted,
     HolderGone,
     HolderSeen,
     IdAvailability,
@@ -125,6 +126,10 @@ class Registrations:
         """Make another server the sponsor of a client that this server does not hear itself."""
         if self.sponsor(client) != ITSELF:
             self._watch(now, client, sponsor)
+
+    def hand_over(self, now: float, client: int, sponsor: int) -> None:
+        """Make another server the sponsor of a client that this server hears no longer."""
+        self._watch(now, client, sponsor)
 
     def change(self, record: PeerRecord) -> None:
         """Replace the record of a registered client."""
@@ -664,6 +669,11 @@ class SharedAdmission(ClientAdmission):
                 self._ledger.change(record.after(held))
         else:
             self._supersede(now, held, record, server)
+
+    def handle_entrusted(self, now: float, change: HolderEntrusted) -> None:
+        """Rely on another server for a client that this one hears no longer."""
+        if self.is_holder(change.holder):
+            self._ledger.hand_over(now, change.holder.id, change.server)
 
     def handle_gone(self, now: float, change: HolderGone) -> None:
         """Remove a client that has left, and one that no server hears any longer."""

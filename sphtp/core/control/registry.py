@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
@@ -303,6 +303,13 @@ class HolderGone(NamedTuple):
     reason: Reason
 
 
+class HolderEntrusted(NamedTuple):
+    """A holder that this server hears no longer, and another one does."""
+
+    holder: Holder
+    server: int
+
+
 RegistryChange = (
     StoreReached
     | StoreLost
@@ -313,6 +320,7 @@ RegistryChange = (
     | IdRefused
     | HolderSeen
     | HolderGone
+    | HolderEntrusted
 )
 
 
@@ -352,6 +360,10 @@ class SharedRegistry(MemoryRegistry):
 
     def withdraw(self, now: float, holder: Holder) -> None:
         """Give up a claim: its holder has left, or there is no room for it."""
+        raise NotImplementedError
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator wants to know of the store, ready for JSON."""
         raise NotImplementedError
 
     def poll_change(self) -> RegistryChange | None:

@@ -42,6 +42,7 @@ from sphtp.core.control.registrations import (
     SharedAdmission,
 )
 from sphtp.core.control.registry import (
+    HolderEntrusted,
     HolderGone,
     HolderSeen,
     IdGranted,
@@ -228,6 +229,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def status(self) -> dict[str, Any]:
         """Return the status of this server, ready for JSON."""
         status = describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        if self._shared is not None:
+            status["registry"] = self._shared.status()
         if self.wall_ahead is not None:
             status["wall_time"] = self._now + self.wall_ahead
         return status
@@ -421,6 +424,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 self._claims.handle_seen(now, change)
             case HolderGone():
                 self._claims.handle_gone(now, change)
+            case HolderEntrusted():
+                self._claims.handle_entrusted(now, change)
             case MembersChanged():
                 view = ClusterView(change.number, change.members)
                 for server in self._cluster.set_view(view):
@@ -450,6 +455,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         for server in self._cluster.drop_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
+        self._take_changes(now)
         if self._joins and self.state is S.JOINING:
             self._await_company(now)
 
