@@ -95,7 +95,7 @@ class StoreRequest:
     Without a timeout it is a watch: documents come until it ends.
     """
 
-    lane: StoreTask
+    task: StoreTask
     path: str
     body: JsonObject
     timeout: float | None
@@ -339,17 +339,17 @@ class EtcdRegistry(SharedRegistry):
     def handle_answer(self, now: float, request: StoreRequest, document: JsonObject) -> bool:
         """Take one document. Return False if the request is over, so that no more are wanted."""
         self._now = now
-        state = self._lanes[request.lane]
+        state = self._lanes[request.task]
         if state.request is not request:
             return False
         try:
-            if request.lane is StoreTask.WATCH:
+            if request.task is StoreTask.WATCH:
                 self._on_changes(now, document)
             else:
                 state.request = None
-                self._on_answer(now, request.lane, state, document)
+                self._on_answer(now, request.task, state, document)
         except RemoteError as error:
-            self._fail(now, request.lane, str(error))
+            self._fail(now, request.task, str(error))
         else:
             state.pause, state.why = SHORTEST_PAUSE, ""
         self._judge(now)
@@ -358,8 +358,8 @@ class EtcdRegistry(SharedRegistry):
     def handle_failure(self, now: float, request: StoreRequest, why: str) -> None:
         """Note that a request has failed. It may have been done all the same, even later."""
         self._now = now
-        if self._lanes[request.lane].request is request:
-            self._fail(now, request.lane, why)
+        if self._lanes[request.task].request is request:
+            self._fail(now, request.task, why)
         self._judge(now)
 
     def _compose(self, now: float, lane: StoreTask) -> tuple[str, JsonObject] | None:

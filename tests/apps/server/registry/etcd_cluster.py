@@ -81,7 +81,7 @@ class EtcdCluster(SimulatedCluster):
         if request.timeout is not None:
             end = self.now + request.timeout
             self._at(end, partial(self._fail, node, request, "no answer in time"))
-        if request.lane is StoreTask.WATCH:
+        if request.task is StoreTask.WATCH:
             start = int(request.body["create_request"]["start_revision"])
             self._watches[node] = request, start
             self._arrives[node] = self.now + self._travel()

@@ -49,7 +49,7 @@ class FaultSchedule:
         self.bus.slowness = 0.01
         if not self.alive:
             self.restart()
-        self.bus.run(120)
+        self.bus.run(90)
 
     def kill(self) -> None:
         if self.alive:
