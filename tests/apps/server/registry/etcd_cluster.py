@@ -10,7 +10,7 @@ from sphtp.core.control.outputs import BusMessage
 from sphtp.core.control.vocabulary import Command
 from sphtp.testing.cluster import Participant, SimulatedCluster, SimulatedServer
 from sphtp_server.registry.etcd import EtcdRegistry, StoreRequest, StoreTask
-from tests.apps.server.registry.simulated_etcd import EtcdError, SimulatedEtcd
+from tests.apps.server.registry.simulated_etcd import EtcdError, SimulatedEtcd, encode
 
 Node = Participant[Any]
 
@@ -70,6 +70,16 @@ class EtcdCluster(SimulatedCluster):
         for name in self.etcd.names("/sphtp/"):
             if name.endswith(own):
                 self.etcd.end_lease(name)
+
+    def empty_store(self) -> None:
+        """Replace the store by an empty one."""
+        self.etcd = SimulatedEtcd()
+
+    def put_foreign(self, name: str, value: bytes) -> None:
+        """Put a key that no server has written."""
+        put = {"key": encode(name.encode()), "value": encode(value)}
+        write = {"success": [{"request_put": put}]}
+        self.etcd.handle(self.now, "/v3/kv/txn", {"success": [{"request_txn": write}]})
 
     def _elect(self) -> Iterable[Node]:
         self.etcd.elect(self.now)

@@ -201,7 +201,7 @@ class SimulatedEtcd:
     def _delete(self, name: bytes) -> Json:
         old = self._kv(name)
         del self.keys[name]
-        kv = {"key": _encode(name), "mod_revision": str(self.revision)}
+        kv = {"key": encode(name), "mod_revision": str(self.revision)}
         return {"type": "DELETE", "kv": kv, "before": old}
 
     def _record(self, events: list[Json]) -> None:
@@ -211,15 +211,15 @@ class SimulatedEtcd:
     def _kv(self, name: bytes) -> Json:
         key = self.keys[name]
         kv = {
-            "key": _encode(name),
+            "key": encode(name),
             "create_revision": str(key.created),
             "mod_revision": str(key.revision),
-            "value": _encode(key.value),
+            "value": encode(key.value),
         }
         return {**kv, "lease": str(key.lease)} if key.lease else kv
 
 
-def _encode(data: bytes) -> str:
+def encode(data: bytes) -> str:
     return b64encode(data).decode()
 
 
