@@ -3,9 +3,10 @@
 import pytest
 
 from tests.apps.server.registry.faults import check
+from tests.soaked import soaked
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *soaked(range(8, 20))])
 def test_no_id_is_held_twice_and_all_agree_in_the_end(seed: int) -> None:
     check(seed)
 
