@@ -17,6 +17,7 @@ from sphtp.core.control.outputs import PeerLeft as PeerLeft
 from sphtp.core.control.outputs import PeerSuspected as PeerSuspected
 from sphtp.core.control.outputs import PeerUnknown as PeerUnknown
 from sphtp.core.control.outputs import Refused as Refused
+from sphtp.core.control.outputs import RegistryFailing as RegistryFailing
 from sphtp.core.control.outputs import ServerEntered as ServerEntered
 from sphtp.core.control.outputs import ServerEvent as ServerEvent
 from sphtp.core.control.outputs import ServerLeft as ServerLeft

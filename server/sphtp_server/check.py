@@ -73,6 +73,7 @@ def check_files(settings: ServerSettings) -> None:
     """Read all files that settings name, as a server does. Raises ``SettingsError``."""
     settings.config()
     settings.admit()
+    settings.registry_access()
     if (tls := settings.tls()) is not None:
         tls.check()
     settings.metrics_token()

@@ -17,6 +17,7 @@ from sphtp.events import (
     PeerLeft,
     PeerSuspected,
     Reason,
+    RegistryFailing,
     ServerEntered,
     ServerEvent,
     ServerLeft,
@@ -115,6 +116,11 @@ LINES: Final[dict[type[ServerEvent], _Line]] = {
         _always("warning"),
         "waiting for a server to join",
         lambda event: {"address": str(event.address), "why": event.why},
+    ),
+    RegistryFailing: (
+        _always("warning"),
+        "the registry does not answer",
+        lambda event: {"why": event.why},
     ),
     StateChanged: (_always("info"), "state changed", lambda event: {"state": event.state.value}),
     UserMessage: (

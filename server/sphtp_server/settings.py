@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sphtp import Config, Peer, Server, ServerAddress, open_server
+from sphtp import Config, Peer, Server, ServerAddress
+from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers, ServerLimits
 from sphtp.core.control.settings import (
     MAX_ANSWERS,
@@ -33,12 +34,15 @@ from sphtp.security import (
 )
 from sphtp.shell.addresses import is_loopback, parse_http_address
 from sphtp.shell.keys import load_token
-from sphtp.shell.server import everybody
+from sphtp.shell.server import everybody, open_shared_server
 from sphtp_server.logs import LogFormat, LogLevel
+from sphtp_server.registry.etcd import EtcdRegistry
+from sphtp_server.registry.location import EtcdAccess, EtcdLocation
 from sphtp_server.sources import Sources
 
 if TYPE_CHECKING:
     from sphtp.web import Web
+    from sphtp_server.registry.store import EtcdStore
 
 _TIMERS: Final = ControlTimers()
 _LIMITS: Final = ServerLimits()
@@ -70,8 +74,16 @@ def _web_place(text: object) -> object:
     return text
 
 
+def _etcd_place(text: object) -> object:
+    try:
+        return str(EtcdLocation.parse(text)) if isinstance(text, str) else text
+    except SettingsError as error:
+        raise ValueError(str(error)) from error
+
+
 Host = Annotated[str, BeforeValidator(_host)]
 Address = Annotated[str, BeforeValidator(_address)]
+EtcdPlace = Annotated[str, BeforeValidator(_etcd_place)]
 WebPlace = Annotated[str, BeforeValidator(_web_place)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -100,6 +112,28 @@ class ServerSettings(BaseModel):
         (),
         description="Address of another server of the cluster, tcp://host:8764; repeatable. This "
         "server then admits no client before it reaches another server, and logs the reason.",
+    )
+    registry: EtcdPlace | None = Field(
+        None,
+        description="Registry on etcd that all servers of the cluster share, "
+        "etcd://host:2379,host:2379/name, with tls+etcd:// for TLS. The servers then find each "
+        "other there, without --join. Without it: one in memory.",
+    )
+    registry_ca: Path | None = Field(
+        None,
+        description="Authority in PEM of etcd's certificate. Without it: those of the system.",
+    )
+    registry_cert: Path | None = Field(
+        None, description="Certificate in PEM that this server shows to etcd."
+    )
+    registry_key: Path | None = Field(
+        None, description="The private key of --registry-cert, in PEM."
+    )
+    registry_user: str | None = Field(
+        None, description="User of etcd; its password is in --registry-password-file."
+    )
+    registry_password_file: Path | None = Field(
+        None, description="File with the password of --registry-user."
     )
     new: bool = Field(
         False,
@@ -286,6 +320,24 @@ class ServerSettings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _registry_is_protected(self) -> Self:
+        if self.registry is None:
+            return self
+        if self.join:
+            raise ValueError(
+                "servers that share a registry find each other there: give --registry or --join, "
+                "not both"
+            )
+        location = EtcdLocation.parse(self.registry)
+        is_open = not location.is_tls and not all(is_loopback(it) for it, _ in location.endpoints)
+        if is_open and self.registry_user is not None and not self.insecure:
+            raise ValueError(
+                "the password for the registry would cross the network in the clear: write "
+                "tls+etcd://, or give --insecure"
+            )
+        return self
+
     def timers(self) -> ControlTimers:
         """Return the protocol's timers.
 
@@ -317,8 +369,12 @@ class ServerSettings(BaseModel):
         return is_open and self.signing_key_file is None
 
     def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
-        """Run the server for the length of the block. Raises as ``open_server``."""
-        return open_server(
+        """Run the server for the length of the block. Raises as ``open_server``.
+
+        Raises ``ModuleNotFoundError``, with the remedy, without the extra that a registry needs.
+        """
+        return open_shared_server(
+            self.store(),
             self.bind(),
             advertise=self.advertise,
             join=self.join,
@@ -327,6 +383,40 @@ class ServerSettings(BaseModel):
             admit=admit,
             config=self.config(),
         )
+
+    def store(self) -> "EtcdStore | None":
+        """Return the way to the shared registry, or None without one. Raises ``SettingsError``."""
+        access = self.registry_access()
+        if self.registry is None:
+            return None
+        location = EtcdLocation.parse(self.registry)
+        try:
+            from sphtp_server.registry.gateway import Gateway
+            from sphtp_server.registry.store import EtcdStore
+        except ModuleNotFoundError as error:
+            remedy = how_to_get("--registry", error) or str(error)
+            raise ModuleNotFoundError(remedy, name=error.name) from error
+        registry = EtcdRegistry(self.expiry, self.max_clients, location.name)
+        return EtcdStore(registry, Gateway(location, access))
+
+    def registry_access(self) -> EtcdAccess:
+        """Return what etcd admits this server by. Raises ``SettingsError``, also for files."""
+        path = self.registry_password_file
+        access = EtcdAccess(
+            self.registry_ca,
+            self.registry_cert,
+            self.registry_key,
+            self.registry_user,
+            None if path is None else load_token(path),
+        )
+        if self.registry is None:
+            if access != EtcdAccess():
+                raise SettingsError("files or a user for a registry are given, and no --registry")
+        elif EtcdLocation.parse(self.registry).is_tls:
+            access.tls()
+        elif self.registry_ca or self.registry_cert:
+            raise SettingsError(f"certificates for {self.registry} are given: write tls+etcd://")
+        return access
 
     def open_web(self, server: Server) -> "AbstractAsyncContextManager[Web | None]":
         """Serve metrics for the length of the block, if they are wanted. Raises as ``open_web``.

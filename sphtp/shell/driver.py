@@ -31,6 +31,10 @@ class Wakeup:
         self._is_set = True
         self._scope.cancel()
 
+    def interrupt(self) -> None:
+        """End the present wait, if there is one: its deadline may no longer be right."""
+        self._scope.cancel()
+
     def waiting(self, deadline: float | None) -> trio.CancelScope:
         """Return the scope to wait in, until a wake-up or ``deadline``, if there is one."""
         self._scope = trio.CancelScope(deadline=math.inf if deadline is None else deadline)

@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import trio
@@ -25,6 +26,7 @@ from sphtp.core.control.outputs import (
     ServerEvent,
 )
 from sphtp.core.control.records import ClusterView, KnownPeers, Peer, PeerRecord, ServerAddress
+from sphtp.core.control.registry import SharedRegistry
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
@@ -117,6 +119,9 @@ class ServerStatistics:
     """The addresses of other servers that the bus cannot dial."""
 
 
+LEAVE_TIMEOUT: Final = 1.0
+"""Seconds that a server which leaves waits at most for its shared registry."""
+
 DEFAULT_BIND: Final = "tcp://127.0.0.1:8764"
 
 
@@ -155,6 +160,56 @@ async def open_server(
             ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
             this server's own.
     """
+    async with open_shared_server(
+        None,
+        bind,
+        advertise=advertise,
+        join=join,
+        new_cluster=new_cluster,
+        announce=announce,
+        admit=admit,
+        config=config,
+    ) as server:
+        yield server
+
+
+class SharedStore(Protocol):
+    """The way to a registry that servers share: it performs what the registry decides."""
+
+    @property
+    def registry(self) -> SharedRegistry:
+        """The registry."""
+        ...
+
+    def perform(self) -> None:
+        """Begin the requests that the registry wants by now."""
+        ...
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Perform requests until it is cancelled; call ``changed`` after each answer."""
+        ...
+
+    async def leave(self) -> None:
+        """Perform what the registry wants at its end."""
+        ...
+
+
+@block
+async def open_shared_server(
+    store: SharedStore | None,
+    bind: str | ServerAddress = DEFAULT_BIND,
+    *,
+    advertise: str | ServerAddress | None = None,
+    join: Sequence[str | ServerAddress] = (),
+    new_cluster: bool = False,
+    announce: bool = False,
+    admit: Admit = everybody,
+    config: Config = DEFAULTS,
+) -> AsyncIterator["Server"]:
+    """Run a server whose registry is the one of ``store``, and else as ``open_server`` does.
+
+    Without a store the registry is in its memory.
+    """
     cluster, tls = config.cluster, config.cluster.tls
     limits = config.server_limits or ServerLimits()
     at = _parse(bind)
@@ -182,10 +237,12 @@ async def open_server(
             join=others,
             new_cluster=new_cluster,
             limits=limits,
+            registry=None if store is None else store.registry,
             asks_admission=admit is not everybody,
         )
         bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers, handshakes)
-        async with Server(machine, bound, advertised, bus, tls, guarded_admission(admit)) as server:
+        asked = guarded_admission(admit)
+        async with Server(machine, bound, advertised, bus, tls, asked, store) as server:
             if not announce:
                 yield server
                 return
@@ -221,8 +278,10 @@ class Server(ScopedService):
         bus: "_ServerBus",
         tls: Tls | None,
         admit: Callable[[PeerRecord], bool],
+        store: SharedStore | None,
     ) -> None:
         self._machine = machine
+        self._store = store
         self._clock = Clock(machine.clock, self._wait)
         self._admit = admit
         self._address = address
@@ -354,7 +413,21 @@ class Server(ScopedService):
     async def _run(self) -> None:
         bus = self._bus
         async with running(bus.clients.run), running(self._report_missing):
-            await drive(self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush)
+            driven = partial(
+                drive, self._machine, bus.subscriber, bus.vouching, bus.wakeup, self._flush
+            )
+            if self._store is None:
+                await driven()
+            else:
+                async with running(partial(self._store.run, self._on_registry)):
+                    await driven()
+
+    def _on_registry(self) -> None:
+        """Take what an answer of the shared registry means."""
+        self._machine.handle_registry(trio.current_time())
+        self._flush()
+        # Its next timer may be earlier now.
+        self._bus.wakeup.interrupt()
 
     async def _report_missing(self) -> None:
         """Report at intervals why no server to join is heard."""
@@ -388,7 +461,11 @@ class Server(ScopedService):
         self._machine.stop(trio.current_time())
         self._flush()
         self._feed.close()
-        await trio.sleep(LINGER)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, LINGER)
+            if self._store is not None:
+                with trio.move_on_after(LEAVE_TIMEOUT):
+                    await self._store.leave()
 
     def _note_refused(self) -> None:
         """Add the connections that the bus refused to the counters."""
@@ -413,6 +490,7 @@ class Server(ScopedService):
         while (command := self._machine.poll_bus()) is not None:
             self._perform(command)
         for_clients: list[bytes] = []
+        was_detached = self.state is ServerState.DETACHED
         try:
             while (outgoing := self._machine.poll_transmit()) is not None:
                 if outgoing.audience is BusAudience.CLIENTS:
@@ -422,12 +500,16 @@ class Server(ScopedService):
                     self._machine.clock.handle_departure(trio.current_time())
                     self._bus.servers.send(marked)
         finally:
+            # This process may have been stopped since its last input: what it knew may be over.
+            is_over = not was_detached and self._machine.is_detached(trio.current_time())
             # One that is too large to be vouched for takes none of the others with it.
-            if for_clients:
+            if for_clients and not is_over:
                 self._bus.clients.send_many(for_clients)
         while (event := self._machine.poll_event()) is not None:
             self._feed.publish(event)
         self._changed.unpark_all()
+        if self._store is not None:
+            self._store.perform()
 
     async def _wait(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that messages change.

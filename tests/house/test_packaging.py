@@ -26,6 +26,7 @@ EXTRAS = {
     "sphtp/shell/metrics.py": ("metrics",),
     "sphtp/shell/web.py": ("metrics",),
     "server/sphtp_server": ("cli",),
+    "server/sphtp_server/registry": ("cli", "etcd"),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),
     "client/sphtp_client/recording": ("cli", "sim", "record"),
@@ -109,7 +110,7 @@ def test_pages_of_the_manual_and_completions_are_installed_where_programs_look()
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = ("cli", "sim", "top", "metrics", "record", "plot")
+    told = ("cli", "sim", "top", "metrics", "record", "plot", "etcd")
     brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 

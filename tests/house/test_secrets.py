@@ -20,6 +20,7 @@ NAMES = {"key", "psk", "secret", "receiver_key", "reset_key", "cluster_secret"}
 """Of fields that hold keys."""
 PUBLIC = {
     "Announce",
+    "EtcdAccess",
     "PeerPin",
     "HolderKey",
     "Peer",

@@ -99,6 +99,8 @@ class Outbox:
     ) -> None:
         self._clock = clock
         self.max_answers = max_answers
+        self.shares_registry = False
+        """True if servers share a registry, so that they need no changes from each other."""
         self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
@@ -142,7 +144,7 @@ class Outbox:
         topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
-        if replicates:
+        if replicates and not self.shares_registry:
             self._registered[client] = None
 
     def replicate(self, client: int) -> None:
@@ -154,8 +156,19 @@ class Outbox:
         holder = Holder(gone.id, gone.nonce)
         for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
             self._gone.setdefault(to, {})[holder] = gone.reason
-        if replicates:
+        if replicates and not self.shares_registry:
             self._released[holder] = gone.reason
+
+    def discard(self) -> None:
+        """Drop the answers and news that wait, but not the status, which is only about itself."""
+        self._acks.clear()
+        self._nacks.clear()
+        self._entered.clear()
+        self._gone.clear()
+        self._lookups.clear()
+        self._lists.clear()
+        self._group_lists.clear()
+        self._empty_group_lists.clear()
 
     def answer_lookup(self, client: int, peer: int) -> None:
         """Tell one client about one peer."""

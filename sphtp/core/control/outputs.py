@@ -171,6 +171,14 @@ class JoinFailing:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryFailing:
+    """The failure of a request to the registry that servers share. The request is repeated."""
+
+    why: str
+    """The cause in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
 class ViewChanged:
     """A change of the members or the number of the view."""
 
@@ -207,6 +215,7 @@ ServerEvent = (
     | ServerEntered
     | ServerLeft
     | JoinFailing
+    | RegistryFailing
     | ViewChanged
     | StateChanged
     | UserMessage

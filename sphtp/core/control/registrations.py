@@ -35,8 +35,26 @@ from sphtp.core.control.outputs import (
     PeerSuspected,
     ServerEvent,
 )
-from sphtp.core.control.records import Digest, GoneHolder, Holder, Peer, PeerRecord, is_newer
-from sphtp.core.control.registry import IdAvailability, Registry
+from sphtp.core.control.records import (
+    Candidate,
+    Digest,
+    GoneHolder,
+    Holder,
+    Peer,
+    PeerRecord,
+    is_newer,
+)
+from sphtp.core.control.registry import (
+    HolderEntrusted,
+    HolderGone,
+    HolderSeen,
+    IdAvailability,
+    IdGranted,
+    IdRefused,
+    Registry,
+    ReservedId,
+    SharedRegistry,
+)
 from sphtp.core.control.server_messages import Registered, Released, Snapshot
 from sphtp.core.control.server_table import ServerSignal
 from sphtp.core.control.settings import ServerLimits
@@ -108,6 +126,10 @@ class Registrations:
         """Make another server the sponsor of a client that this server does not hear itself."""
         if self.sponsor(client) != ITSELF:
             self._watch(now, client, sponsor)
+
+    def hand_over(self, now: float, client: int, sponsor: int) -> None:
+        """Make another server the sponsor of a client that this server hears no longer."""
+        self._watch(now, client, sponsor)
 
     def change(self, record: PeerRecord) -> None:
         """Replace the record of a registered client."""
@@ -342,12 +364,7 @@ class ClientAdmission:
         """Acknowledge a registered id again; its addresses may be new."""
         self._ledger.refresh(now, message.id)
         record = self._records[message.id]
-        revised = replace(
-            record,
-            candidates=message.candidates,
-            key=record.key or message.key,
-            name=record.name or message.name,
-        )
+        revised = _readdressed(record, message.candidates, message.key, message.name)
         if revised != record:
             self._ledger.change(revised)
         self._outbox.ack(Holder(message.id, message.nonce), message.features)
@@ -432,6 +449,13 @@ def _as_announced(message: Announce) -> PeerRecord:
     return PeerRecord(
         message.id, message.nonce, message.candidates, key=message.key, name=message.name
     )
+
+
+def _readdressed(
+    record: PeerRecord, candidates: tuple[Candidate, ...], key: bytes, name: str
+) -> PeerRecord:
+    """Return a record as its holder has announced it again; a known key or name stays."""
+    return replace(record, candidates=candidates, key=record.key or key, name=record.name or name)
 
 
 def _revised(message: ClientData, record: PeerRecord) -> PeerRecord:
@@ -551,3 +575,138 @@ class Replication:
         if held is None or held.nonce != gone.nonce:
             return False
         return gone.reason is Reason.LEFT or self._ledger.sponsor(gone.id) == server
+
+
+class SharedAdmission(ClientAdmission):
+    """The answers to clients where all servers share a registry.
+
+    The store decides on each id, so an announcement becomes a claim, and the answer waits for the
+    store. A server claims each client that it hears under its own lease. So an id stays held as
+    long as one server hears its holder, and an acknowledgement is true as long as that server's
+    lease is live. What the server's copy of the store says against a client is no reason to refuse
+    it: the copy may lag. Only the store's own answer is.
+    """
+
+    def __init__(
+        self,
+        ledger: Registrations,
+        outbox: Outbox,
+        counters: ControlCounters,
+        limits: ServerLimits,
+        *,
+        asks: bool,
+        store: SharedRegistry,
+    ) -> None:
+        super().__init__(ledger, outbox, counters, limits, asks=asks)
+        self._store = store
+        self._announced: dict[Holder, int] = {}
+
+    def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
+        if self.is_holder(Holder(message.id, message.nonce)):
+            return ServerSignal.HEARTBEAT_HELD
+        # Even if another one is registered: an announcement makes the store decide.
+        return ServerSignal.HEARTBEAT_UNKNOWN
+
+    def refresh(self, now: float, message: Heartbeat) -> None:
+        super().refresh(now, message)
+        self._claim(now, self._records[message.id])
+
+    def on_leave(self, now: float, message: Leave) -> None:
+        holder = Holder(message.id, message.nonce)
+        if not self.is_holder(holder) and self._store.claims(holder):
+            self._announced.pop(holder, None)
+            self._store.withdraw(now, holder)
+        else:
+            super().on_leave(now, message)
+
+    def forget_announcements(self) -> None:
+        """Leave the announcements that wait for the store without an answer; they are repeated."""
+        self._announced.clear()
+
+    def handle_granted(self, now: float, change: IdGranted) -> None:
+        """Register a client whose claim the store has granted, and acknowledge it."""
+        record = change.record
+        held = self._records.get(record.id)
+        if held is None:
+            if not self._ledger.enter(now, record):
+                self._counters.add(Count.OVER_MAX_CLIENTS)
+                self._store.withdraw(now, Holder(record.id, record.nonce))
+                return
+        elif held.nonce != record.nonce:
+            self._supersede(now, held, record, ITSELF)
+        else:
+            self._ledger.refresh(now, record.id)
+            revised = _readdressed(held, record.candidates, record.key, record.name)
+            if revised != held:
+                self._ledger.change(revised)
+        holder = Holder(record.id, record.nonce)
+        features = self._announced.pop(holder, None)
+        if features is not None:
+            self._outbox.ack(holder, features)
+
+    def handle_refused(self, now: float, change: IdRefused) -> None:
+        """Refuse a client whose id is another one's in the store."""
+        holder = change.holder
+        if self.is_holder(holder):
+            self._ledger.release(now, holder.id, Reason.CONFLICT, replicates=False)
+        self._announced.pop(holder, None)
+        self._outbox.nack(holder, Reason.CONFLICT)
+
+    def handle_seen(self, now: float, change: HolderSeen) -> None:
+        """Take in a client that another server has registered."""
+        record, server = change.record, change.server
+        reserved = self._store.reserved.find(now, record.id)
+        if reserved == ReservedId(record.nonce, Reason.LEFT):
+            return  # The others will learn that from the client, or from the store.
+        held = self._records.get(record.id)
+        if held is None:
+            if not self._ledger.enter(now, record, server):
+                self._counters.add(Count.OVER_MAX_CLIENTS)
+        elif held.nonce == record.nonce:
+            if server != ITSELF:
+                self._ledger.entrust(now, record.id, server)
+            if is_newer(record.revision, held.revision):
+                self._ledger.change(record.after(held))
+        else:
+            self._supersede(now, held, record, server)
+
+    def handle_entrusted(self, now: float, change: HolderEntrusted) -> None:
+        """Rely on another server for a client that this one hears no longer."""
+        if self.is_holder(change.holder):
+            self._ledger.hand_over(now, change.holder.id, change.server)
+
+    def handle_gone(self, now: float, change: HolderGone) -> None:
+        """Remove a client that has left, and one that no server hears any longer."""
+        number = change.holder.id
+        is_heard = self._ledger.sponsor(number) == ITSELF
+        if self.is_holder(change.holder) and (change.reason is Reason.LEFT or not is_heard):
+            self._ledger.release(now, number, change.reason, replicates=False)
+
+    def _enter(self, now: float, message: Announce) -> None:
+        holder = Holder(message.id, message.nonce)
+        if self._registry.is_full and message.id not in self._records:
+            self._counters.add(Count.OVER_MAX_CLIENTS)
+            self._outbox.nack(holder, Reason.FULL)
+            return
+        if len(self._announced) >= self._max_applicants:
+            # Some holders were released before the store had decided.
+            claims = self._store.claims
+            self._announced = {it: kept for it, kept in self._announced.items() if claims(it)}
+        if holder not in self._announced and len(self._announced) >= self._max_applicants:
+            self._counters.add(Count.OVER_MAX_ANSWERS)
+            return
+        self._announced[holder] = message.features
+        held = self._records.get(message.id)
+        if held is not None and held.nonce == message.nonce:
+            claimed = _readdressed(held, message.candidates, message.key, message.name)
+        else:
+            claimed = _as_announced(message)
+        self._claim(now, claimed)
+
+    def _supersede(self, now: float, held: PeerRecord, record: PeerRecord, server: int) -> None:
+        self._outbox.nack(Holder(held.id, held.nonce), Reason.CONFLICT)
+        self._ledger.supersede(now, record, server)
+
+    def _claim(self, now: float, record: PeerRecord) -> None:
+        if not self._store.attests(record.id, record.nonce):
+            self._store.claim(now, record)

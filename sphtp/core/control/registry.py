@@ -1,17 +1,22 @@
 """Registries: the registered ids, the reserved ids, and the expiry of both.
 
 A reserved id has no holder, but not every client may have it: it was released, or seen in use.
+
+A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
+is one server's part of a store that all servers share, which alone decides on ids and on the view.
+It keeps a copy of the store, like a ``MemoryRegistry``, and reports what the store has decided or
+what has changed there as ``RegistryChange``.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.control.lists import Fingerprints
 from sphtp.core.control.liveness import Liveness
-from sphtp.core.control.records import Digest, PeerRecord
+from sphtp.core.control.records import Digest, Holder, Member, PeerRecord
 from sphtp.core.control.vocabulary import Reason
 from sphtp.core.timers import ExpiringDict
 
@@ -244,3 +249,123 @@ class MemoryRegistry:
     def next_due(self) -> float | None:
         """Return the time of the next suspicion or expiry."""
         return self._liveness.next_due()
+
+
+class StoreReached(NamedTuple):
+    """The store is in reach: this server's lease is live, and its copy is fresh."""
+
+
+class StoreLost(NamedTuple):
+    """The lease may have ended, or the copy may be stale: nothing of it may be passed on."""
+
+
+class StoreFailing(NamedTuple):
+    """A request to the store has failed; it is tried again."""
+
+    why: str
+
+
+class MembersChanged(NamedTuple):
+    """The servers whose leases are live, and a number that rises with each change of them."""
+
+    number: int
+    members: tuple[Member, ...]
+
+
+class ServerIdTaken(NamedTuple):
+    """Another program holds the id that this server has drawn."""
+
+
+class IdGranted(NamedTuple):
+    """The store has registered a claim: the id is this holder's as long as the lease is live."""
+
+    record: PeerRecord
+
+
+class IdRefused(NamedTuple):
+    """The store has refused a claim: the id is another holder's, or reserved for one."""
+
+    holder: Holder
+
+
+class HolderSeen(NamedTuple):
+    """Another server has registered this holder, or has changed its record."""
+
+    record: PeerRecord
+    server: int
+    """The id of that server; 0 if its lease has ended meanwhile, so that nobody answers for it."""
+
+
+class HolderGone(NamedTuple):
+    """No other server has this holder registered any longer, or the holder has left."""
+
+    holder: Holder
+    reason: Reason
+
+
+class HolderEntrusted(NamedTuple):
+    """A holder that this server hears no longer, and another one does."""
+
+    holder: Holder
+    server: int
+
+
+RegistryChange = (
+    StoreReached
+    | StoreLost
+    | StoreFailing
+    | MembersChanged
+    | ServerIdTaken
+    | IdGranted
+    | IdRefused
+    | HolderSeen
+    | HolderGone
+    | HolderEntrusted
+)
+
+
+class SharedRegistry(MemoryRegistry):
+    """One server's part of a store of registrations that all servers share.
+
+    It begins with ``handle_start``. After each input, and before each output of the server, the
+    changes of ``poll_change`` are taken until there are none.
+    """
+
+    def handle_start(self, now: float, own: Member) -> None:
+        """Enter this server among the members, or enter it again under another id."""
+        raise NotImplementedError
+
+    def handle_stop(self, now: float) -> None:
+        """Remove this server from the members. Its registrations stay until its lease ends."""
+        raise NotImplementedError
+
+    def handle_time(self, now: float) -> None:
+        """Do what is due; above all, notice the end of the lease."""
+        raise NotImplementedError
+
+    def attests(self, number: int, nonce: int) -> bool:
+        """Return True if this holder is registered under this server's own lease."""
+        raise NotImplementedError
+
+    def claims(self, holder: Holder) -> bool:
+        """Return True if this server has claimed an id, and the store has not decided yet."""
+        raise NotImplementedError
+
+    def claim(self, now: float, record: PeerRecord) -> None:
+        """Ask the store to register this holder, unless another one has the id.
+
+        ``IdGranted`` or ``IdRefused`` follows, unless the holder is released before.
+        """
+        raise NotImplementedError
+
+    def withdraw(self, now: float, holder: Holder) -> None:
+        """Give up a claim: its holder has left, or there is no room for it."""
+        raise NotImplementedError
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator wants to know of the store, ready for JSON."""
+        raise NotImplementedError
+
+    def poll_change(self) -> RegistryChange | None:
+        """Return the next change, or None."""
+        raise NotImplementedError

@@ -21,6 +21,7 @@ from sphtp.core.control.outbox import Outbox
 from sphtp.core.control.outputs import (
     BusAudience,
     BusMessage,
+    RegistryFailing,
     ServerBusCommand,
     ServerEvent,
     StateChanged,
@@ -34,8 +35,28 @@ from sphtp.core.control.records import (
     PeerRecord,
     ServerAddress,
 )
-from sphtp.core.control.registrations import ClientAdmission, Registrations, Replication
-from sphtp.core.control.registry import MemoryRegistry, Registry
+from sphtp.core.control.registrations import (
+    ClientAdmission,
+    Registrations,
+    Replication,
+    SharedAdmission,
+)
+from sphtp.core.control.registry import (
+    HolderEntrusted,
+    HolderGone,
+    HolderSeen,
+    IdGranted,
+    IdRefused,
+    MembersChanged,
+    MemoryRegistry,
+    Registry,
+    RegistryChange,
+    ServerIdTaken,
+    SharedRegistry,
+    StoreFailing,
+    StoreLost,
+    StoreReached,
+)
 from sphtp.core.control.server_messages import (
     AnyMessage,
     MemberMessage,
@@ -116,8 +137,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     """One server: registers ids together with the other servers of its view.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``registry`` replaces the one in
-    memory. With ``asks_admission`` the application decides on each client that ``poll_applicant``
-    returns, by ``handle_admission``. Raises ``SettingsError`` if others cannot dial ``address``.
+    memory; one that is shared also decides on the view, and the server is detached without it.
+    With ``asks_admission`` the application decides on each client that ``poll_applicant`` returns,
+    by ``handle_admission``. Raises ``SettingsError`` if others cannot dial ``address``.
     """
 
     def __init__(
@@ -151,9 +173,20 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.clock, self.id, self._registry, self.counters, limits.max_answers, timers.expiry
         )
         self._ledger = Registrations(self._registry, self._outbox, self._events)
+        self._shared = registry if isinstance(registry, SharedRegistry) else None
         self._admission = ClientAdmission(
             self._ledger, self._outbox, self.counters, limits, asks=asks_admission
         )
+        if self._shared is not None:
+            self._outbox.shares_registry = True
+            self._admission = self._claims = SharedAdmission(
+                self._ledger,
+                self._outbox,
+                self.counters,
+                limits,
+                asks=asks_admission,
+                store=self._shared,
+            )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self.wall_ahead: float | None = None
         """Seconds by which the wall clock is ahead of the time that is handed in.
@@ -196,6 +229,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def status(self) -> dict[str, Any]:
         """Return the status of this server, ready for JSON."""
         status = describe(self.id, self.state, self._cluster, self._ledger, self.counters)
+        if self._shared is not None:
+            status["registry"] = self._shared.status()
         if self.wall_ahead is not None:
             status["wall_time"] = self._now + self.wall_ahead
         return status
@@ -204,6 +239,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """Start the heartbeats (SphTP, step 1), and find out which ids are held."""
         self._now = now
         self._cluster.start()
+        if self._shared is not None:
+            self.alarms.set(E.HEARTBEAT_DUE, now)
+            self.signal(now, E.REGISTRY_LOST)
+            self._shared.handle_start(now, self._cluster.own)
+            return
         self._opens_at = now + self._timers.joining
         self.alarms.set(E.WAITED, self._opens_at)
         self.alarms.set(E.HEARTBEAT_DUE, now)
@@ -216,12 +256,19 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         Many connections that come up together get one heartbeat.
         """
         self._wake(now)
+        self._take_changes(now)
         if self.state not in self._final:
             self.alarms.set(E.HEARTBEAT_DUE, max(now, self._heartbeat_from))
+
+    def handle_registry(self, now: float) -> None:
+        """Take the changes of a registry that is shared, which had an input."""
+        self._wake(now)
+        self._take_changes(now)
 
     def handle_admission(self, now: float, record: PeerRecord, *, is_admitted: bool) -> None:
         """Take the application's decision on a client that ``poll_applicant`` has returned."""
         self._wake(now)
+        self._take_changes(now)
         if self.state not in self._final:
             self._admission.judge(now, record, is_admitted=is_admitted)
 
@@ -257,7 +304,17 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def poll_transmit(self) -> BusMessage | None:
         """Return the next message, or None. The answers of one batch become messages here."""
+        if self.state is S.DETACHED:
+            self._outbox.discard()
         return self._outbox.poll(self._now)
+
+    def is_detached(self, now: float) -> bool:
+        """Return True if clients must not rely on what was said before ``now``: the lease is over.
+
+        A process may have been frozen since its last input.
+        """
+        self._take_changes(now)
+        return self.state is S.DETACHED
 
     def poll_bus(self) -> ServerBusCommand | None:
         """Return the next ``Dial`` or ``HangUp`` of the extra PUB, or None."""
@@ -269,6 +326,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return Holder(self.id, self._cluster.own.nonce)
 
     def _handle(self, now: float, message: AnyMessage) -> None:
+        self._take_changes(now)
         match message:
             case Heartbeat():
                 self.signal(now, self._admission.sort_heartbeat(message), message)
@@ -310,6 +368,10 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.signal(now, self._admission.sort_announce(now, message), message)
 
     def _on_server_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
+        if self._shared is not None and message.member not in self._cluster.view.members:
+            # It has another registry, or is no member yet.
+            self.counters.add(Count.FOREIGN)
+            return
         effect = self._cluster.handle_heartbeat(now, message)
         self._outbox.sender = self.id
         if effect is None:
@@ -321,13 +383,13 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.clock.handle_stamp(now, number, message.stamp, live)
         if message.request is not None:
             self._outbox.answer_time(now, BusAudience.SERVERS, number, message.request)
-        if message.roster is not None:
+        if message.roster is not None and self._shared is None:
             self._replication.compare(now, message.member.id, message.roster)
         if message.member.state is MemberState.ACTIVE:
             self.signal(now, E.ACTIVE_LIVE, message)
 
     def _on_member_message(self, now: float, message: MemberMessage) -> None:
-        if message.sender not in self._cluster.heartbeats:
+        if message.sender not in self._cluster.heartbeats or self._shared is not None:
             self.counters.add(Count.FOREIGN)
             return
         self._cluster.refresh(now, message.sender)
@@ -343,6 +405,43 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 if is_whole and message.sender in self._cluster.view.active:
                     self.signal(now, E.SNAPSHOT_COMPLETE)
 
+    # What a shared registry means
+
+    def _take_changes(self, now: float) -> None:
+        if self._shared is None or self.state in self._final:
+            return
+        self._shared.handle_time(now)
+        while (change := self._shared.poll_change()) is not None:
+            self._on_change(now, change)
+
+    def _on_change(self, now: float, change: RegistryChange) -> None:
+        match change:
+            case IdGranted():
+                self._claims.handle_granted(now, change)
+            case IdRefused():
+                self._claims.handle_refused(now, change)
+            case HolderSeen():
+                self._claims.handle_seen(now, change)
+            case HolderGone():
+                self._claims.handle_gone(now, change)
+            case HolderEntrusted():
+                self._claims.handle_entrusted(now, change)
+            case MembersChanged():
+                view = ClusterView(change.number, change.members)
+                for server in self._cluster.set_view(view):
+                    self._replication.lose(now, server)
+            case ServerIdTaken():
+                self._cluster.redraw()
+                self._outbox.sender = self.id
+                assert self._shared is not None
+                self._shared.handle_start(now, self._cluster.own)
+            case StoreFailing():
+                self._events.append(RegistryFailing(change.why))
+            case StoreReached():
+                self.signal(now, E.REGISTRY_REACHED)
+            case StoreLost():
+                self.signal(now, E.REGISTRY_LOST)
+
     # What time means
 
     def _doubt(self, now: float, holder: Holder) -> None:
@@ -352,9 +451,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
     def _expire(self, now: float) -> None:
+        self._take_changes(now)
         for server in self._cluster.drop_expired(now):
             self._replication.lose(now, server)
         self._ledger.handle_timeout(now)
+        self._take_changes(now)
         if self._joins and self.state is S.JOINING:
             self._await_company(now)
 
@@ -408,7 +509,15 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         self._cluster.become(MemberState.ACTIVE)
         self._heartbeat(now)
 
-    def _send_leave(self, _: float) -> None:
+    def _fall_silent(self, _: float) -> None:
+        self._cluster.become(MemberState.JOINING)
+        self._outbox.discard()
+        if self._shared is not None:
+            self._claims.forget_announcements()
+
+    def _send_leave(self, now: float) -> None:
+        if self._shared is not None:
+            self._shared.handle_stop(now)
         leave = ServerLeave(self.id, self._cluster.own.nonce).encode()
         self._outbox.send_to_all(leave, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, leave)
@@ -459,12 +568,20 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 A.REQUEST_SNAPSHOT: cls._request_snapshot,
                 A.SEND_SNAPSHOT: cls._send_snapshot,
                 A.OPEN: cls._open,
+                A.FALL_SILENT: cls._fall_silent,
                 A.SEND_LEAVE: cls._send_leave,
                 A.REPORT_STATE: cls._report_state,
             },
             raised={E.NEW_CLUSTER, E.STOP},
             counted={*FROM_CLIENTS, E.SNAPSHOT_REQUESTED},
-            ignored={E.SNAPSHOT_COMPLETE, E.ACTIVE_LIVE, E.WAITED, E.HEARTBEAT_DUE},
+            ignored={
+                E.SNAPSHOT_COMPLETE,
+                E.ACTIVE_LIVE,
+                E.WAITED,
+                E.HEARTBEAT_DUE,
+                E.REGISTRY_LOST,
+                E.REGISTRY_REACHED,
+            },
             count=cls.count_refused,
             timed=True,
         )

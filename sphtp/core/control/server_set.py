@@ -80,10 +80,11 @@ class ViewKeeper:
     that never agree do not drive each other up for ever.
     """
 
-    __slots__ = ("_contradicted", "_view")
+    __slots__ = ("_contradicted", "_is_set", "_view")
 
     def __init__(self, own: Member) -> None:
         self._view = ClusterView(1, (own,))
+        self._is_set = False
         self._contradicted: dict[int, Incarnations] = {}
 
     @property
@@ -91,8 +92,16 @@ class ViewKeeper:
         """The view as it stands."""
         return self._view
 
+    def set(self, view: ClusterView) -> bool:
+        """Replace the view, which ``update`` then leaves alone. Return True if it changed."""
+        changed = view != self._view
+        self._view, self._is_set = view, True
+        return changed
+
     def update(self, own: Member, heartbeats: Collection[ServerHeartbeat]) -> bool:
         """Rebuild the view from all members. Return True if it changed."""
+        if self._is_set:
+            return False
         members = {own.id: own, **{h.member.id: h.member for h in heartbeats}}
         view = replace(self._view, members=tuple(members[number] for number in sorted(members)))
         if _incarnations(view) != _incarnations(self._view):
@@ -151,6 +160,10 @@ class Dialler:
         self.due: float | None = None
         """The time at which ``dial`` has an effect; None if nothing waits for it."""
         self._queue: deque[Dial | HangUp] = deque()
+
+    def set_standing(self, addresses: Iterable[ServerAddress]) -> None:
+        """Replace the standing addresses."""
+        self._standing = dict.fromkeys(addresses)
 
     def want(self, addresses: Iterable[ServerAddress | None]) -> None:
         """Disconnect from all addresses but these and the standing ones, which it dials at once.
@@ -304,6 +317,11 @@ class ServerSet:
             addresses += [member.address for member in named if member is not None]
         self._dialler.want(addresses)
 
+    def set_standing(self, addresses: Iterable[ServerAddress]) -> None:
+        """Replace the addresses that are always dialled."""
+        self._dialler.set_standing(addresses)
+        self.connect()
+
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next ``Dial`` or ``HangUp``, or None."""
         return self._dialler.poll()
@@ -387,6 +405,23 @@ class Cluster:
     def start(self) -> None:
         """Connect to the standing servers."""
         self._servers.connect()
+
+    def set_view(self, view: ClusterView) -> list[int]:
+        """Take the view from a shared registry: heartbeats no longer change it.
+
+        Return the ids of the servers that have left it.
+        """
+        gone = [member.id for member in self.view.members if member not in view.members]
+        addresses = [member.address for member in view.members if member.address is not None]
+        self._servers.set_standing(addresses)
+        if self._keeper.set(view):
+            self._events.append(ViewChanged(view))
+        return [number for number in gone if number != self.own.id]
+
+    def redraw(self) -> None:
+        """Draw another id and nonce: another program holds the id."""
+        if self.own.address is not None:
+            self.own = self._draw(self.own.address, self.own.state)
 
     def become(self, state: MemberState) -> None:
         """Set the state that this server's heartbeats carry."""

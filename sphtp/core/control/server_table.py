@@ -4,10 +4,14 @@ from sphtp.core.fsm import Machine, Name, Row
 
 
 class ServerState(Name):
-    """The states of a server. Only an active one registers ids that are new to it."""
+    """The states of a server. Only an active one registers ids that are new to it.
+
+    One whose registry is shared with other servers is detached while that is out of reach.
+    """
 
     JOINING = "joining"
     ACTIVE = "active"
+    DETACHED = "detached"
     STOPPED = "stopped"
 
 
@@ -28,6 +32,8 @@ class ServerSignal(Name):
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"
     SNAPSHOT_REQUESTED = "a member asks for the clients that this server hears itself"
+    REGISTRY_LOST = "the shared registry is out of reach, or the lease may have ended"
+    REGISTRY_REACHED = "the shared registry is in reach, and the lease is live"
     STOP = "the application stops the server"
 
 
@@ -45,6 +51,7 @@ class ServerAction(Name):
     REQUEST_SNAPSHOT = "ask the active member for all clients"
     SEND_SNAPSHOT = "send all clients whose heartbeats arrive here"
     OPEN = "announce to clients and servers that this server registers new ids from now on"
+    FALL_SILENT = "drop all answers and news that wait, so that clients do not rely on this server"
     SEND_LEAVE = "send LEAVE to clients and servers"
     REPORT_STATE = "report the new state to the application"
 
@@ -65,8 +72,9 @@ FROM_CLIENTS = frozenset(
 
 _OPEN = (A.OPEN, A.REPORT_STATE)
 _STOP = (A.SEND_LEAVE, A.REPORT_STATE)
+_DETACH = (A.FALL_SILENT, A.REPORT_STATE)
 
-_ROWS = (
+_ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
     Row(S.JOINING, E.NEW_CLUSTER, S.ACTIVE, _OPEN, "there is no other server with a list"),
     Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server knows every holder now"),
     Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder was live, or expired"),
@@ -100,7 +108,15 @@ _ROWS = (
     Row(S.ACTIVE, E.HEARTBEAT_FOREIGN, S.ACTIVE, (A.REFUSE,), "one holder at a time"),
     Row(S.ACTIVE, E.SNAPSHOT_REQUESTED, S.ACTIVE, (A.SEND_SNAPSHOT,), "it joins, or has losses"),
     Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.JOINING, E.REGISTRY_LOST, S.DETACHED, _DETACH, "a server begins out of reach"),
+    Row(S.ACTIVE, E.REGISTRY_LOST, S.DETACHED, _DETACH, "what it knows may no longer be so"),
+    Row(S.DETACHED, E.REGISTRY_REACHED, S.ACTIVE, _OPEN, "the registry knows every holder"),
+    Row(S.DETACHED, E.HEARTBEAT_DUE, S.DETACHED, (), "clients shall suspend before the lease ends"),
+    Row(S.DETACHED, E.HEARTBEAT_HELD, S.DETACHED, (A.REFRESH,), "step 11: a sign of life"),
+    Row(S.DETACHED, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
 )
+
+_JOINS = frozenset((E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_LIVE))
 
 SERVER = Machine(
     "server",
@@ -109,10 +125,11 @@ SERVER = Machine(
     events=ServerSignal,
     final=frozenset((S.STOPPED,)),
     refused={
-        S.JOINING: frozenset((E.SNAPSHOT_REQUESTED,)),
-        S.ACTIVE: frozenset(
-            (E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_LIVE),
-        ),
+        S.JOINING: frozenset((E.SNAPSHOT_REQUESTED, E.REGISTRY_REACHED)),
+        S.ACTIVE: _JOINS | {E.REGISTRY_REACHED},
+        S.DETACHED: _JOINS
+        | (FROM_CLIENTS - {E.HEARTBEAT_HELD})
+        | {E.SNAPSHOT_REQUESTED, E.REGISTRY_LOST},
         S.STOPPED: frozenset(E),
     },
 )

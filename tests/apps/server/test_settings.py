@@ -29,6 +29,12 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "sub_port": ("2", "2"),
     "advertise": ('"tcp://example:5"', "tcp://example:5"),
     "join": ('["tcp://a:1", "tcp://b:2,7"]', "tcp://a:1 tcp://b:2,7"),
+    "registry": ('"etcd://a:1,b/gas"', "etcd://a:1,b:2379/gas"),
+    "registry_ca": ('"/a/ca.pem"', "/a/ca.pem"),
+    "registry_cert": ('"/a/cert.pem"', "/a/cert.pem"),
+    "registry_key": ('"/a/key.pem"', "/a/key.pem"),
+    "registry_user": ('"gas"', "gas"),
+    "registry_password_file": ('"/a/password"', "/a/password"),
     "new": ("true", "true"),
     "announce": ("false", "false"),
     "insecure": ("true", "true"),
@@ -180,6 +186,9 @@ def test_empty_and_foreign_variables_are_nothing() -> None:
         ("log_format", "xml", "'console' or 'json'"),
         ("advertise", "somewhere", "allowed is host:port"),
         ("new", "perhaps", "boolean"),
+        ("registry", "http://a:2379", "allowed is etcd://host:2379"),
+        ("registry", "etcd://a:2379,", "is no host and port"),
+        ("registry", "etcd://a:2379/gas/1", "is no name"),
     ],
 )
 def test_an_error_names_source_key_value_and_what_is_allowed(
@@ -245,6 +254,31 @@ def test_more_than_loopback_needs_the_flag_that_says_so(host: str) -> None:
 def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
     with pytest.raises(SettingsError, match=r"^option --join = 'a:1 nonsense': server address"):
         load({"join": ("a:1", "nonsense")})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"registry_user": "gas"}, "only one is given"),
+        ({"registry_cert": "/a/cert.pem"}, "only one of them is given"),
+        ({"registry_ca": "/a/ca.pem"}, "no --registry"),
+        ({"registry": "etcd://127.0.0.1:1", "registry_ca": "/a/ca.pem"}, "write tls"),
+        ({"registry": "tls+etcd://a:1", "registry_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
+        ({"registry": "etcd://a:1", "join": ("tcp://b:1",)}, "not both"),
+        ({"registry": "etcd://a:1", "registry_user": "gas"}, "in the clear"),
+    ],
+)
+def test_a_registry_has_all_that_it_needs_and_no_more(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        load(settings).store()
+
+
+def test_a_registry_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h11", None)
+    monkeypatch.delitem(sys.modules, "sphtp_server.registry.gateway", raising=False)
+    result = call("--registry", "etcd://127.0.0.1:1", "--pub-port", "0", "--no-announce")
+    assert result.exit_code == 2
+    assert "pip install 'sphtp[etcd]' brings it" in result.output
 
 
 def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:

@@ -1,0 +1,1 @@
+"""The registry on etcd: read ``etcd`` first, then ``leases``, ``copy`` and ``keyspace``."""
