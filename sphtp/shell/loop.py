@@ -382,14 +382,16 @@ class Loop:
                 if row is not None:
                     unsent.append(row)
                     left -= len(row.data)
-                elif not corked:
-                    return True
             has_room = not unsent or udp.send(unsent)
             self._sent_at = perf_counter()
             while udp.too_large:
                 (address, size), _ = udp.too_large.popitem()
                 endpoint.handle_too_large(now, address, size)
-            if not has_room or self._sent_at > until:
+            if not has_room:
+                return False
+            if not corked and endpoint.poll_idle(now):
+                return True
+            if self._sent_at > until:
                 return False
         return False
 

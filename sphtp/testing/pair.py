@@ -128,7 +128,9 @@ class Stage(Simulation):
     def _flush(self) -> None:
         now = self.now
         for address, endpoint in self.endpoints.items():
-            while (transmit := endpoint.poll_transmit(now, TURN)) is not None:
+            while not endpoint.poll_idle(now):
+                if (transmit := endpoint.poll_transmit(now, TURN)) is None:
+                    break
                 for datagram in transmit.datagrams:
                     self.network.send(now, address, transmit.address, datagram)
             while endpoint.poll_active() is not None:

@@ -128,8 +128,7 @@ class Endpoint:
         self._table = ConnectionTable()
         # The connections that ``poll_active`` returns.
         self.active = self._table.active
-        # The connection whose turn it is, and what it has sent in this turn.
-        self._turn_of: Connection | None = None
+        # What the connection whose turn it is has sent in this turn.
         self._turn_packets = self._turn_bytes = 0
         # A time before which nothing is due; ``poll_timeout`` makes it exact.
         self.idle_until = INFINITY
@@ -357,21 +356,18 @@ class Endpoint:
         ready = self._table.ready
         while ready:
             connection = next(iter(ready))
-            # A connection that has just sent has usually nothing more, and ``has_more`` is cheap.
-            is_done = connection is self._turn_of and not connection.has_more(now)
             share = most // len(ready)
             if self._turn_bytes:
                 share = min(share, TURN_BYTES - self._turn_bytes)
-            transmit = None if is_done else connection.poll_transmit(now, share)
+            transmit = connection.poll_transmit(now, share)
             if transmit is None:
                 self._end_turn(connection)
                 continue
             _, data, size = transmit
-            self._turn_of = connection
             self._turn_packets += -(-len(data) // size)
             self._turn_bytes += len(data)
             if self._turn_packets >= TURN or self._turn_bytes >= TURN_BYTES:
-                self._turn_of, self._turn_packets, self._turn_bytes = None, 0, 0
+                self._turn_packets = self._turn_bytes = 0
                 del ready[connection]
                 ready[connection] = None
             return transmit
@@ -380,7 +376,7 @@ class Endpoint:
     def _end_turn(self, connection: Connection) -> None:
         """Note the timer and state of a connection that has nothing to send now."""
         table = self._table
-        self._turn_of, self._turn_packets, self._turn_bytes = None, 0, 0
+        self._turn_packets = self._turn_bytes = 0
         del table.ready[connection]
         due = connection.poll_timeout()
         table.timers.set(connection.connection_id, due)
@@ -394,8 +390,9 @@ class Endpoint:
     def poll_idle(self, now: float) -> bool:
         """Set the timers of the ready connections; return False if one has something to send.
 
-        If it returns True, ``poll_transmit`` would return None and can be left out. Most packets
-        that arrive have nothing sent at once: their ack waits for an answer, or for its timer.
+        If it returns True, ``poll_transmit`` would return None and can be left out, which costs
+        more. A connection that has just sent has usually nothing more, and most packets that arrive
+        have nothing sent at once: their ack waits for an answer, or for its timer.
         """
         for connection in tuple(self._table.ready):
             if connection.has_more(now):

@@ -129,7 +129,8 @@ class AckTimer:
     first packet. Packets that are not full count by their bytes: it is due when more wait than
     ``every - 1`` full ones hold. A sender needs an ack before ``delay`` only where its window is
     full, and the window counts bytes. A small message needs none for itself, and an ack costs both
-    sides as much as a message. What the application sends has no influence.
+    sides as much as a message. While packets are missing, each counts as full: the sender learns of
+    a loss by the acks of later packets. What the application sends has no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",
@@ -171,7 +172,7 @@ class AckTimer:
             self._full_size = size
         is_due = (
             at_once
-            or self._waiting >= MOST_UNACKED
+            or self._waiting >= (self._every if missing else MOST_UNACKED)
             or self._waiting_bytes > (self._every - 1) * self._full_size
         )
         at = now if is_due else now + self._delay

@@ -70,7 +70,10 @@ class MessageRun:
         # and the cost of each if all have one size, which is the usual case.
         cost = sizes[0] + LENGTH_OVERHEAD
         number = len(sizes)
-        if number == 1 or sizes.count(sizes[0]) == number:
+        if number == 1:
+            self._cost = cost
+            self._costs = [0, cost]
+        elif sizes.count(sizes[0]) == number:
             self._cost = cost
             self._costs = list(range(0, cost * number + 1, cost))
         else:

@@ -35,6 +35,14 @@ def test_an_ack_is_due_for_more_bytes_than_the_full_packets_before_it_hold(
         assert (timer.due == 1.0) == is_enough
 
 
+def test_while_packets_are_missing_each_counts_as_full() -> None:
+    timer = AckTimer(2, 0.01)
+    timer.owe(1.0, 5, 1, 100, 1, at_once=False)
+    assert timer.due == pytest.approx(1.01)
+    timer.owe(1.001, 6, 1, 100, 1, at_once=False)
+    assert timer.due == 1.001
+
+
 def test_a_gap_is_told_at_once() -> None:
     timer = AckTimer(16, 0.01)
     timer.owe(1.0, 5, 1, FULL_SIZE, at_once=True)
