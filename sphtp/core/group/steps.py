@@ -256,7 +256,7 @@ class StepExchange:
         if opened is None or step != self.step or not opened.is_begun:
             return False
         opened.missing.discard(key)
-        return self._complete_if_ready(opened, key)
+        return not opened.missing and self._complete_if_ready(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
         """Note that a member has begun a step."""
