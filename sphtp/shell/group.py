@@ -489,15 +489,15 @@ class LockstepGroup(ScopedService):
         Inside the loop it only marks what has to leave: the loop sends next anyway.
         """
         machine = self._machine
-        due = machine.poll_timeout()
-        if due != self._due:
-            self._due = due
-            self._sleep.deadline = math.inf if due is None else due
         self._poll(in_loop=in_loop)
         while (is_open := machine.is_open) and self._take_or_await():
             self._poll(in_loop=in_loop)
         if self._wakers and not is_open:
             self._set_wakers(set())
+        due = machine.poll_timeout()
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
         if self._changed:
             self._changed.unpark_all()
         if self._waiting and (not is_open or machine.wants_state):

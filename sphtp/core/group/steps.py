@@ -53,7 +53,7 @@ MOST_DEAD: Final = 4096
 """The most former members that are remembered, so that one that comes back learns of it."""
 
 KEPT: Final = 1
-"""The steps that are held before it is looked for those that can be dropped."""
+"""The steps that are held before those are looked for that can be dropped."""
 
 
 class CompleteStep(NamedTuple):
