@@ -492,15 +492,15 @@ class LockstepGroup(ScopedService):
         Inside the loop it only marks what has to leave: the loop sends next anyway.
         """
         machine = self._machine
-        due = machine.poll_timeout()
-        if due != self._due:
-            self._due = due
-            self._sleep.deadline = math.inf if due is None else due
         self._poll(in_loop=in_loop)
         while (is_open := machine.is_open) and self._take_or_await():
             self._poll(in_loop=in_loop)
         if self._wakers and not is_open:
             self._set_wakers(set())
+        due = machine.poll_timeout()
+        if due != self._due:
+            self._due = due
+            self._sleep.deadline = math.inf if due is None else due
         if self._changed:
             self._changed.unpark_all()
         if self._waiting and (not is_open or machine.wants_state):
@@ -628,8 +628,8 @@ class LockstepGroup(ScopedService):
             return False
         if number in self._wakers:
             # What came without waking anybody came before it: the last one counts as the last.
-            self._take_missing(number)
-        self._take(number)
+            self._take_missing(but=number)
+        self._take(number, trio.current_time())
         if number in self._blocked:
             self._send(number, self._blocked[number])
             self._loop.ask()
@@ -639,7 +639,7 @@ class LockstepGroup(ScopedService):
             channel.stop_waiting()
         return is_awaited
 
-    def _take(self, number: int) -> bool:
+    def _take(self, number: int, now: float) -> bool:
         """Hand what came through a channel to the machine. Return true if anything did."""
         channel, machine = self._channels.get(number), self._machine
         if channel is None:
@@ -647,7 +647,7 @@ class LockstepGroup(ScopedService):
         try:
             messages = channel.take_ready()
             for data in messages:
-                machine.handle_message_untrusted(trio.current_time(), number, data)
+                machine.handle_message_untrusted(now, number, data)
             return bool(messages)
         except RemoteError as error:
             machine.counters["malformed"] += 1
@@ -657,11 +657,12 @@ class LockstepGroup(ScopedService):
             self._lose(number)
         return True
 
-    def _take_missing(self, other: int | None = None) -> None:
+    def _take_missing(self, *, but: int | None = None) -> None:
         """Hand over what came of those that the step lacks, but for one that comes later."""
+        now = trio.current_time()
         for number in self._machine.awaited:
-            if number != other:
-                self._take(number)
+            if number != but:
+                self._take(number, now)
 
     def _take_or_await(self) -> bool:
         """Have one of those that the step lacks wake this member, or take what is there already.
@@ -686,8 +687,8 @@ class LockstepGroup(ScopedService):
         for number in tuple(numbers):
             channel = self._channels.get(number)
             if channel is not None and not channel.await_shared():
-                self._take_missing(number)
-                has_taken |= self._take(number)
+                self._take_missing(but=number)
+                has_taken |= self._take(number, trio.current_time())
         return has_taken
 
     def _lose(self, number: int) -> None:
@@ -847,14 +848,15 @@ class _ArrayMemory:
         return self._copy(value)
 
     def _take(self, size: int) -> bytearray:
-        # Members may have arrays of different sizes. Arrays are dropped at any time, also by other
-        # threads, so that nothing iterates over the deque.
+        # The last one that was dropped is the first to be used again, since the caches of the
+        # processor have it. Members may have arrays of different sizes. Arrays are dropped at any
+        # time, also by other threads, so that nothing iterates over the deque.
         free = self._free
         for _ in range(len(free)):
-            memory = free.popleft()
+            memory = free.pop()
             if len(memory) == size:
                 return memory
-            free.append(memory)
+            free.appendleft(memory)
         return bytearray(size)
 
     def _copy(self, array: Any) -> Any:

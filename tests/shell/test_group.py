@@ -1,5 +1,6 @@
 """Groups of real clients on loopback: late joiners, deaths, reductions and cancellation."""
 
+import os
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -282,6 +283,34 @@ async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_i
         array[:] = 2.0
         assert (await second.exchange(None))[0][-1] == 1.0
         assert (await first.resume())[0][-1] == 1.0
+
+
+async def test_by_shared_memory_only_the_last_one_wakes_a_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with party() as those:
+        first, second, last = await those.join_all("a", "b", "c")
+        array, woken, wake = np.zeros(20_000), [], os.eventfd_write
+
+        def count(event: int, value: int) -> None:
+            woken.append(event)
+            wake(event, value)
+
+        async def step() -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first.exchange, array)
+                nursery.start_soon(second.exchange, array)
+                # What has come is counted, though nobody was woken for it.
+                await until(lambda: (first.missing, second.missing) == ((slow,), (slow,)))
+                await last.exchange(array)
+
+        slow = last.members[last.rank]
+        for _ in range(10):
+            await step()
+        monkeypatch.setattr(os, "eventfd_write", count)
+        for _ in range(10):
+            await step()
+        assert len(woken) == 2 * 10
 
 
 async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() -> None:

@@ -245,7 +245,7 @@ class GroupMachine:
     @property
     def members(self) -> Seats:
         """The members of the present step, in order."""
-        return self._steps.roster.members
+        return self._steps.view.members
 
     @property
     def is_open(self) -> bool:
@@ -525,7 +525,7 @@ class GroupMachine:
         """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
-        seat = self._steps.roster.death
+        seat = self._steps.view.death
         if seat is None:
             return False
         self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", seat.end or 0, seat.id)

@@ -136,13 +136,12 @@ def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
     return min(givers)[2] if givers else None
 
 
-class Roster(NamedTuple):
-    """All that the seats say of a step. It is the same for many steps on end."""
+class StepView(NamedTuple):
+    """All that the seats say of a step. It is the same for many steps on end: for the steps from
+    ``first`` on and before ``end``, where a seat starts or ends."""
 
     first: int
-    """The first of these steps, as far as anybody looked back."""
     end: float
-    """The first step for which it is not true."""
     members: Seats
     """The seats of the members, in order."""
     by_key: Mapping[Key, Seat]
@@ -151,8 +150,8 @@ class Roster(NamedTuple):
     """The seat of the first member that has died by then; None if nobody has."""
 
 
-def roster_at(seats: Seats, step: int) -> Roster:
-    """Return the roster of a step, and of all later ones up to the next start or end of a seat."""
+def view_at(seats: Seats, step: int) -> StepView:
+    """Return the view of a step, and of all later ones up to the next start or end of a seat."""
     members = tuple([seat for seat in seats if seat.covers(step)])
     died = [
         (seat.end, seat.place, seat)
@@ -160,7 +159,7 @@ def roster_at(seats: Seats, step: int) -> Roster:
         if seat.end is not None and seat.end <= step and not seat.has_left
     ]
     changes = [at for seat in seats for at in (seat.start, seat.end) if at is not None]
-    return Roster(
+    return StepView(
         step,
         min([at for at in changes if at > step], default=math.inf),
         members,

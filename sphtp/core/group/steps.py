@@ -35,11 +35,11 @@ from sphtp.core.group.seats import (
     Key,
     OnDeath,
     Place,
-    Roster,
     Seat,
     Seats,
-    roster_at,
+    StepView,
     vacant_seats,
+    view_at,
 )
 from sphtp.errors import RemoteError
 
@@ -53,7 +53,7 @@ MOST_DEAD: Final = 4096
 """The most former members that are remembered, so that one that comes back learns of it."""
 
 KEPT: Final = 1
-"""The steps that are held before it is looked for those that can be dropped."""
+"""The steps that are held before those are looked for that can be dropped."""
 
 
 class CompleteStep(NamedTuple):
@@ -99,7 +99,7 @@ class StepExchange:
         self.on_death = on_death
         self._seats: Seats = ()
         self._keys: frozenset[Key] = frozenset()
-        self._roster: Roster | None = None
+        self._view: StepView | None = None
         self.step = 0
         """The step that is contributed to next, or being made."""
         self.begun = -1
@@ -131,15 +131,15 @@ class StepExchange:
     def seats(self, seats: Seats) -> None:
         self._seats = seats
         self._keys = frozenset([seat.key for seat in seats])
-        self._roster = None
+        self._view = None
 
     @property
-    def roster(self) -> Roster:
-        """The roster of the present step."""
-        roster = self._roster
-        if roster is None or not roster.first <= self.step < roster.end:
-            roster = self._roster = roster_at(self._seats, self.step)
-        return roster
+    def view(self) -> StepView:
+        """The view of the present step."""
+        view = self._view
+        if view is None or not view.first <= self.step < view.end:
+            view = self._view = view_at(self._seats, self.step)
+        return view
 
     @property
     def is_open(self) -> bool:
@@ -210,7 +210,7 @@ class StepExchange:
             here = self._held[step] = {}
         here[self.key] = opened.payload
         leaving: list[tuple[Key, Contribution]] = []
-        for key, seat in self.roster.by_key.items():
+        for key, seat in self.view.by_key.items():
             if key == self.key:
                 continue
             if opened.neighbours is None or seat.place in opened.neighbours:
@@ -226,7 +226,7 @@ class StepExchange:
         opened = self._open
         if opened is None or not opened.is_begun:
             return False
-        by_key = self.roster.by_key
+        by_key = self.view.by_key
         opened.missing = by_key.keys() - self._held[self.step].keys() - self.dead.keys()
         if opened.neighbours is not None:
             opened.missing = {key for key in opened.missing if opened.includes(by_key[key])}
@@ -256,7 +256,7 @@ class StepExchange:
         if opened is None or step != self.step or not opened.is_begun:
             return False
         opened.missing.discard(key)
-        return self._complete_if_ready(opened, key)
+        return not opened.missing and self._complete_if_ready(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
         """Note that a member has begun a step."""
@@ -275,15 +275,15 @@ class StepExchange:
     def _complete_if_ready(self, opened: _OpenStep, last_key: Key | None = None) -> bool:
         if opened.missing or self._waits_for_return(opened):
             return False
-        step, roster, here = self.step, self.roster, self._held[self.step]
-        seats, keys = roster.members, list(roster.by_key)
-        if opened.neighbours is not None or not roster.by_key.keys() <= here.keys():
+        step, view, here = self.step, self.view, self._held[self.step]
+        seats, keys = view.members, list(view.by_key)
+        if opened.neighbours is not None or not view.by_key.keys() <= here.keys():
             keys = [
                 key
-                for key, seat in roster.by_key.items()
+                for key, seat in view.by_key.items()
                 if key in here and (opened.includes(seat) or key == self.key)
             ]
-            seats = tuple([roster.by_key[key] for key in keys])
+            seats = tuple([view.by_key[key] for key in keys])
         contributions = [here[key] for key in keys]
         self._open = None
         self.step = step + 1
@@ -292,7 +292,7 @@ class StepExchange:
             # It went to every member, in front of all that this one says later. So whoever lacks it
             # has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
-        last = None if last_key is None else roster.by_key.get(last_key)
+        last = None if last_key is None else view.by_key.get(last_key)
         self._results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
             # Whoever contributed to this step needs nothing of those before.
