@@ -325,6 +325,9 @@ class LockstepGroup(ScopedService):
             with_: exchange with these members only, who name this one as well; the others make the
                 step without waiting. A member gets at most 256 steps ahead of another one.
 
+        An array of another member is the program's own. The memory of one of 64 KiB or more is used
+        again when it is dropped, so that ``array.resize`` refuses it; ``numpy.resize`` does not.
+
         If cancelled, the value has been sent and the step goes on; ``resume`` waits for it.
 
         Raises:
