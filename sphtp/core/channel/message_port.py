@@ -179,10 +179,15 @@ class MessagePort:
         """Count received messages that could not be decoded."""
         self._counters.undecodable += count
 
-    def count_shared(self, *, sent: int = 0, received: int = 0) -> None:
-        """Count messages whose payload went by shared memory."""
-        self._counters.shared_memory_sent += sent
-        self._counters.shared_memory_received += received
+    def count_shared_sent(self, size: int) -> None:
+        """Count a message whose payload of so many bytes leaves by shared memory."""
+        self._counters.shared_memory_sent += 1
+        self._counters.shared_memory_bytes_sent += size
+
+    def count_shared_received(self, size: int) -> None:
+        """Count a message whose payload of so many bytes came by shared memory."""
+        self._counters.shared_memory_received += 1
+        self._counters.shared_memory_bytes_received += size
 
     def poll_settled(self) -> Ticket | None:
         """Return the next settled ticket; None if there is none."""
