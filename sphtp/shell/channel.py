@@ -540,7 +540,7 @@ class Channel(trio.abc.Channel[T]):
             return False
         if (descriptor := segment.store(parts)) is None:
             return False
-        segment.push(descriptor, *port.send_beside(lane, DESCRIPTOR_SIZE))
+        segment.push(descriptor, *port.send_beside(lane, parts.size, DESCRIPTOR_SIZE))
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
@@ -566,7 +566,7 @@ class Channel(trio.abc.Channel[T]):
             if segment is None:
                 break
             if (descriptor := segment.store(parts)) is not None:
-                self._connection.port.count_shared(sent=1)
+                self._connection.port.count_shared_sent(parts.size)
                 return descriptor
             if segment.is_stuck:
                 break
@@ -593,7 +593,7 @@ class Channel(trio.abc.Channel[T]):
         if memory is not None and memory.outbound is not None:
             descriptor = memory.outbound.store(parts)
             if descriptor is not None:
-                self._connection.port.count_shared(sent=1)
+                self._connection.port.count_shared_sent(parts.size)
                 return descriptor
         return parts.join()
 
@@ -773,7 +773,7 @@ class Channel(trio.abc.Channel[T]):
             return []
         is_copied = self._memory.is_copied
         values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
-        self._connection.port.count_shared(received=1)
+        self._connection.port.count_shared_received(len(payload))
         if values and (values[0] is payload or (not is_copied and is_view(values[0]))):
             segment.lend(region, values[0])
         else:

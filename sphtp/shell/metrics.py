@@ -160,8 +160,8 @@ CHANNEL: Final = _table(
     _CHANNEL_LABELS,
     ("packets_sent_total", "sent", "Packets sent."),
     ("packets_received_total", "received", "Packets received."),
-    ("sent_bytes_total", "bytes_sent", "Bytes sent."),
-    ("received_bytes_total", "bytes_received", "Bytes received."),
+    ("sent_bytes_total", "bytes_sent", "Bytes of packets sent."),
+    ("received_bytes_total", "bytes_received", "Bytes of packets received."),
     ("packets_lost_total", "lost", "Packets lost on the way to the peer."),
     ("packets_lost_spuriously_total", "lost_in_appearance",
      "Packets that were taken for lost, and arrived."),
@@ -177,6 +177,9 @@ CHANNEL: Final = _table(
     ("shared_memory_messages_total{direction}", {
         "sent": "shared_memory_sent", "received": "shared_memory_received"},
      "Messages among the others that went by shared memory."),
+    ("shared_memory_bytes_total{direction}", {
+        "sent": "shared_memory_bytes_sent", "received": "shared_memory_bytes_received"},
+     "Bytes of these messages; they are in no packet."),
     ("messages_waiting", "waiting", "Messages that the peer has not acknowledged."),
     ("messages_unread", "unread", "Messages that the program has not read."),
     ("round_trip_seconds", "rtt", "Smoothed round trip."),

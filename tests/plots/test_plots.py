@@ -10,7 +10,6 @@ from click.testing import CliRunner, Result
 
 from sphtp.observe import QlogWriter
 from sphtp.testing import Faults, Pair
-from sphtp_client.plot.command import plot
 from sphtp_client.plot.qlog_figure import choose, draw_channel, read_channels
 from sphtp_client.plot.recording_figure import collect, draw_recording
 from sphtp_client.recording.mcap_file import RecordingWriter, read_recording
@@ -52,6 +51,9 @@ def recording(messages: int, *topics: str) -> bytes:
 
 
 def call(*options: object) -> Result:
+    # Each worker collects all tests, and few draw: matplotlib takes a second to load.
+    from sphtp_client.plot.command import plot
+
     return CliRunner().invoke(plot, list(map(str, options)))
 
 

@@ -331,6 +331,8 @@ async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() 
             with pytest.raises(ValueError, match="cannot resize"):
                 other.resize(10, refcheck=False)
             if step % 10 == 9:
+                with pytest.raises(ValueError, match="does not own its data"):
+                    other.resize(10)
                 # A view of it alone keeps it.
                 kept.append((step, other[5:].reshape(5, -1)))
             addresses.add(other.ctypes.data)

@@ -105,6 +105,12 @@ async def test_small_and_large_messages_keep_the_order_of_their_lane():
         assert np.array_equal((await there.receive())["rows"], LARGE + 61)
         assert np.array_equal(await there.receive(), LARGE[:9] + 62)
         assert there.statistics().shared_memory_received == shared(here)
+        sent, received = here.statistics(), there.statistics()
+        assert received.shared_memory_bytes_received == sent.shared_memory_bytes_sent
+        # The bytes of the arrays, and a few of their shape and type.
+        small = shared(here) * LARGE.nbytes
+        assert small <= sent.shared_memory_bytes_sent + 2 * LARGE.nbytes < 1.1 * small
+        assert sent.bytes_sent < sent.shared_memory_bytes_sent
         assert there.undecodable == 0
 
 

@@ -10,14 +10,15 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from sphtp.errors import SphtpError
 from sphtp.shell.qlog import NODE, SEPARATOR
 from sphtp_client.plot import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREEN, PURPLE, ORANGE = COLOURS[:5]
 KIB = 1024
@@ -122,8 +123,11 @@ def choose(channels: dict[str, ChannelLog], wanted: str | None) -> ChannelLog:
     return channels[wanted]
 
 
-def draw_channel(channel: ChannelLog, title: str) -> Figure:
+def draw_channel(channel: ChannelLog, title: str) -> "Figure":
     """Draw a channel; the rows share the axis of time."""
+    # Whoever only reads a file does not load it.
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 8), layout="constrained")
     sequence, window, trip = figure.subplots(
         3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2, 2)}
@@ -154,7 +158,7 @@ def draw_channel(channel: ChannelLog, title: str) -> Figure:
     return figure
 
 
-def _dots(axes: Axes, points: POINTS, label: str, colour: str, marker: str, size: float) -> None:
+def _dots(axes: "Axes", points: POINTS, label: str, colour: str, marker: str, size: float) -> None:
     if points:
         times, values = zip(*points, strict=True)
         axes.plot(
@@ -162,7 +166,7 @@ def _dots(axes: Axes, points: POINTS, label: str, colour: str, marker: str, size
         )
 
 
-def _line(axes: Axes, points: POINTS, label: str, colour: str, dashes: str) -> None:
+def _line(axes: "Axes", points: POINTS, label: str, colour: str, dashes: str) -> None:
     if points:
         times, values = zip(*points, strict=True)
         axes.step(times, values, dashes, where="post", label=label, color=colour, linewidth=1.3)

@@ -4,16 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from itertools import cycle, islice
-from typing import Final, NamedTuple
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sphtp.errors import SphtpError
 from sphtp_client.plot import COLOURS, DASHES
 from sphtp_client.recording.convert import rows
 from sphtp_client.recording.mcap_file import NANOSECONDS, Recording
 from sphtp_client.recording.values import fields_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_PANELS: Final = 8
 MOST_LINES: Final = 12
@@ -62,7 +63,7 @@ def collect(
 
 def draw_recording(
     recording: Recording, title: str, topics: Iterable[str] = (), fields: Iterable[str] = ()
-) -> tuple[Figure, str | None]:
+) -> "tuple[Figure, str | None]":
     """Draw a recording. Return the figure, and a sentence about what found no room in it.
 
     Raises ``NothingToDrawError``, and ``SettingsError`` for what is no pattern of topics.
@@ -72,6 +73,9 @@ def draw_recording(
         raise NothingToDrawError("there are no numbers to draw; --topic and --field choose them")
     left = max(len(found) - MOST_PANELS, 0)
     panels = list(islice(found.items(), MOST_PANELS))
+    # Whoever only reads a file does not load it.
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 1.2 + 2.4 * len(panels)), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
@@ -85,7 +89,7 @@ def draw_recording(
     return figure, f"{left} topics and {hidden} lines are left out; --topic and --field choose"
 
 
-def _draw_topic(axes: Axes, topic: str, lines: dict[Line, Points], recording: Recording) -> None:
+def _draw_topic(axes: "Axes", topic: str, lines: dict[Line, Points], recording: Recording) -> None:
     lost = sum(
         int(properties.get("count", 0))
         for name, properties in recording.metadata

@@ -339,6 +339,8 @@ def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
         )
     for key, figures in tables.get("sphtp_channel_", {}).items():
         node, peer, service, channel = key
+        # What went by shared memory is in no packet.
+        beside = dict(_within(figures, "shared_memory_bytes_total"))
         yield ChannelState(
             node=node,
             peer=peer,
@@ -348,8 +350,8 @@ def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
             packets_lost=figures.get("packets_lost_total", 0.0)
             - figures.get("packets_lost_spuriously_total", 0.0),
             resent=figures.get("resent_total", 0.0),
-            bytes_sent=figures.get("sent_bytes_total", 0.0),
-            bytes_received=figures.get("received_bytes_total", 0.0),
+            bytes_sent=figures.get("sent_bytes_total", 0.0) + beside.get("sent", 0.0),
+            bytes_received=figures.get("received_bytes_total", 0.0) + beside.get("received", 0.0),
             messages_sent=figures.get("messages_sent_total", 0.0),
             messages_received=figures.get("messages_received_total", 0.0),
             waiting=_whole(figures, "messages_waiting"),

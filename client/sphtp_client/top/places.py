@@ -32,6 +32,12 @@ LARGEST_PAGE: Final = 64 * 1024 * 1024
 
 MOST_PLACES: Final = 1024
 
+SERVERS_ALONE: Final = (
+    "servers know peers alone: for channels, streams and groups, start programs with --metrics "
+    "PORT, and name these ports"
+)
+"""The way to the rest, where no page of metrics is asked."""
+
 OF_SERVERS: Final = ("tcp://", "tls+tcp://")
 
 _NO_ANSWER: Final = re.compile(r"^no answer from \S+( within \S+ s)?:? *")
@@ -189,6 +195,11 @@ class ServerReader:
             text = _NO_ANSWER.sub("", str(error)) or str(error)
             return PlaceState(place=self.place, at=time.monotonic(), error=printable(text))
         return read_status_untrusted(self.place, time.monotonic(), status)
+
+
+def are_servers_alone(readers: Iterable[PlaceReader]) -> bool:
+    """Return True if no page of metrics is among the places."""
+    return all(isinstance(reader, ServerReader) for reader in readers)
 
 
 def parse_places(

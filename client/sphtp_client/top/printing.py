@@ -7,7 +7,7 @@ from typing import Any
 
 from sphtp_client.terminal.connection import Output
 from sphtp_client.top.model import Observation
-from sphtp_client.top.places import PlaceReader
+from sphtp_client.top.places import SERVERS_ALONE, PlaceReader, are_servers_alone
 from sphtp_client.top.reasons import find_reasons
 from sphtp_client.top.tables import VIEWS, Row, View, arranged, as_lines
 
@@ -30,6 +30,8 @@ def print_state(readers: Sequence[PlaceReader], interval: float, output: Output)
     else:
         for line in lines(observed):
             output.line(line)
+        if are_servers_alone(readers):
+            output.line(f"({SERVERS_ALONE})")
     return any(not one.now.error for one in observed)
 
 

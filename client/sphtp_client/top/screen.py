@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 from sphtp.shell.lifetime import ending
 from sphtp_client.program import ExitStatus
 from sphtp_client.top.model import Observation
-from sphtp_client.top.places import PlaceReader, ServerReader
+from sphtp_client.top.places import SERVERS_ALONE, PlaceReader, are_servers_alone
 from sphtp_client.top.reasons import Reason, find_reasons
 from sphtp_client.top.tables import VIEWS, Row, View, arranged, fitting_columns
 
@@ -188,8 +188,8 @@ class TopApp(App[None]):
         silent = sum(bool(one.now.error) for one in observed)
         words = [f"{len(observed) - silent} of {len(self._readers)} places answer"]
         words.append(f"{rows} rows" if shown == rows else f"{shown} of {rows} rows")
-        if all(isinstance(reader, ServerReader) for reader in self._readers):
-            words.append("no page of metrics: channels, streams and groups are not known")
+        if are_servers_alone(self._readers):
+            words.append(SERVERS_ALONE)
         if self._wanted:
             words.append(f"filter {self._wanted!r}")
         if self._is_paused:

@@ -144,16 +144,16 @@ class MessagePort:
         """
         return self._sending().send_queue.may_pass(lane, size)
 
-    def send_beside(self, lane: int, size: int) -> tuple[int, int]:
-        """Count a message that leaves by shared memory alone, and ``size`` bytes of credit for it.
+    def send_beside(self, lane: int, size: int, credit: int) -> tuple[int, int]:
+        """Count a message of ``size`` bytes that leaves by shared memory alone, for some credit.
 
         Return the lane and the id of the message, as in a frame.
         """
         self._counters.messages_sent += 1
-        self._counters.shared_memory_sent += 1
+        self.count_shared_sent(size)
         if self._observer is not None:
-            self._observer.messages_queued(lane, Delivery.RELIABLE, (size,))
-        return self._sending().send_queue.pass_message(lane, size)
+            self._observer.messages_queued(lane, Delivery.RELIABLE, (credit,))
+        return self._sending().send_queue.pass_message(lane, credit)
 
     def deliver_beside_untrusted(self, lane: int, message_id: int, payload: bytes) -> bool:
         """Deliver a message that came by no packet. Return False if there is no room for it.
@@ -183,10 +183,15 @@ class MessagePort:
         """Count received messages that could not be decoded."""
         self._counters.undecodable += count
 
-    def count_shared(self, *, sent: int = 0, received: int = 0) -> None:
-        """Count messages whose payload went by shared memory."""
-        self._counters.shared_memory_sent += sent
-        self._counters.shared_memory_received += received
+    def count_shared_sent(self, size: int) -> None:
+        """Count a message whose payload of so many bytes leaves by shared memory."""
+        self._counters.shared_memory_sent += 1
+        self._counters.shared_memory_bytes_sent += size
+
+    def count_shared_received(self, size: int) -> None:
+        """Count a message whose payload of so many bytes came by shared memory."""
+        self._counters.shared_memory_received += 1
+        self._counters.shared_memory_bytes_received += size
 
     def poll_settled(self) -> Ticket | None:
         """Return the next settled ticket; None if there is none."""

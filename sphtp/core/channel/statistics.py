@@ -48,6 +48,8 @@ class Counters:
     messages_received: int = 0
     shared_memory_sent: int = 0
     shared_memory_received: int = 0
+    shared_memory_bytes_sent: int = 0
+    shared_memory_bytes_received: int = 0
     undecodable: int = 0
     bounds: BoundCounters = field(default_factory=BoundCounters, metadata={"shown": False})
 
@@ -64,7 +66,9 @@ class ChannelStatistics:
     carry. ``too_early`` counts packets that were refused for want of buffer space; the peer sends
     their content again. ``undecodable`` counts messages that were received and dropped: not
     msgpack, of no known type, or out of bounds. ``shared_memory_sent`` and
-    ``shared_memory_received`` count the messages among the others that went by shared memory.
+    ``shared_memory_received`` count the messages among the others that went by shared memory, and
+    ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received`` the bytes of these messages,
+    which are not in ``bytes_sent`` and ``bytes_received``: those are the bytes of packets.
     ``waiting`` counts messages that are not acked yet,
     ``unread`` those that the application has not read.
     """
@@ -86,6 +90,8 @@ class ChannelStatistics:
     messages_received: int
     shared_memory_sent: int
     shared_memory_received: int
+    shared_memory_bytes_sent: int
+    shared_memory_bytes_received: int
     undecodable: int
     unreliable_dropped: int
     waiting: int

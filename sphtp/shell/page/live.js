@@ -22,7 +22,7 @@ export function get(path, signal) {
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
 // Read an answer again and again; `silence` seconds without a byte are its end, too.
-async function follow(path, silence, take, tell) {
+async function follow(path, silence, take, report) {
   for (let wait = 0.5; ; wait = Math.min(2 * wait, 5)) {
     const control = new AbortController();
     let watch;
@@ -30,7 +30,7 @@ async function follow(path, silence, take, tell) {
     try {
       alive();
       const answer = await get(path, control.signal);
-      if (answer.status === 401) { tell("token"); clearTimeout(watch); return; }
+      if (answer.status === 401) { report("token"); clearTimeout(watch); return; }
       if (!answer.ok) throw new Error(`${answer.status}`);
       const reader = answer.body.getReader();
       for (;;) {
@@ -40,14 +40,14 @@ async function follow(path, silence, take, tell) {
         take(value);
         wait = 0.5;
       }
-    } catch { /* It is told below. */ }
+    } catch { /* It is reported below. */ }
     clearTimeout(watch);
-    tell("lost");
+    report("lost");
     await pause(wait);
   }
 }
 
-export function followStatus(show, tell) {
+export function followStatus(show, report) {
   let rest = "";
   let decoder = new TextDecoder();
   follow("status?follow", 15, (bytes) => {
@@ -55,7 +55,7 @@ export function followStatus(show, tell) {
     rest = lines.pop();
     // Of several only the newest counts.
     if (lines.length) show(JSON.parse(lines.at(-1)));
-  }, (what) => { rest = ""; decoder = new TextDecoder(); tell(what); });
+  }, (what) => { rest = ""; decoder = new TextDecoder(); report(what); });
 }
 
 const HEAD = 20;

@@ -161,7 +161,7 @@ function showMetrics(problem) {
   fill($("metrics"), fitting.slice(0, 1000));
 }
 
-function tell(what) {
+function report(what) {
   if (what === "token") {
     $("token-form").hidden = false; $("connection").dataset.state = "lost";
     $("connection").textContent = "A token is needed"; $("token").focus();
@@ -174,7 +174,7 @@ function tell(what) {
 }
 
 function start() {
-  followStatus(show, tell);
+  followStatus(show, report);
   followStates((owner, step, ids, places) => picture.show(owner, step, ids, places));
 }
 

@@ -40,6 +40,8 @@ async def test_one_state_is_printed_for_people_and_for_programs(tmp_path: Path) 
         titles = [line for line in found.stdout.splitlines() if line.isupper()]
         assert titles == ["PEERS", "CHANNELS", "LANES", "WAITING"]
         assert found.stdout.endswith("Nothing waits.\n")
+        found = await call(str(server.address), "--once", "--interval", "0.05")
+        assert "start programs with --metrics PORT" in found.stdout.splitlines()[-1]
         found = await call(web.url, str(server.address), "--json", "--interval", "0.05")
         state = json.loads(found.stdout)
         assert {row["peer"] for row in state["views"]["peers"]} == {
