@@ -95,15 +95,6 @@ class Browser:
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
-    async def processor_time(self) -> float:
-        """Return the seconds of processor that the processes of pages have used."""
-        session, self._session = self._session, None
-        try:
-            found = (await self.call("SystemInfo.getProcessInfo"))["processInfo"]
-        finally:
-            self._session = session
-        return float(sum(each["cpuTime"] for each in found if each["type"] == "renderer"))
-
     async def attach(self) -> None:
         """Open a page, to which everything that follows belongs."""
         target = await self.call("Target.createTarget", url="about:blank")

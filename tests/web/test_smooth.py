@@ -7,19 +7,17 @@ import pytest
 
 from sphtp.web import open_web
 from tests.deadline import within
-from tests.web.browser import Browser, needs_chromium, open_browser
+from tests.web.browser import needs_chromium, open_browser
 
 pytestmark = [pytest.mark.trio(run=within(60)), pytest.mark.soak, needs_chromium]
 
-TRIES: Final = 4
-"""Measurements, of which the best counts: other programs may take the processor meanwhile."""
-
-MOST_WORK: Final = 33
-"""Milliseconds of processor for a frame: with as many, a machine that does nothing else draws 30 a
-second."""
+MOST_WORK: Final = {"spheres": 33.0, "status": 100.0}
+"""Milliseconds of work: 30 pictures of the spheres are drawn in a second, of which a status, once a
+second, takes the place of three at most."""
 
 # Everything of 200 peers: a status each second, and of each four states a second of 20 spheres.
-# Returns the times from frame to frame of three seconds, in milliseconds.
+# Returns the times from frame to frame of three seconds, in milliseconds; and the times that one
+# status and one drawing of the spheres take, down to the pixels.
 FRAMES: Final = """(async () => {
   const peers = [...Array(200).keys()].map((n) => ({
     id: 2 * n + 1, name: `peer-${`${n}`.padStart(3, "0")}`, addresses: [], topics: [`state/${n}`],
@@ -39,28 +37,35 @@ FRAMES: Final = """(async () => {
       steps_per_s: 100 + round },
     causes: [{ level: "warning", about: 15, text: `all waits for peer-007 (${round}).` }] });
   const ids = Uint32Array.from({ length: 20 }, (_, n) => n), times = [];
-  let last = await new Promise(requestAnimationFrame), next = 0, round = 0, turn = 0;
+  let round = 0, turn = 0;
+  const state = () => {
+    const places = Float32Array.from({ length: 60 }, (_, n) => Math.random() * (n % 3 ? 1 : 2));
+    page.picture.show(peers[turn++ % 200].id, round, ids, places);
+  };
+  let last = await new Promise(requestAnimationFrame), next = 0;
   const began = last;
   while (last - began < 3000) {
     const now = await new Promise(requestAnimationFrame);
     times.push(now - last);
     if (now >= next) { page.show(status(round++)); next = now + 1000; }
-    for (let due = 0.8 * Math.min(now - last, 100); due > 0; due--, turn++) {
-      const places = Float32Array.from({ length: 60 }, (_, n) => Math.random() * (n % 3 ? 1 : 2));
-      page.picture.show(peers[turn % 200].id, round, ids, places);
-    }
+    for (let due = 0.8 * Math.min(now - last, 100); due > 0; due--) state();
     last = now;
   }
-  return times;
+  const works = { status: [], spheres: [] };
+  const timed = (name, work, canvas) => {
+    const start = performance.now();
+    work(); canvas.getContext("2d").getImageData(0, 0, 1, 1);
+    works[name].push(performance.now() - start);
+  };
+  for (let n = 0; n < 25; n++) {
+    const next = status(round++);
+    timed("status", () => { page.show(next); document.body.offsetHeight; }, page.topology.canvas);
+    for (let m = 0; m < 50; m++) state();
+    timed("spheres", () => page.picture.draw(), page.picture.canvas);
+    await new Promise(requestAnimationFrame);
+  }
+  return { times, ...works };
 })()"""
-
-
-async def measure(browser: Browser) -> tuple[float, float, float]:
-    """Return the median and the 95th percentile of frame times, and processor time a frame; ms."""
-    before = await browser.processor_time()
-    times: list[float] = sorted(await browser.run(FRAMES))
-    used = 1e3 * (await browser.processor_time() - before) / len(times)
-    return times[len(times) // 2], times[len(times) * 95 // 100], used
 
 
 async def test_200_peers_are_drawn_smoothly(tmp_path: Path) -> None:
@@ -72,12 +77,14 @@ async def test_200_peers_are_drawn_smoothly(tmp_path: Path) -> None:
         await browser.run(
             "((show) => { page.show = (it) => { if (it.peers.length) show(it); }; })(page.show)"
         )
-        best = 1e9
-        for _ in range(TRIES):
-            usual, late, used = await measure(browser)
-            print(f"frames: median {usual:.1f} ms, p95 {late:.1f} ms; processor {used:.1f} ms each")
-            best = min(best, used)
+        found = await browser.run(FRAMES)
+        frames = sorted(found["times"])
+        late = frames[len(frames) * 95 // 100]
+        print(f"frames: median {frames[len(frames) // 2]:.1f} ms, p95 {late:.1f} ms")
+        # The shortest time is the one in which no other program had the processor.
+        works = {name: min(found[name]) for name in MOST_WORK}
+        print(", ".join(f"{name}: {took:.1f} ms" for name, took in works.items()))
         await browser.photograph(tmp_path / "200-peers.png")
-        assert best < MOST_WORK
+        assert [name for name, took in works.items() if took > MOST_WORK[name]] == []
         # Nobody has metrics of peers that are not there.
         assert [text for text in browser.complaints if "502" not in text] == []

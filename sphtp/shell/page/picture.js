@@ -65,8 +65,9 @@ export class Picture {
     light.addColorStop(0, colour(owner, 0.93, 0.05)); light.addColorStop(0.3, colour(owner, 0.72, 0.15));
     light.addColorStop(0.75, colour(owner, 0.54, 0.14)); light.addColorStop(1, colour(owner, 0.36, 0.1));
     pen.fillStyle = light; pen.beginPath(); pen.arc(r, r, r - 0.5, 0, 7); pen.fill();
-    this.balls.set(key, ball);
-    return ball;
+    const image = ball.transferToImageBitmap();
+    this.balls.set(key, image);
+    return image;
   }
 
   bounds() {
