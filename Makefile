@@ -46,6 +46,10 @@ help: ## Show this list
 
 run: $(RUNS) ## Set up, then simulate a gas on two servers and four peers, and verify it
 	.venv/bin/sphtp cluster --servers 2 --clients 4 --scenario scenarios/gas.toml --steps 300 --verify
+	@echo
+	@echo "To see it at work:  .venv/bin/pip install --quiet --editable '.[metrics,top]'"
+	@echo "in a browser:       .venv/bin/sphtp cluster --steps 100000 --metrics 9464 --web 9480"
+	@echo "in a terminal:      .venv/bin/sphtp top 9464-9469"
 
 test: $(DEVELOPS) ## Set up, then run the quick test suite (under two minutes)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS)

@@ -3,8 +3,11 @@
 Controls (C0, DEL and C1) begin escape sequences. Directional overrides change the order in which
 text appears. Separators of lines and paragraphs turn one line into two. These and all other
 invisible characters are written as escapes of JSON, so that a line of JSON stays one line.
+
+Also numbers and lists as people write them, alike in all programs.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 LONGEST: Final = 1200
@@ -32,3 +35,34 @@ def _seen(character: str) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """Return names as people write them: ``ada, bob and 3 more``."""
+    all_names = [*names]
+    shown = all_names[:most]
+    if len(all_names) > most:
+        return f"{', '.join(shown)} and {len(all_names) - most} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def percent(share: float) -> str:
+    """Return a share with two digits."""
+    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
+
+
+def in_seconds(seconds: float) -> str:
+    """Return a time in the unit that people would use."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def in_bytes(size: float) -> str:
+    """Return a size in the unit that people would use."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -36,7 +36,8 @@ from typing import (
 import trio
 
 from sphtp.core.control.records import Peer
-from sphtp.core.printable import peer_label, printable
+from sphtp.core.group.steps import find_slowest
+from sphtp.core.printable import in_seconds, peer_label, percent, printable
 from sphtp.errors import (
     RefusedError,
     RemoteError,
@@ -517,12 +518,6 @@ FAR_BEHIND: Final = 1000
 SILENT: Final = 5.0
 """Seconds without an answer, beside the pause, from which a peer counts as silent."""
 
-MUCH_WAITED: Final = 0.1
-"""The share of the time that all wait from which it is worth a sentence."""
-
-ALL_WAITED: Final = 0.6
-"""The same where only one member of the group has answered."""
-
 MOST_CAUSES: Final = 12
 _ORDER: Final[Mapping[CauseLevel, int]] = {"serious": 0, "warning": 1, "notice": 2, "good": 3}
 
@@ -546,14 +541,6 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
 
 def _cause(level: CauseLevel, about: int | None, text: str) -> CauseLine:
     return {"level": level, "about": about, "text": text}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
-
-
-def _time(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _causes_of_servers(servers: Sequence[ServerLine]) -> Iterator[CauseLine]:
@@ -587,20 +574,17 @@ def _causes_of_waiting(status: ClusterStatus, names: Mapping[int, str]) -> Itera
             if pace["waiting"] is not None:
                 paces[pace["name"]].append((peer, pace))
     for group, members in paces.items():
-        waited = Counter[str]()
+        waited: defaultdict[str, float] = defaultdict(float)
         for _, pace in members:
             for wait in pace["waits"]:
-                waited[wait["name"]] += wait["share"]  # type: ignore[assignment]
-        total = sum(waited.values())
-        # One member alone cannot tell whether another would say the same of it.
-        if total < (MUCH_WAITED * len(members) if len(members) > 1 else ALL_WAITED):
-            continue
-        name, most = waited.most_common(1)[0]
-        # Where all wait for each other alike, each has its share.
-        if most / total < max(1.6 / len(members), 0.2):
+                waited[wait["name"]] += wait["share"]
+        # Shares of one second of each member.
+        name = find_slowest(waited, len(members), len(members))
+        if name is None:
             continue
         slow = next((peer for peer, _ in members if names[peer["id"]] == name), None)
-        text = f"{group} waits for {name}: {_percent(most / total)} of all waiting is for it"
+        share = percent(waited[name] / sum(waited.values()))
+        text = f"{group} waits for {name}: {share} of all waiting is for it"
         reason = "" if slow is None else _reason(status, slow, group, names)
         about = None if slow is None else slow["id"]
         yield _cause("warning", about, f"{text}{'; ' if reason else ''}{reason}.")
@@ -613,19 +597,21 @@ def _reason(status: ClusterStatus, peer: PeerLine, group: str, names: Mapping[in
         lossy = max(ways, key=lambda link: link["loss"])
         if lossy["loss"] >= LOSSY:
             way = f"{_named(names, lossy['source'])} to {_named(names, lossy['target'])}"
-            return f"{_percent(lossy['loss'])} of the packets from {way} are lost"
+            return f"{percent(lossy['loss'])} of the packets from {way} are lost"
         slow = max(ways, key=lambda link: link["rtt"] or 0.0)
         usual = status["totals"]["rtt"] or 0.0
         if (slow["rtt"] or 0.0) > max(3 * usual, LONG_TRIP):
             other = slow["target"] if slow["source"] == peer["id"] else slow["source"]
-            trip = _time(slow["rtt"] or 0.0)
-            return f"its round trip to {_named(names, other)} is {trip}, the median {_time(usual)}"
+            trip = in_seconds(slow["rtt"] or 0.0)
+            way = f"its round trip to {_named(names, other)}"
+            return f"{way} is {trip}, the median {in_seconds(usual)}"
     if peer["unread"] >= MANY_UNREAD:
         return f"its program has not read {peer['unread']} messages"
     pace = next(each for each in peer["paces"] if each["name"] == group)
     if pace["step_seconds"] is not None and pace["waiting"] is not None:
-        computing = pace["step_seconds"] * (1 - pace["waiting"])
-        return f"it computes {_time(computing)} of each step of {_time(pace['step_seconds'])}"
+        step = pace["step_seconds"]
+        computing = step * (1 - pace["waiting"])
+        return f"it computes {in_seconds(computing)} of each step of {in_seconds(step)}"
     return ""
 
 
@@ -638,7 +624,7 @@ def _causes_of_links(links: Sequence[LinkLine], names: Mapping[int, str]) -> Ite
     for link in sorted(lossy, key=lambda each: -each["loss"])[:4]:
         way = f"{_named(names, link['source'])} to {_named(names, link['target'])}"
         again = link["resent_per_s"]
-        text = f"{_percent(link['loss'])} of the packets from {way} are lost"
+        text = f"{percent(link['loss'])} of the packets from {way} are lost"
         level: CauseLevel = "warning" if link["loss"] >= 5 * LOSSY else "notice"
         more = f"; {again:.0f} a second are sent again" if again and again >= 1 else ""
         yield _cause(level, link["source"], f"{text}{more}.")

@@ -504,7 +504,7 @@ def _names_loopback(host: str) -> bool:
 
 # The page
 
-FRAME_PAUSE: Final = 0.125
+FRAME_PAUSE: Final = 0.25
 """Seconds between two states of a simulation for a browser, which draws what is between them."""
 
 MOST_PLACES: Final = 200_000

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.printable import LONGEST, printable, printable_lines
+from sphtp.core.printable import (
+    LONGEST,
+    in_bytes,
+    in_seconds,
+    listed,
+    percent,
+    printable,
+    printable_lines,
+)
 
 
 @given(st.text())
@@ -37,3 +45,12 @@ def test_what_is_long_is_cut() -> None:
     assert printable("x" * LONGEST) == "x" * LONGEST
     assert printable("x" * LONGEST + "y") == "x" * LONGEST + "..."
     assert printable("abcdef", 3) == "abc..."
+
+
+def test_words_for_numbers() -> None:
+    assert [in_seconds(it) for it in (0.0000004, 0.002, 3.0)] == ["0.4 us", "2 ms", "3 s"]
+    assert [in_bytes(it) for it in (12, 1500, 2e6, 5e12)] == ["12 B", "1.5 kB", "2 MB", "5 TB"]
+    assert [percent(it) for it in (0.001, 0.0949, 0.5)] == ["0.1 %", "9.5 %", "50 %"]
+    assert [listed(["a", "b", "c"][:n], 2) for n in range(4)] == [
+        "", "a", "a and b", "a, b and 1 more",
+    ]  # fmt: skip

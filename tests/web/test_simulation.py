@@ -36,8 +36,9 @@ PLACES: Final = """(() => {
   const hue = ([r, g, b]) => Math.atan2(Math.sqrt(3) * (g - b), 2 * r - g - b);
   const apart = (a, b) => Math.abs(Math.atan2(Math.sin(a - b), Math.cos(a - b)));
   const owners = [...picture.owners.keys()].map((id) => {
-    const ball = picture.ball(id), at = ball.width / 2;
-    const { data } = ball.getContext("2d").getImageData(at, at, 1, 1);
+    const ball = picture.ball(id), pen = new OffscreenCanvas(9, 9).getContext("2d");
+    pen.drawImage(ball, 0, 0, 9, 9);
+    const { data } = pen.getImageData(4, 4, 1, 1);
     return { id, hue: hue(data), sum: 0, count: 0 };
   });
   const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

@@ -132,7 +132,7 @@ def _finite(value: object) -> float:
     return value
 
 
-EVERY: Final = 0.1
+EVERY: Final = 0.25
 """Seconds between two frames, at least."""
 
 SHARE: Final = 0.02

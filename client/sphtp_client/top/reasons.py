@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from sphtp.core.group.steps import find_slowest
+from sphtp.core.printable import in_bytes, in_seconds, listed, percent
 from sphtp_client.top.model import (
     ChannelState,
     GroupState,
@@ -26,12 +28,6 @@ from sphtp_client.top.model import (
 
 MANY_UNREAD: Final = 64
 """Messages that are not read from which a program counts as slow; fewer are on their way to it."""
-
-MUCH_WAITED: Final = 0.1
-"""The share of the time from which waiting for a member is worth a sentence."""
-
-UNFAIR: Final = 1.5
-"""The multiple of an equal share of all waiting from which one member is the slow one."""
 
 STILL: Final = 0.5
 """Seconds without a new step from which a step stands still."""
@@ -248,56 +244,23 @@ def _of_step(
 def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Reason]:
     """Say for whom the members have waited for much of the time."""
     waited: defaultdict[str, float] = defaultdict(float)
-    time = 0.0
+    time, asked = 0.0, 0
     for view in views:
         if view.before is None or view.seconds <= 0:
             continue
-        time += view.seconds
+        time, asked = time + view.seconds, asked + 1
         for member, total in view.now.waits.items():
             waited[member] += max(total - view.before.waits.get(member, 0.0), 0.0)
     if not time:
         return
-    member, seconds = max(waited.items(), key=lambda it: it[1], default=("", 0.0))
-    # Where all wait for each other alike, each has its share, and nobody is slow.
-    is_alike = seconds < min(UNFAIR / max(len(waited), 1), 1.0) * sum(waited.values())
-    if seconds >= MUCH_WAITED * time and not is_alike:
-        text = f"{name} waits {percent(seconds / time)} of the time for {member}"
-        yield Reason(Weight.SLOW, f"{text}, the last of most steps.", (member,))
+    slowest = find_slowest(waited, time, asked)
+    if slowest is not None:
+        text = f"{name} waits {percent(waited[slowest] / time)} of the time for {slowest}"
+        yield Reason(Weight.SLOW, f"{text}, the last of most steps.", (slowest,))
 
 
 # Words
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """Return names as people write them: ``ada, bob and 3 more``."""
-    all_names = [*names]
-    shown = all_names[:most]
-    if len(all_names) > most:
-        return f"{', '.join(shown)} and {len(all_names) - most} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
-
-
 def _number(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def percent(share: float) -> str:
-    """Return a share with two digits."""
-    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
-
-
-def in_seconds(seconds: float) -> str:
-    """Return a time in the unit that people would use."""
-    for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if seconds * factor < 1000:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def in_bytes(size: float) -> str:
-    """Return a size in the unit that people would use."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sphtp.core.printable import printable
+from sphtp.core.printable import in_bytes, in_seconds, listed, percent, printable
 from sphtp_client.top.model import (
     ChannelState,
     GroupState,
@@ -20,7 +20,7 @@ from sphtp_client.top.model import (
     SubscriptionState,
     growth,
 )
-from sphtp_client.top.reasons import FINE_STATES, in_bytes, in_seconds, listed, percent
+from sphtp_client.top.reasons import FINE_STATES
 
 LONGEST_CELL: Final = 40
 """The most characters of a cell."""

@@ -382,6 +382,31 @@ class StepExchange:
 
 Member = TypeVar("Member", bound=Hashable)
 
+MUCH_WAITED: Final = 0.1
+"""The share of the time of all from which waiting for one member is worth a sentence."""
+
+ALL_WAITED: Final = 0.6
+"""The same where one member alone was asked."""
+
+UNFAIR: Final = 1.5
+"""The multiple of an equal share of all waiting from which one member is the slow one."""
+
+
+def find_slowest(waited: Mapping[str, float], time: float, asked: int) -> str | None:
+    """Return the member for whom the others wait much of the time, or None.
+
+    ``waited`` has the seconds that those who were asked waited for each member, and ``time`` is
+    the sum of the seconds for which each of them was watched.
+    """
+    member, most = max(waited.items(), key=lambda it: it[1], default=("", 0.0))
+    # One alone cannot tell whether another would say the same of it.
+    if most <= 0 or most < (MUCH_WAITED if asked > 1 else ALL_WAITED) * time:
+        return None
+    # Where all wait for each other alike, each has its share, and nobody is slow.
+    fair = min(UNFAIR / len(waited), 1.0) * sum(waited.values())
+    return None if most < fair else member
+
+
 BOUNDS: Final = (
     *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),

@@ -11,7 +11,7 @@ export function fit(canvas) {
   const pen = canvas.getContext("2d");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
-  return { pen, width, height };
+  return { pen, width, height, ratio };
 }
 
 let style = getComputedStyle(document.documentElement);

@@ -13,7 +13,7 @@ picture.onchange = () => topology.draw();
 const charts = new Charts($("charts"));
 let status = null, seen = null;
 // For those who measure.
-window.page = { picture, topology, charts, times: [] };
+window.page = { picture, topology, charts, show, times: [] };
 
 function element(tag, text, of = {}) {
   const made = document.createElement(tag);
@@ -73,18 +73,21 @@ function describe() {
 }
 
 // Changes the cells that differ, so that a table of 200 rows costs little and a selection stays.
+const filled = new Map();
 function fill(table, rows) {
-  const body = table.tBodies[0];
+  const body = table.tBodies[0], before = filled.get(table) ?? [];
   while (body.rows.length > rows.length) body.deleteRow(-1);
   rows.forEach((row, n) => {
-    let line = body.rows[n];
-    if (!line) {
-      line = body.insertRow();
+    let had = before[n];
+    const line = n < before.length ? body.rows[n] : body.insertRow();
+    if (!had) {
       const head = element("th"); head.scope = "row"; line.append(head);
       for (let cell = 1; cell < row.length; cell++) line.insertCell();
+      had = [];
     }
-    row.forEach((text, cell) => { if (line.cells[cell].textContent !== text) line.cells[cell].textContent = text; });
+    row.forEach((text, cell) => { if (had[cell] !== text) line.cells[cell].textContent = text; });
   });
+  filled.set(table, rows);
 }
 
 function showPeers(peers) {
@@ -97,7 +100,11 @@ function showPeers(peers) {
     return [label(peer), peer.state ?? peer.problem ?? "not asked yet", format.rate(pace?.steps_per_s),
       format.share(pace?.waiting), pace?.waits[0]?.name ?? "–", format.share(worst("loss")), format.time(worst("rtt")), format.bytes(sum), `${peer.unread}`];
   }));
-  peers.forEach((peer, n) => { $("peers").tBodies[0].rows[n].cells[0].style.setProperty("--owner", colour(peer.id)); });
+  const colours = peers.map((peer) => colour(peer.id));
+  if (`${colours}` !== $("peers").dataset.colours) {
+    $("peers").dataset.colours = `${colours}`;
+    colours.forEach((own, n) => $("peers").tBodies[0].rows[n].cells[0].style.setProperty("--owner", own));
+  }
 }
 
 const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
@@ -174,7 +181,7 @@ function report(what) {
 }
 
 function start() {
-  followStatus(show, report);
+  followStatus((next) => page.show(next), report);
   followStates((owner, step, ids, places) => picture.show(owner, step, ids, places));
 }
 

@@ -4,14 +4,16 @@
 
 import { fit, hue, colour, ink, still, dark } from "./draw.js";
 
-const SIDE = 48;
+const SIDE = 48, MOST_BALLS = 2000, MANY = 3000, LONG = 6;
+// Layers from the farthest to the nearest: within one, the order is not seen.
+const LAYERS = 512;
 
 export class Picture {
   constructor(canvas, text) {
     this.canvas = canvas; this.text = text;
     this.owners = new Map(); this.balls = new Map();
     this.turn = -0.5; this.tilt = 0.35; this.box = null; this.radius = null;
-    this.frames = []; this.asked = false;
+    this.frames = []; this.asked = false; this.worded = -Infinity; this.px = [];
     canvas.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: [-0.12, 0], ArrowRight: [0.12, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
       if (step) { this.rotate(...step); event.preventDefault(); }
@@ -52,16 +54,20 @@ export class Picture {
 
   ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => { this.asked = false; this.draw(); }); } }
 
-  ball(owner) {
-    const key = `${Math.round(hue(owner))} ${dark()}`;
+  // The picture of a sphere of an owner, `side` pixels wide: copied as it is, which is much faster
+  // than to scale it each time.
+  ball(owner, side = SIDE) {
+    const key = `${hue(owner)} ${side} ${dark()}`;
     if (this.balls.has(key)) return this.balls.get(key);
-    const ball = new OffscreenCanvas(SIDE, SIDE), pen = ball.getContext("2d"), r = SIDE / 2;
+    if (this.balls.size > MOST_BALLS) this.balls.clear();
+    const ball = new OffscreenCanvas(side, side), pen = ball.getContext("2d"), r = side / 2;
     const light = pen.createRadialGradient(0.7 * r, 0.6 * r, 0.05 * r, r, r, r);
     light.addColorStop(0, colour(owner, 0.93, 0.05)); light.addColorStop(0.3, colour(owner, 0.72, 0.15));
     light.addColorStop(0.75, colour(owner, 0.54, 0.14)); light.addColorStop(1, colour(owner, 0.36, 0.1));
     pen.fillStyle = light; pen.beginPath(); pen.arc(r, r, r - 0.5, 0, 7); pen.fill();
-    this.balls.set(key, ball);
-    return ball;
+    const image = ball.transferToImageBitmap();
+    this.balls.set(key, image);
+    return image;
   }
 
   bounds() {
@@ -79,9 +85,12 @@ export class Picture {
     const card = this.canvas.closest("section");
     if (card.hidden !== !count) { card.hidden = !count; this.onchange?.(); }
     if (!count) return;
-    this.text.textContent = `${count.toLocaleString("en")} spheres of ${this.owners.size} ${this.owners.size === 1 ? "peer" : "peers"}, step ${step.toLocaleString("en")}, coloured by owner.`;
-    this.canvas.setAttribute("aria-label", `Simulation: ${this.text.textContent}`);
-    const { pen, width, height } = fit(this.canvas);
+    if (began - this.worded > 500) {
+      this.worded = began;
+      this.text.textContent = `${count.toLocaleString("en")} spheres of ${this.owners.size} ${this.owners.size === 1 ? "peer" : "peers"}, step ${step.toLocaleString("en")}, coloured by owner.`;
+      this.canvas.setAttribute("aria-label", `Simulation: ${this.text.textContent}`);
+    }
+    const { pen, width, height, ratio } = fit(this.canvas);
     const box = this.bounds();
     const size = this.radius ?? 0.28 * Math.cbrt(box[0] * box[1] * box[2] / count);
     const reach = Math.hypot(...box) / 2, scale = 0.94 * Math.min(width / (box[0] * Math.abs(Math.cos(this.turn)) + box[2] * Math.abs(Math.sin(this.turn)) + 2 * size), height / (box[1] * Math.cos(this.tilt) + (box[0] * Math.abs(Math.sin(this.turn)) + box[2] * Math.abs(Math.cos(this.turn))) * Math.abs(Math.sin(this.tilt)) + 2 * size));
@@ -99,27 +108,43 @@ export class Picture {
       pen.moveTo(one[0], one[1]); pen.lineTo(other[0], other[1]);
     }
     pen.stroke();
-    const points = new Array(count);
+    if (this.px.length < count) for (const name of ["px", "py", "layer", "from", "order"]) this[name] = new (name[0] === "p" ? Float32Array : Uint32Array)(2 * count);
+    const { px, py, layer, from, order } = this, starts = new Uint32Array(LAYERS + 1), balls = [];
+    const wide = Math.max(2, Math.round(2 * size * scale * ratio)), half = wide / 2;
+    // Whole pixels are copied the fastest, and few spheres move the smoothest between them.
+    const snap = count > MANY ? Math.round : (place) => place;
     let at = 0;
-    for (const [id, owner] of this.owners) {
-      const { start, places, came, span } = owner;
+    for (const [id, { start, places, came, span }] of this.owners) {
       const share = still.matches ? 1 : Math.min(1, (began - came) / span);
       moves ||= share < 1;
-      const ball = this.ball(id);
-      for (let n = 0; n < places.length; n += 3) {
-        const [px, py, depth] = project(start[n] + (places[n] - start[n]) * share, start[n + 1] + (places[n + 1] - start[n + 1]) * share, start[n + 2] + (places[n + 2] - start[n + 2]) * share);
-        points[at++] = { px, py, depth, ball };
+      balls.push(this.ball(id, wide));
+      for (let n = 0; n < places.length; n += 3, at++) {
+        const a = start[n] + (places[n] - start[n]) * share - box[0] / 2;
+        const b = start[n + 1] + (places[n + 1] - start[n + 1]) * share - box[1] / 2;
+        const c = start[n + 2] + (places[n + 2] - start[n + 2]) * share - box[2] / 2;
+        const deep = c * ct - a * st, depth = b * sp + deep * cp;
+        px[at] = snap((width / 2 + scale * (a * ct + c * st)) * ratio - half);
+        py[at] = snap((height / 2 - scale * (b * cp - deep * sp)) * ratio - half);
+        layer[at] = Math.max(0, Math.min(LAYERS - 1, (depth / reach + 1) / 2 * LAYERS)) | 0;
+        from[at] = balls.length - 1;
+        starts[layer[at] + 1]++;
       }
     }
-    points.sort((one, other) => one.depth - other.depth);
-    const wide = Math.max(2, 2 * size * scale);
-    for (const { px, py, depth, ball } of points) {
-      pen.globalAlpha = 0.72 + 0.28 * Math.min(1, (depth / reach + 1) / 2);
-      pen.drawImage(ball, px - wide / 2, py - wide / 2, wide, wide);
+    for (let n = 0; n < LAYERS; n++) starts[n + 1] += starts[n];
+    const ends = starts.slice();
+    for (let n = 0; n < count; n++) order[ends[layer[n]]++] = n;
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    for (let far = 0; far < LAYERS; far++) {
+      if (starts[far] === starts[far + 1]) continue;
+      pen.globalAlpha = 0.72 + 0.28 * (far + 0.5) / LAYERS;
+      for (let n = starts[far]; n < starts[far + 1]; n++) { const one = order[n]; pen.drawImage(balls[from[one]], px[one], py[one]); }
     }
     pen.globalAlpha = 1;
-    this.frames.push(performance.now() - began);
+    const cost = performance.now() - began;
+    this.frames.push(cost);
     if (this.frames.length > 300) this.frames.shift();
-    if (moves) this.ask();
+    // What takes long to draw is drawn less often, so that the page answers in between.
+    if (moves && cost < LONG) this.ask();
+    else if (moves && !this.later) this.later = setTimeout(() => { this.later = 0; this.ask(); }, Math.min(2 * cost, 100));
   }
 }

@@ -66,12 +66,14 @@ export class Topology {
       const r = servers.length > 1 ? inner : 0;
       at.set(server.id, { x: x + r * Math.cos(angle), y: y + r * Math.sin(angle) });
     });
-    pen.lineWidth = 1; pen.strokeStyle = ink("faint"); pen.setLineDash([2, 4]); pen.beginPath();
+    // Thin lines, each on its own, where there are many: one path of hundreds takes many times as long.
+    const many = peers.length > MOST_NAMES;
+    pen.lineWidth = 1; pen.strokeStyle = ink(many ? "line" : "faint"); pen.setLineDash(many ? [] : [2, 4]);
     for (const peer of peers) for (const id of peer.servers) {
       const from = at.get(peer.id), to = at.get(id);
-      if (to) { pen.moveTo(from.x, from.y); pen.lineTo(to.x, to.y); }
+      if (to) { pen.beginPath(); pen.moveTo(from.x, from.y); pen.lineTo(to.x, to.y); pen.stroke(); }
     }
-    pen.stroke(); pen.setLineDash([]);
+    pen.setLineDash([]);
     // The worse of both directions, in few colours, so that a thousand links are few strokes.
     const pairs = new Map();
     for (const link of links) {
@@ -87,23 +89,22 @@ export class Topology {
       const { a, b } = pair, far = Math.hypot(a.x - b.x, a.y - b.y) || 1;
       pair.cx = (a.x + b.x + x) / 3; pair.cy = (a.y + b.y + y) / 3;
       if (servers.length && Math.hypot(pair.cx - x, pair.cy - y) < 0.1 * far) {
-        const aside = 0.45 * Math.min(rx, ry) / far;
+        // Upwards, for the name of a server stands below it.
+        const aside = 0.8 * Math.min(rx, ry) / far * (a.x < b.x ? -1 : 1);
         pair.cx += (a.y - b.y) * aside; pair.cy += (b.x - a.x) * aside;
       }
       const step = Math.round(12 * Math.min(1, pair.share));
       if (!steps.has(step)) steps.set(step, []);
       steps.get(step).push(pair);
     }
-    pen.lineCap = "round";
+    pen.lineCap = many ? "butt" : "round";
     for (const [step, those] of [...steps].sort((one, other) => one[0] - other[0])) {
-      pen.lineWidth = peers.length > 60 ? 1.2 : 2 + step / 8;
-      pen.strokeStyle = heat(step / 12); pen.beginPath();
+      pen.lineWidth = many ? 1 : 2 + step / 8;
+      pen.strokeStyle = heat(step / 12);
       for (const { a, b, cx, cy, link } of those) {
-        const faded = this.chosen !== null && link.source !== this.chosen && link.target !== this.chosen;
-        if (faded) continue;
-        pen.moveTo(a.x, a.y); pen.quadraticCurveTo(cx, cy, b.x, b.y);
+        if (this.chosen !== null && link.source !== this.chosen && link.target !== this.chosen) continue;
+        pen.beginPath(); pen.moveTo(a.x, a.y); pen.quadraticCurveTo(cx, cy, b.x, b.y); pen.stroke();
       }
-      pen.stroke();
     }
     pen.textBaseline = "middle"; pen.textAlign = "center";
     const text = (words, px, py, colour) => {

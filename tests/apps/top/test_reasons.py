@@ -17,13 +17,9 @@ from sphtp_client.top.model import (
 from sphtp_client.top.reasons import (
     Reason,
     find_reasons,
-    in_bytes,
-    in_seconds,
-    listed,
     of_node,
     of_source,
     of_subscription,
-    percent,
 )
 from tests.apps.top.samples import CHANNEL, channel, group, observed, state
 
@@ -252,6 +248,11 @@ def test_steps_that_go_on_name_the_one_that_is_last_most_of_the_time() -> None:
         list(group("bob", steps_total=90, waits={"ada": 0.7, "cy": 1.7})),
     ]
     assert find_reasons([observed(state(*alike, at=2.0), state(*before, at=0.0))]) == []
+    # One member alone waits for somebody all the time, and cannot tell who is slow.
+    for waited, found in ((1.6, 0), (2.3, 1)):
+        alone = list(group("ada", steps_total=90, waits={"cy": waited}))
+        seen = observed(state(alone, at=2.0), state(before[0], at=0.0))
+        assert len(find_reasons([seen])) == found
     # Of a page that was seen once, nothing is known of the time.
     assert find_reasons([observed(state(*after))]) == []
 
@@ -265,12 +266,3 @@ def test_what_stands_still_comes_before_what_is_slow() -> None:
         )
     )
     assert ["credit" in text for text in texts(find_reasons([seen]))] == [True, False]
-
-
-def test_words_for_numbers() -> None:
-    assert [in_seconds(it) for it in (0.0000004, 0.002, 3.0)] == ["0.4 us", "2 ms", "3 s"]
-    assert [in_bytes(it) for it in (12, 1500, 2e6, 5e12)] == ["12 B", "1.5 kB", "2 MB", "5 TB"]
-    assert [percent(it) for it in (0.001, 0.0949, 0.5)] == ["0.1 %", "9.5 %", "50 %"]
-    assert [listed(["a", "b", "c"][:n], 2) for n in range(4)] == [
-        "", "a", "a and b", "a, b and 1 more",
-    ]  # fmt: skip

@@ -175,7 +175,7 @@ def test_messages_beside_packets_keep_the_order_of_their_lane(seed: int) -> None
         # Some do not fit a packet.
         message = bytes((lane,)) + number.to_bytes(4, "big") * random_.choice((1, 50, 400))
         if random_.random() < 0.6 and left.port.may_send_beside(lane, len(message)):
-            beside.append((*left.port.send_beside(lane, len(message)), message))
+            beside.append((*left.port.send_beside(lane, len(message), len(message)), message))
             passed += 1
         elif random_.random() < 0.2:
             follow(left, message, pair.now, lane=lane, deadline=pair.now + random_.random() * 0.1)
@@ -208,7 +208,7 @@ def test_a_message_beside_packets_in_a_lane_that_cannot_be_is_no_message() -> No
     left, right = Pair(1).open()
     with pytest.raises(RemoteError):
         right.port.deliver_beside_untrusted(200, 0, b"")
-    assert right.port.deliver_beside_untrusted(*left.port.send_beside(0, 1), b"x")
+    assert right.port.deliver_beside_untrusted(*left.port.send_beside(0, 1, 1), b"x")
     # One that came before is not delivered once more, and one far ahead stays where it is.
     assert right.port.deliver_beside_untrusted(0, 0, b"x")
     assert not right.port.deliver_beside_untrusted(0, 20_000, b"y")
