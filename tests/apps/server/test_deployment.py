@@ -84,6 +84,8 @@ def test_a_server_in_a_container_needs_neither_root_nor_a_file_system_to_write_t
         call(*inside, "touch", "/opt/sphtp/file", fails=True)
         status = call(*inside, "sphtp", "status", "--secret-file", "/run/secrets/cluster", "--json")
         assert json.loads(status)["state"] == "active"
+        call(PODMAN, "kill", "--signal", "HUP", container)
+        until(lambda: events(container)[-1] == "reloaded")
         # `podman stop` sends the signal by which a server drains; SIGTERM ends it at once.
         call(PODMAN, "stop", "--time", "60", container)
         assert inspect(container, ".State.ExitCode") == 0
