@@ -34,6 +34,7 @@ from sphtp_client.recording.events import (
 from sphtp_client.recording.recorder import (
     ABOUT,
     UNDECODED,
+    UNHURRIED,
     LostMessages,
     RecordedGroup,
     RecordedOrigin,
@@ -162,7 +163,12 @@ class Recorder:
             while True:
                 with suppress(SphtpError, OSError, *GONE):
                     async with node.subscribe(
-                        host, port, topic, late_join=self._wanted.late_join, numbered=True
+                        host,
+                        port,
+                        topic,
+                        late_join=self._wanted.late_join,
+                        numbered=True,
+                        settings=UNHURRIED,
                     ) as stream:
                         origin = RecordedOrigin(
                             "stream", topic, f"{host}:{port}", 0, stream.session
