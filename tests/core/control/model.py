@@ -16,7 +16,8 @@ run of the case. The rules are these:
    may, each with servers of its own side; their views share no server then. When it is whole again
    they may for ``GRACE`` ticks, until both sides have heard each other.
 2. **It stays owned.** An id whose owner does not leave has an owner at any time: no fault of the
-   network, and no restart, takes it from a client unless another one has it.
+   network, and no restart, takes it from a client unless another one has it. A network that was
+   divided for two expiries is an exception: of two owners that meet both may lose the id.
 3. **In the end all agree.** When nothing goes wrong any more, each client gets an id of its own.
    Every server is active, and has these clients and no others on its list. The search tries that
    from each moment in which nothing is on its way. Each other moment leads to such a one.
@@ -32,6 +33,7 @@ moments have one hash in one of 300,000 searches; then the later one is not walk
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 from typing import Final, NamedTuple
 
 from sphtp.core.control.client_table import ClientState
@@ -78,6 +80,12 @@ class Case:
     leaves: int = 0
     partition: str = ""
     """The nodes of one side of a network that may divide once, and heals."""
+
+    @property
+    def stays_owned(self) -> bool:
+        """True if the id has an owner from the first moment on."""
+        is_long = bool(self.partition) and self.ticks >= 2 * EXPIRY
+        return self.is_established and not self.leaves and not is_long
 
 
 class Budget(NamedTuple):
@@ -150,6 +158,10 @@ MOST_TICKS: Final = 12 * EXPIRY
 """The ticks within which all have to agree once there are no more faults."""
 
 
+_MOST_KEPT: Final = 256
+"""The latest machines are kept: often the next step is one of theirs, and nothing is replayed."""
+
+
 class Explorer:
     """Walks over every moment of a case, and checks each."""
 
@@ -183,10 +195,12 @@ class Explorer:
         self._owned: list[int] = []
         self._steps: dict[tuple[int, int], tuple[int, Sends]] = {}
         self._first: dict[tuple[str, int], tuple[int, Sends]] = {}
+        self._kept: dict[History, Node] = {}
         self._inputs: dict[int, list[int]] = {}
         self._twins: dict[int, History] = {}
         self._unchecked: list[tuple[int, int]] = []
         self._settled = set[int]()
+        self._stays_owned = case.stays_owned
         self._start = self._first_moment()
 
     def run(self) -> None:
@@ -208,14 +222,20 @@ class Explorer:
             path.append(after)
             branches.append(self._after(after))
             self.depth = max(self.depth, len(path))
-            if (rule := self._broken_rule(after)) is not None:
-                raise ViolationError(rule, self._way(path))
-            if not any(after.links):
-                self.ends += 1
-                if (rule := self._broken_rule_later(after)) is not None:
-                    raise ViolationError(
-                        f"{rule}, when nothing goes wrong any more", self._way(path)
-                    )
+            self._check(path)
+
+    def hunt(self, chance: Random, ways: int) -> None:
+        """Walk some random ways to their ends. Raises ``ViolationError``.
+
+        Where there are violations, this finds one sooner than ``run``, and a shorter way to it.
+        """
+        for _ in range(ways):
+            path = [self._start]
+            while following := [after for _, after in self._after(path[-1])]:
+                path.append(chance.choice(following))
+                self.moments += 1
+                self.depth = max(self.depth, len(path))
+                self._check(path)
 
     def replay(self, way: Sequence[int]) -> Iterator[str]:
         """Yield a line for each step of a way: of those possible, the one with this index."""
@@ -232,17 +252,27 @@ class Explorer:
 
     # The rules
 
+    def _check(self, path: list[Moment]) -> None:
+        moment = path[-1]
+        if (rule := self._broken_rule(moment)) is not None:
+            raise ViolationError(rule, self._way(path))
+        if not any(moment.links):
+            self.ends += 1
+            if (rule := self._broken_rule_later(moment)) is not None:
+                rule = f"{rule}, later"
+                raise ViolationError(rule, self._way(path))
+
     def _broken_rule(self, moment: Moment) -> str | None:
         nodes, network = moment.nodes, moment.budget.network
         one, other = self._owned[nodes[0]], self._owned[nodes[1]]
         if one and one == other:
             if network < 0 or network > GRACE:
-                return "two clients believe to own one id"
+                return "two clients own one id"
             views = [self._facts[number].view for number in nodes[: len(CLIENTS)]]
             if network == 0 and views[0] & views[1]:
-                return "two clients with one server believe to own one id"
-        if self.case.is_established and not self.case.leaves and WANTED not in (one, other):
-            return "the owner of an id loses it to nobody"
+                return "two clients of one server own one id"
+        if self._stays_owned and WANTED not in (one, other):
+            return "an owned id has no owner any more"
         return None
 
     def _broken_rule_later(self, moment: Moment) -> str | None:
@@ -388,11 +418,15 @@ class Explorer:
 
     def _compute(self, history: History, given: int) -> tuple[int, Sends]:
         name, start, inputs = history
-        node = self._replayed(history)
+        node = self._kept.pop(history, None) or self._replayed(history)
         it = self._messages[given] if given >= 0 else _GIVEN[given]
         node.take(it)
         sends = self._sends(node)
-        return self._number(node, (name, start, (*inputs, it))), sends
+        after = name, start, (*inputs, it)
+        self._kept[after] = node
+        if len(self._kept) > _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return self._number(node, after), sends
 
     def _replayed(self, history: History) -> Node:
         name, start, inputs = history

@@ -18,7 +18,7 @@ from sphtp.core.control.directory import Directory
 from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.records import ClusterView, Holder
-from sphtp.core.control.registrations import ClientAdmission
+from sphtp.core.control.registrations import ClientAdmission, Replication
 from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, ServerState
@@ -183,6 +183,13 @@ MUTANTS: Final = (
             ticks=2,
             losses=1,
             restarts=1,
+        ),
+    ),
+    Mutant(
+        "it reads the whole list of another server before it registers new ids",
+        _method(Replication, "on_snapshot", _open_unread),
+        Case(
+            name="two servers, restart, delay", is_established=True, ticks=2, delays=1, restarts=1
         ),
     ),
     Mutant(
