@@ -18,12 +18,12 @@ from sphtp_server.registry.gateway import Gateway, GatewayError
 from sphtp_server.registry.keyspace import Keyspace, parse_watch_untrusted
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation
 from sphtp_server.settings import ServerSettings
-from tests.apps.server.registry.real_etcd import EtcdMembers, real_etcd
+from tests.apps.server.registry.real_etcd import EtcdMembers, needs_etcd, real_etcd
 from tests.apps.server.test_daemon import daemon
 from tests.certificates import Authority
 from tests.deadline import until, within
 
-pytestmark = [pytest.mark.soak, pytest.mark.trio(run=within(60))]
+pytestmark = [needs_etcd, pytest.mark.soak, pytest.mark.trio(run=within(60))]
 
 TIMERS = ControlTimers(heartbeat=0.2, expiry=2.0, announce_deadline=1.0)
 CONFIG = Config(timers=TIMERS)

@@ -13,10 +13,10 @@ from sphtp import Client, Config, Server
 from sphtp.config import ControlTimers
 from sphtp.events import ClientState, ServerState
 from sphtp_server.settings import ServerSettings
-from tests.apps.server.registry.real_etcd import EtcdMember, EtcdMembers, real_etcd
+from tests.apps.server.registry.real_etcd import EtcdMember, EtcdMembers, needs_etcd, real_etcd
 from tests.deadline import until, within
 
-pytestmark = [pytest.mark.soak, pytest.mark.trio(run=within(180))]
+pytestmark = [needs_etcd, pytest.mark.soak, pytest.mark.trio(run=within(180))]
 
 TIMERS = ControlTimers(heartbeat=0.2, expiry=2.0, announce_deadline=1.0, answer_timeout=120.0)
 
