@@ -10,12 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from sphtp_server.registry.gateway import Gateway, GatewayError
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation
 
 PROGRAM = shutil.which("etcd")
+
+needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="etcd is not installed")
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.records import Member, ServerAddress
+from sphtp.core.control.registry import StoreLost, StoreReached
 from sphtp.core.control.server_table import ServerState
 from sphtp.errors import RemoteError
 from sphtp.events import Established, PeerLeft, RegistryFailing, Suspended
+from sphtp_server.registry.etcd import EtcdRegistry, StoreRequest, StoreTask
 from sphtp_server.registry.keyspace import (
     Keyspace,
     parse_entries_untrusted,
@@ -21,6 +24,7 @@ from sphtp_server.registry.keyspace import (
     parse_watch_untrusted,
 )
 from tests.apps.server.registry.etcd_cluster import EtcdCluster, Node
+from tests.apps.server.registry.simulated_etcd import SimulatedEtcd
 
 
 def is_active(*servers: Node) -> bool:
@@ -95,6 +99,48 @@ def test_a_server_is_silent_before_an_id_of_its_clients_can_be_another_ones() ->
     bus.cut(rival, apart)
     bus.run_until(lambda: rival.machine.id == 7 and is_established(rival), 120)
     assert client.is_in(ClientState.SUSPENDED)
+
+
+def test_a_server_without_proof_answers_nothing() -> None:
+    bus = EtcdCluster()
+    server = bus.server(0)
+    client = bus.client("gas")
+    bus.run_until(lambda: is_established(client))
+    bus.parted.add(server)
+    bus.run_until(lambda: server.is_in(ServerState.DETACHED))
+    before = len(server.sent)
+    assert is_established(client)
+    client.machine.lookup(bus.now, 9)
+    client.machine.set_data(bus.now, b"new")
+    bus.pump(client)
+    bus.client("late")
+    bus.run(5)
+    assert len(server.sent) == before
+
+
+def test_a_lease_is_proven_from_the_start_of_its_renewal() -> None:
+    etcd, registry = SimulatedEtcd(), EtcdRegistry(10.0, 10)
+    registry.handle_start(0.0, Member(2, 1, ServerAddress.parse("tcp://127.0.0.1:1")))
+    watched: StoreRequest | None = None
+    following = 1
+    for now in (0.7, 1.7, 2.7, 3.3, 5.3):
+        registry.handle_time(now)
+        # What is asked at one time is answered half a second later.
+        while (request := registry.poll_request(now)) is not None:
+            if request.task is StoreTask.WATCH:
+                watched, following = request, int(request.body["create_request"]["start_revision"])
+            else:
+                answer = etcd.handle(now, request.path, request.body)
+                registry.handle_answer(now + 0.5, request, answer)
+        if watched is not None:
+            events, following = etcd.changes(following)
+            registry.handle_answer(now + 0.6, watched, {"result": {"events": events}})
+    assert list(iter(registry.poll_change, None))[-1] == StoreReached()
+    # The leases were renewed by requests at 3.3, and the last beat is of 5.3.
+    registry.handle_time(13.2)
+    assert registry.poll_change() is None
+    registry.handle_time(13.3)
+    assert registry.poll_change() == StoreLost()
 
 
 def test_a_client_that_only_another_server_hears_stays() -> None:

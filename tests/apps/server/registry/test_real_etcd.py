@@ -11,19 +11,19 @@ import pytest
 import trio
 
 import sphtp
-from sphtp import Config, Server
+from sphtp import Client, Config, Server
 from sphtp.config import ControlTimers
-from sphtp.events import Established, ServerState, Suspended
+from sphtp.events import ClientState, Established, ServerState, Suspended
 from sphtp_server.registry.gateway import Gateway, GatewayError
 from sphtp_server.registry.keyspace import Keyspace, parse_watch_untrusted
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation
 from sphtp_server.settings import ServerSettings
-from tests.apps.server.registry.real_etcd import EtcdMembers, real_etcd
+from tests.apps.server.registry.real_etcd import EtcdMembers, needs_etcd, real_etcd
 from tests.apps.server.test_daemon import daemon
 from tests.certificates import Authority
 from tests.deadline import until, within
 
-pytestmark = [pytest.mark.soak, pytest.mark.trio(run=within(60))]
+pytestmark = [needs_etcd, pytest.mark.soak, pytest.mark.trio(run=within(60))]
 
 TIMERS = ControlTimers(heartbeat=0.2, expiry=2.0, announce_deadline=1.0)
 CONFIG = Config(timers=TIMERS)
@@ -70,7 +70,7 @@ async def test_a_server_that_is_killed_serves_again_within_a_second(tmp_path: Pa
     async with real_etcd(tmp_path) as etcd, AsyncExitStack() as clients:
         async with daemon("--registry", etcd.url, *options) as killed:
             first = await killed.line("started")
-            address = f"{first['pub']},{first['sub'].rpartition(':')[2]}"
+            address = address_of(first)
             before = await clients.enter_async_context(sphtp.open_client(address))
             os.kill(killed.process.pid, signal.SIGKILL)
             await killed.process.wait()
@@ -86,10 +86,51 @@ async def test_a_server_that_is_killed_serves_again_within_a_second(tmp_path: Pa
                 assert after.id != before.id
 
 
+def address_of(line: dict[str, Any]) -> str:
+    return f"{line['pub']},{line['sub'].rpartition(':')[2]}"
+
+
 def seconds(line: dict[str, Any]) -> float:
     from datetime import datetime
 
     return datetime.fromisoformat(line["timestamp"]).timestamp()
+
+
+async def test_a_server_that_was_frozen_says_nothing_that_is_over(tmp_path: Path) -> None:
+    options = ("--no-announce", "--expiry", "2", "--heartbeat", "0.2", "--announce-deadline", "1")
+    async with AsyncExitStack() as stack:
+        etcd = await stack.enter_async_context(real_etcd(tmp_path))
+
+        async def connect(address: str) -> Client:
+            """Connect a client whose ids are those of all others."""
+            opened = sphtp.open_client(address, config=Config(timers=TIMERS, seed=1))
+            return await stack.enter_async_context(opened)
+
+        frozen = await stack.enter_async_context(daemon("--registry", etcd.url, *options))
+        address = address_of(await frozen.line("started"))
+        await frozen.line("state changed")
+        client = await connect(address)
+        held = client.id
+        os.kill(frozen.process.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: client.state is ClientState.SUSPENDED)
+            other = await stack.enter_async_context(server_on(etcd))
+            # Until the lease of the frozen one has ended, the id is nobody else's.
+            rival = await connect(str(other.address))
+            while rival.id != held:
+                rival = await connect(str(other.address))
+        finally:
+            os.kill(frozen.process.pid, signal.SIGCONT)
+
+        def has_another_id() -> bool:
+            if client.state is not ClientState.ESTABLISHED:
+                return False
+            assert client.id != held
+            return True
+
+        await until(has_another_id)
+        assert rival.state is ClientState.ESTABLISHED
+        assert rival.id == held
 
 
 async def test_clients_wait_for_an_etcd_that_is_gone_and_keep_their_ids(tmp_path: Path) -> None:
