@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sphtp import Config, Peer, Server, ServerAddress
-from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers, ServerLimits
 from sphtp.core.control.settings import (
     MAX_ANSWERS,
@@ -394,6 +393,8 @@ class ServerSettings(BaseModel):
             from sphtp_server.registry.gateway import Gateway
             from sphtp_server.registry.store import EtcdStore
         except ModuleNotFoundError as error:
+            from sphtp.__main__ import how_to_get
+
             remedy = how_to_get("--registry", error) or str(error)
             raise ModuleNotFoundError(remedy, name=error.name) from error
         registry = EtcdRegistry(self.expiry, self.max_clients, location.name)

@@ -180,7 +180,7 @@ class Unsealer:
 
         Returns those that are authentic and new. The others are counted, and change nothing.
         """
-        if len(data) <= size:
+        if 0 < len(data) <= size:
             return self.open_each((data,))
         view = memoryview(data)
         return self.open_each([view[at : at + size] for at in range(0, len(data), size)])

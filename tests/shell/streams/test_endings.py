@@ -1,6 +1,6 @@
 """How streams end, and what is told until then, on real sockets whose network can be cut."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
@@ -41,10 +41,9 @@ class Cable:
         self.is_cut = False
         receive = UdpSocket.receive_batch
 
-        def receive_batch(udp: UdpSocket, *args: Any) -> Iterator[Datagrams]:
-            for row in receive(udp, *args):
-                if not self.is_cut:
-                    yield row
+        def receive_batch(udp: UdpSocket, *args: Any) -> Sequence[Datagrams]:
+            rows = receive(udp, *args)
+            return () if self.is_cut else rows
 
         monkeypatch.setattr(UdpSocket, "receive_batch", receive_batch)
 
