@@ -28,25 +28,25 @@ def heartbeat(sender: Member, *others: Member) -> bytes:
 
 
 async def test_a_server_goes_on_sending_to_one_that_kept_its_second_port() -> None:
-    with ListeningSubSocket() as ear, PubSocket() as mouth:
-        ear.subscribe(b"")
-        sub = ear.listen(ANY)
+    with ListeningSubSocket() as subscriber, PubSocket() as publisher:
+        subscriber.subscribe(b"")
+        sub = subscriber.listen(ANY)
         before = Member(1000, 7, ServerAddress("tcp://127.0.0.1:2", sub))
         after = Member(1002, 8, ServerAddress("tcp://127.0.0.1:3", sub))
         async with open_server(ANY, new_cluster=True, config=Config(timers=TIMERS)) as server:
-            mouth.dial(server.address.sub)
+            publisher.dial(server.address.sub)
             while len(server.view.members) < 3:
                 for each in (before, after):
-                    mouth.send(heartbeat(each))
+                    publisher.send(heartbeat(each))
                 await trio.sleep(0.01)
-            while not await ear.receive_batch():
+            while not await subscriber.receive_batch():
                 pass
-            mouth.send(ServerLeave(before.id, before.nonce).encode())
+            publisher.send(ServerLeave(before.id, before.nonce).encode())
             await until(lambda: len(server.view.members) == 2)
             # As many as may have been on their way, and more.
             for _ in range(5):
-                assert await ear.receive_batch()
-            assert (ear.connections, ear.ended) == (1, 0)
+                assert await subscriber.receive_batch()
+            assert (subscriber.connections, subscriber.ended) == (1, 0)
 
 
 async def test_a_client_goes_on_hearing_a_server_that_kept_its_first_port() -> None:

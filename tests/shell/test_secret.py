@@ -138,15 +138,15 @@ async def test_what_is_for_clients_uses_up_nothing_when_it_is_played_to_a_server
     """What must hold: somebody who relays it cannot make the server's own words count as said."""
     async with server() as first, server(first.address) as second:
         await until(lambda: len(first.view.active) == len(second.view.active) == 2)
-        with SubSocket() as ear, PubSocket() as mouth:
-            ear.subscribe(b"")
-            ear.dial(first.address.pub)
-            mouth.dial(second.address.sub)
+        with SubSocket() as subscriber, PubSocket() as publisher:
+            subscriber.subscribe(b"")
+            subscriber.dial(first.address.pub)
+            publisher.dial(second.address.sub)
             relayed = 0
             with trio.move_on_after(1.0):
                 while True:
-                    for message in await ear.receive_batch():
-                        mouth.send(message)
+                    for message in await subscriber.receive_batch():
+                        publisher.send(message)
                         relayed += 1
         assert relayed > 5
         assert Count.REPLAYED not in second.statistics().counters

@@ -36,7 +36,7 @@ def payload(sqn: int) -> bytes:
     return encode_run(RunRecord(0, sqn, [b"datagram %020d" % sqn]))
 
 
-class Ear:
+class DrivenReceiver:
     """Times in seconds, from 0; the first datagram has the number ``start``.
 
     After every input all is polled, and compared with a model that knows sets and no timers.

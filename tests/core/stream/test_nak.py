@@ -22,7 +22,7 @@ from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.settings import Backoff, StreamSettings
 from sphtp.core.stream.statistics import NCF_COUNTERS as COUNTERS
 from sphtp.core.stream.wire import BodyFlag, NcfReason
-from tests.core.stream.receivers import Ear
+from tests.core.stream.receivers import DrivenReceiver
 from tests.profiles import brisk
 
 ONE_MS = 0.001
@@ -39,8 +39,8 @@ def test_whatever_is_missing_can_arrive_and_can_be_given_up() -> None:
     assert all(GAP.find(state, event) is not None for state in MISSING for event in ends)
 
 
-def gap_in(ear: Ear, sqn: int) -> GapState | None:
-    gap = ear.receiver.missing.find(sqn)
+def gap_in(driven: DrivenReceiver, sqn: int) -> GapState | None:
+    gap = driven.receiver.missing.find(sqn)
     return None if gap is None else gap.state
 
 
@@ -50,12 +50,12 @@ def gap_in(ear: Ear, sqn: int) -> GapState | None:
 def test_the_first_nak_waits_for_a_random_time_around_the_initial_backoff() -> None:
     waits = list[float]()
     for seed in range(200):
-        ear = Ear(seed=seed, initial_backoff=0.1)
-        ear.lose()
-        ear.send()
-        assert gap_in(ear, 0) is GapState.WAIT_FIRST
-        ear.wait_for_nak()
-        waits.append(ear.now)
+        driven = DrivenReceiver(seed=seed, initial_backoff=0.1)
+        driven.lose()
+        driven.send()
+        assert gap_in(driven, 0) is GapState.WAIT_FIRST
+        driven.wait_for_nak()
+        waits.append(driven.now)
     assert 0.05 <= min(waits) < 0.055
     assert 0.145 < max(waits) <= 0.15
 
@@ -63,119 +63,121 @@ def test_the_first_nak_waits_for_a_random_time_around_the_initial_backoff() -> N
 def test_in_a_group_it_is_late_mostly_and_never_later_than_the_interval() -> None:
     waits = list[float]()
     for seed in range(200):
-        ear = Ear(seed=seed, initial_backoff=0.1, backoff=Backoff.EXPONENTIAL, group_size=100)
-        ear.lose()
-        ear.send()
-        ear.wait_for_nak()
-        waits.append(ear.now)
+        driven = DrivenReceiver(
+            seed=seed, initial_backoff=0.1, backoff=Backoff.EXPONENTIAL, group_size=100
+        )
+        driven.lose()
+        driven.send()
+        driven.wait_for_nak()
+        waits.append(driven.now)
     assert 0.0 <= min(waits) < 0.05
     assert max(waits) <= 0.1
     assert sum(wait > 0.05 for wait in waits) > 160
 
 
 def test_without_backoff_it_asks_at_once() -> None:
-    ear = Ear(initial_backoff=0.0)
-    ear.lose()
-    ear.send()
-    assert ear.naks == [(0.0, [Span(0, 0)])]
+    driven = DrivenReceiver(initial_backoff=0.0)
+    driven.lose()
+    driven.send()
+    assert driven.naks == [(0.0, [Span(0, 0)])]
 
 
 def test_gaps_found_later_join_the_burst() -> None:
-    ear = Ear(initial_backoff=0.1)
+    driven = DrivenReceiver(initial_backoff=0.1)
     for _ in range(5):
-        ear.lose()
-        ear.send()
-        ear.wait(0.009)
-    assert ear.naks == []
-    ear.wait_for_nak()
-    assert ear.now <= 0.15
-    assert ear.naks[0][1] == [Span(sqn, sqn) for sqn in (0, 2, 4, 6, 8)]
-    ear.lose()
-    ear.send()
-    ear.wait(0.049)
-    assert len(ear.naks) == 1, "the next burst has its own draw"
+        driven.lose()
+        driven.send()
+        driven.wait(0.009)
+    assert driven.naks == []
+    driven.wait_for_nak()
+    assert driven.now <= 0.15
+    assert driven.naks[0][1] == [Span(sqn, sqn) for sqn in (0, 2, 4, 6, 8)]
+    driven.lose()
+    driven.send()
+    driven.wait(0.049)
+    assert len(driven.naks) == 1, "the next burst has its own draw"
 
 
 @pytest.mark.parametrize("repair", [False, True])
 def test_what_comes_before_the_first_nak_is_never_asked_for(repair: bool) -> None:
-    ear = Ear()
-    ear.lose()
-    ear.send()
-    ear.data(0, repair=repair)
-    ear.wait(1)
-    assert ear.heard == [1, 0]
-    assert ear.naks == []
-    statistics = ear.receiver.statistics()
+    driven = DrivenReceiver()
+    driven.lose()
+    driven.send()
+    driven.data(0, repair=repair)
+    driven.wait(1)
+    assert driven.heard == [1, 0]
+    assert driven.naks == []
+    statistics = driven.receiver.statistics()
     assert (statistics.recovered, statistics.out_of_order) == (int(repair), int(not repair))
 
 
 def test_an_ncf_for_somebody_else_silences_this_one_too() -> None:
-    ear = Ear()
-    ear.lose()
-    ear.send()
-    ear.ncf(NcfReason.IGNORED, (0, 0), after=0.03)
-    assert gap_in(ear, 0) is GapState.SUPPRESSED
-    ear.wait_for_nak()
-    assert ear.now >= 0.03
+    driven = DrivenReceiver()
+    driven.lose()
+    driven.send()
+    driven.ncf(NcfReason.IGNORED, (0, 0), after=0.03)
+    assert gap_in(driven, 0) is GapState.SUPPRESSED
+    driven.wait_for_nak()
+    assert driven.now >= 0.03
 
 
 # WAIT_REPAIR
 
 
-def asked(**changes: Any) -> Ear:
+def asked(**changes: Any) -> DrivenReceiver:
     """One that has asked for 0."""
-    ear = Ear(**changes)
-    ear.lose()
-    ear.send()
-    ear.wait_for_nak()
-    assert gap_in(ear, 0) is GapState.WAIT_REPAIR
-    return ear
+    driven = DrivenReceiver(**changes)
+    driven.lose()
+    driven.send()
+    driven.wait_for_nak()
+    assert gap_in(driven, 0) is GapState.WAIT_REPAIR
+    return driven
 
 
 def test_it_asks_again_after_the_backoff() -> None:
-    ear = asked()
+    driven = asked()
     for _ in range(20):
-        before = ear.now
-        assert ear.wait_for_nak() == [Span(0, 0)]
-        assert 0.05 <= ear.now - before <= 0.15
-    assert gap_in(ear, 0) is GapState.WAIT_REPAIR
+        before = driven.now
+        assert driven.wait_for_nak() == [Span(0, 0)]
+        assert 0.05 <= driven.now - before <= 0.15
+    assert gap_in(driven, 0) is GapState.WAIT_REPAIR
 
 
 def test_a_repair_is_counted_with_the_time_and_the_naks_it_took() -> None:
-    ear = asked()
-    ear.wait_for_nak()
-    took = ear.now
-    ear.repair(0)
-    statistics = ear.receiver.statistics()
+    driven = asked()
+    driven.wait_for_nak()
+    took = driven.now
+    driven.repair(0)
+    statistics = driven.receiver.statistics()
     assert statistics.nak_stm == (took, took, took)
     assert statistics.nak_tx == (2, 2, 2)
-    ear.lose(2)
-    ear.send()
-    ear.wait(ONE_MS)
-    ear.repair(2, 3)
-    statistics = ear.receiver.statistics()
+    driven.lose(2)
+    driven.send()
+    driven.wait(ONE_MS)
+    driven.repair(2, 3)
+    statistics = driven.receiver.statistics()
     assert statistics.nak_stm == pytest.approx((ONE_MS, (took + 2 * ONE_MS) / 3, took))
     assert statistics.nak_tx == pytest.approx((0, 2 / 3, 2))
     assert statistics.naks_sent == statistics.nak_packets_sent == 2
 
 
 def test_an_original_that_comes_after_all_was_only_overtaken() -> None:
-    ear = asked()
-    ear.data(0)
-    assert ear.receiver.statistics().out_of_order == 1
-    assert ear.receiver.statistics().nak_tx is None
+    driven = asked()
+    driven.data(0)
+    assert driven.receiver.statistics().out_of_order == 1
+    assert driven.receiver.statistics().nak_tx is None
 
 
 def test_a_range_is_split_where_a_part_is_repaired() -> None:
-    ear = Ear()
-    ear.lose(10)
-    ear.send()
-    assert ear.wait_for_nak() == [Span(0, 9)]
-    ear.repair(0, 4, 5, 9)
-    assert ear.pending == [Span(1, 3), Span(6, 8)]
-    assert ear.wait_for_nak() == [Span(1, 3), Span(6, 8)]
-    ear.repair(1, 2, 3, 6, 7, 8)
-    assert ear.receiver.statistics().nak_tx == (1, 1.6, 2)
+    driven = DrivenReceiver()
+    driven.lose(10)
+    driven.send()
+    assert driven.wait_for_nak() == [Span(0, 9)]
+    driven.repair(0, 4, 5, 9)
+    assert driven.pending == [Span(1, 3), Span(6, 8)]
+    assert driven.wait_for_nak() == [Span(1, 3), Span(6, 8)]
+    driven.repair(1, 2, 3, 6, 7, 8)
+    assert driven.receiver.statistics().nak_tx == (1, 1.6, 2)
 
 
 # SUPPRESSED
@@ -200,81 +202,81 @@ def test_an_ncf_puts_the_next_nak_off(
 ) -> None:
     waits = list[float]()
     for seed in range(50):
-        ear = asked(seed=seed)
-        before = ear.now
-        ear.ncf(reason, (0, 0), after=after)
-        assert gap_in(ear, 0) is GapState.SUPPRESSED
-        assert ear.wait_for_nak() == [Span(0, 0)]
-        assert gap_in(ear, 0) is GapState.WAIT_REPAIR
-        waits.append(ear.now - before)
+        driven = asked(seed=seed)
+        before = driven.now
+        driven.ncf(reason, (0, 0), after=after)
+        assert gap_in(driven, 0) is GapState.SUPPRESSED
+        assert driven.wait_for_nak() == [Span(0, 0)]
+        assert gap_in(driven, 0) is GapState.WAIT_REPAIR
+        waits.append(driven.now - before)
     assert min(waits) >= least - 1e-9
     assert max(waits) <= most + 1e-9
     assert max(waits) - min(waits) > 0.8 * (most - least), "they would all come back at once"
 
 
 def test_ncfs_cannot_put_it_off_again_and_again() -> None:
-    ear = asked()
-    before = ear.now
+    driven = asked()
+    before = driven.now
     for _ in range(100):
-        ear.ncf(NcfReason.IGNORED, (0, 0), after=0.06)
-        ear.wait(ONE_MS)
-    assert len(ear.naks) == 2
-    assert ear.naks[1][0] - before <= 0.0675
+        driven.ncf(NcfReason.IGNORED, (0, 0), after=0.06)
+        driven.wait(ONE_MS)
+    assert len(driven.naks) == 2
+    assert driven.naks[1][0] - before <= 0.0675
 
 
 def test_ncfs_cannot_make_it_ask_faster_than_the_backoff_does() -> None:
-    ear = asked()
-    while ear.now < 5:
-        ear.ncf(NcfReason.IGNORED, (0, 0), after=ONE_MS)
-        ear.wait_for_nak()
-    assert len(ear.naks) <= 1 + 5.15 / 0.05
+    driven = asked()
+    while driven.now < 5:
+        driven.ncf(NcfReason.IGNORED, (0, 0), after=ONE_MS)
+        driven.wait_for_nak()
+    assert len(driven.naks) <= 1 + 5.15 / 0.05
 
 
 def test_only_what_an_ncf_names_is_put_off() -> None:
-    ear = Ear()
-    ear.lose(10)
-    ear.send()
-    ear.wait_for_nak()
-    ear.ncf(NcfReason.RX_DELAY, (2, 3), (9, 10), after=0.5)
-    states = [gap_in(ear, sqn) for sqn in range(11)]
+    driven = DrivenReceiver()
+    driven.lose(10)
+    driven.send()
+    driven.wait_for_nak()
+    driven.ncf(NcfReason.RX_DELAY, (2, 3), (9, 10), after=0.5)
+    states = [gap_in(driven, sqn) for sqn in range(11)]
     waits, suppressed = GapState.WAIT_REPAIR, GapState.SUPPRESSED
     assert states == [*[waits] * 2, *[suppressed] * 2, *[waits] * 5, suppressed, None]
-    assert ear.wait_for_nak() == [Span(0, 1), Span(4, 8)]
-    assert ear.receiver.statistics().ncfs_rx_delay == 4
+    assert driven.wait_for_nak() == [Span(0, 1), Span(4, 8)]
+    assert driven.receiver.statistics().ncfs_rx_delay == 4
 
 
 @pytest.mark.parametrize("after", ["nothing", "a NAK", "an NCF"])
 def test_what_will_not_be_repaired_is_lost_at_once(after: str) -> None:
-    ear = Ear()
-    ear.lose(3)
-    ear.send()
+    driven = DrivenReceiver()
+    driven.lose(3)
+    driven.send()
     if after == "a NAK":
-        ear.wait_for_nak()
+        driven.wait_for_nak()
     elif after == "an NCF":
-        ear.ncf(NcfReason.SHED, (0, 2))
-    ear.ncf(NcfReason.NO_RETRY, (1, 1))
-    assert ear.given_up == [GivenUp(Span(1, 1), LossReason.NO_RETRY)]
-    assert ear.pending == [Span(0, 0), Span(2, 2)]
-    assert ear.receiver.statistics().unrecovered_ncf == 1
+        driven.ncf(NcfReason.SHED, (0, 2))
+    driven.ncf(NcfReason.NO_RETRY, (1, 1))
+    assert driven.given_up == [GivenUp(Span(1, 1), LossReason.NO_RETRY)]
+    assert driven.pending == [Span(0, 0), Span(2, 2)]
+    assert driven.receiver.statistics().unrecovered_ncf == 1
 
 
 def test_an_ncf_for_what_was_not_sent_is_dropped() -> None:
-    ear = Ear()
-    ear.lose(2)
-    ear.session()
-    ear.ncf(NcfReason.NO_RETRY, (0, 2))
-    assert ear.pending == [Span(0, 1)]
-    assert ear.receiver.statistics().implausible == 1
+    driven = DrivenReceiver()
+    driven.lose(2)
+    driven.session()
+    driven.ncf(NcfReason.NO_RETRY, (0, 2))
+    assert driven.pending == [Span(0, 1)]
+    assert driven.receiver.statistics().implausible == 1
 
 
 def test_an_ncf_tells_of_the_lead() -> None:
-    ear = Ear()
-    ear.send()
-    ear.lose(2)
-    ear.ncf(NcfReason.SHED, (2, 2))
-    assert ear.pending == [Span(1, 2)]
-    assert gap_in(ear, 1) is GapState.WAIT_FIRST
-    assert gap_in(ear, 2) is GapState.SUPPRESSED
+    driven = DrivenReceiver()
+    driven.send()
+    driven.lose(2)
+    driven.ncf(NcfReason.SHED, (2, 2))
+    assert driven.pending == [Span(1, 2)]
+    assert gap_in(driven, 1) is GapState.WAIT_FIRST
+    assert gap_in(driven, 2) is GapState.SUPPRESSED
 
 
 # LOST
@@ -282,97 +284,97 @@ def test_an_ncf_tells_of_the_lead() -> None:
 
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_what_is_below_the_trail_is_given_up_at_once(is_asked: bool) -> None:
-    ear = Ear()
-    ear.lose(10)
-    ear.send()
+    driven = DrivenReceiver()
+    driven.lose(10)
+    driven.send()
     if is_asked:
-        ear.wait_for_nak()
-    ear.drop(7)
-    ear.send()
-    assert ear.given_up == [GivenUp(Span(0, 6), LossReason.WINDOW)]
-    assert ear.pending == [Span(7, 9)]
-    ear.repair(7, 8, 9)
-    assert ear.receiver.statistics().unrecovered_txw == 7
+        driven.wait_for_nak()
+    driven.drop(7)
+    driven.send()
+    assert driven.given_up == [GivenUp(Span(0, 6), LossReason.WINDOW)]
+    assert driven.pending == [Span(7, 9)]
+    driven.repair(7, 8, 9)
+    assert driven.receiver.statistics().unrecovered_txw == 7
 
 
 def test_what_is_below_the_trail_when_it_is_found_is_never_asked_for() -> None:
-    ear = Ear(initial_backoff=0.0)
-    ear.lose(1_000_000)
-    ear.drop(999_999)
-    ear.send()
-    assert ear.given_up == [GivenUp(Span(0, 999_998), LossReason.WINDOW)]
-    assert ear.naks == [(0.0, [Span(999_999, 999_999)])]
+    driven = DrivenReceiver(initial_backoff=0.0)
+    driven.lose(1_000_000)
+    driven.drop(999_999)
+    driven.send()
+    assert driven.given_up == [GivenUp(Span(0, 999_998), LossReason.WINDOW)]
+    assert driven.naks == [(0.0, [Span(999_999, 999_999)])]
 
 
 def test_what_comes_after_it_was_given_up_is_not_handed_on() -> None:
-    ear = Ear()
-    ear.lose(2)
-    ear.drop(1)
-    ear.send()
-    window = ear.window._replace(trail=0)
-    ear.data(0, repair=True, window=window)
-    assert ear.heard == [2]
-    assert ear.receiver.statistics().duplicates == 1
+    driven = DrivenReceiver()
+    driven.lose(2)
+    driven.drop(1)
+    driven.send()
+    window = driven.window._replace(trail=0)
+    driven.data(0, repair=True, window=window)
+    assert driven.heard == [2]
+    assert driven.receiver.statistics().duplicates == 1
 
 
 def test_after_a_generation_interval_it_is_lost() -> None:
-    ear = Ear(generation=1.0)
-    ear.lose()
-    ear.send()
-    ear.wait(0.5)
-    ear.lose()
-    ear.send()
-    ear.wait(0.499)
-    assert ear.given_up == []
-    ear.wait(0.002)
-    assert ear.given_up == [GivenUp(Span(0, 0), LossReason.TIMEOUT)]
-    ear.wait(0.5)
-    assert [given_up.span.first for given_up in ear.given_up] == [0, 2]
-    assert ear.receiver.statistics().unrecovered_tmo == 2
+    driven = DrivenReceiver(generation=1.0)
+    driven.lose()
+    driven.send()
+    driven.wait(0.5)
+    driven.lose()
+    driven.send()
+    driven.wait(0.499)
+    assert driven.given_up == []
+    driven.wait(0.002)
+    assert driven.given_up == [GivenUp(Span(0, 0), LossReason.TIMEOUT)]
+    driven.wait(0.5)
+    assert [given_up.span.first for given_up in driven.given_up] == [0, 2]
+    assert driven.receiver.statistics().unrecovered_tmo == 2
 
 
 def test_of_too_many_ranges_the_oldest_are_lost() -> None:
-    ear = Ear(loss_map=4)
+    driven = DrivenReceiver(loss_map=4)
     for _ in range(6):
-        ear.lose()
-        ear.send()
-    assert ear.given_up == [
+        driven.lose()
+        driven.send()
+    assert driven.given_up == [
         GivenUp(Span(0, 0), LossReason.MAP_OVERFLOW),
         GivenUp(Span(2, 2), LossReason.MAP_OVERFLOW),
     ]
-    ear.lose(9)
-    ear.session()
-    assert len(ear.pending) == 4
-    ear.repair(14)
-    assert [given_up.span.first for given_up in ear.given_up] == [0, 2, 4, 6]
-    assert ear.receiver.statistics().unrecovered_map == 4
+    driven.lose(9)
+    driven.session()
+    assert len(driven.pending) == 4
+    driven.repair(14)
+    assert [given_up.span.first for given_up in driven.given_up] == [0, 2, 4, 6]
+    assert driven.receiver.statistics().unrecovered_map == 4
 
 
 def test_ncfs_cannot_make_ranges_of_too_many() -> None:
-    ear = Ear(loss_map=4)
-    ear.lose(9)
-    ear.session()
-    ear.ncf(NcfReason.SHED, (2, 2), (4, 4), (6, 6))
-    assert ear.given_up == [GivenUp(Span(0, 3), LossReason.MAP_OVERFLOW)]
+    driven = DrivenReceiver(loss_map=4)
+    driven.lose(9)
+    driven.session()
+    driven.ncf(NcfReason.SHED, (2, 2), (4, 4), (6, 6))
+    assert driven.given_up == [GivenUp(Span(0, 3), LossReason.MAP_OVERFLOW)]
 
 
 # DISABLED
 
 
 def test_one_that_sends_no_naks_takes_what_others_asked_for() -> None:
-    ear = Ear(send_naks=False, generation=1.0)
-    ear.lose(4)
-    ear.send()
-    assert gap_in(ear, 0) is GapState.DISABLED
+    driven = DrivenReceiver(send_naks=False, generation=1.0)
+    driven.lose(4)
+    driven.send()
+    assert gap_in(driven, 0) is GapState.DISABLED
     for reason in (NcfReason.IGNORED, NcfReason.RX_DELAY, NcfReason.SHED):
-        ear.ncf(reason, (0, 1))
-    ear.ncf(NcfReason.NO_RETRY, (3, 3))
-    assert gap_in(ear, 0) is GapState.DISABLED
-    ear.repair(1)
-    ear.wait(2)
-    assert ear.naks == []
-    assert ear.heard == [4, 1]
-    assert [given_up.reason for given_up in ear.given_up] == [
+        driven.ncf(reason, (0, 1))
+    driven.ncf(NcfReason.NO_RETRY, (3, 3))
+    assert gap_in(driven, 0) is GapState.DISABLED
+    driven.repair(1)
+    driven.wait(2)
+    assert driven.naks == []
+    assert driven.heard == [4, 1]
+    assert [given_up.reason for given_up in driven.given_up] == [
         LossReason.NO_RETRY,
         LossReason.TIMEOUT,
         LossReason.TIMEOUT,
@@ -383,66 +385,66 @@ def test_one_that_sends_no_naks_takes_what_others_asked_for() -> None:
 
 
 def test_a_nak_names_as_many_ranges_as_fit_the_oldest_first() -> None:
-    ear = Ear(nak_budget=1e6)
+    driven = DrivenReceiver(nak_budget=1e6)
     for _ in range(200):
-        ear.lose()
-        ear.send()
-    assert ear.wait_for_nak() == [Span(sqn, sqn) for sqn in range(0, 256, 2)]
-    before = ear.now
-    assert ear.wait_for_nak() == [Span(sqn, sqn) for sqn in range(256, 400, 2)]
-    assert ear.now == pytest.approx(before + ear.settings.nak_spacing)
+        driven.lose()
+        driven.send()
+    assert driven.wait_for_nak() == [Span(sqn, sqn) for sqn in range(0, 256, 2)]
+    before = driven.now
+    assert driven.wait_for_nak() == [Span(sqn, sqn) for sqn in range(256, 400, 2)]
+    assert driven.now == pytest.approx(before + driven.settings.nak_spacing)
 
 
 def test_one_nak_of_many_bursts_is_in_order() -> None:
-    ear = Ear(nak_spacing=0.2, initial_backoff=0.0)
-    ear.lose(3)
-    ear.send()
-    ear.ncf(NcfReason.IGNORED, (1, 1), after=0.1)
+    driven = DrivenReceiver(nak_spacing=0.2, initial_backoff=0.0)
+    driven.lose(3)
+    driven.send()
+    driven.ncf(NcfReason.IGNORED, (1, 1), after=0.1)
     for _ in range(3):
-        ear.wait(0.02)
-        ear.lose()
-        ear.send()
-    assert len(ear.naks) == 1
-    assert ear.wait_for_nak() == [Span(0, 2), Span(4, 4), Span(6, 6), Span(8, 8)]
+        driven.wait(0.02)
+        driven.lose()
+        driven.send()
+    assert len(driven.naks) == 1
+    assert driven.wait_for_nak() == [Span(0, 2), Span(4, 4), Span(6, 6), Span(8, 8)]
 
 
 def test_a_long_range_is_asked_for_piece_by_piece() -> None:
-    ear = Ear(nak_budget=1e9)
-    ear.lose(10_000_000)
-    ear.send()
-    pieces = ear.wait_for_nak()
+    driven = DrivenReceiver(nak_budget=1e9)
+    driven.lose(10_000_000)
+    driven.send()
+    pieces = driven.wait_for_nak()
     assert len(pieces) == 128
     assert pieces[-1].last == 128 * 65_536 - 1
-    assert ear.wait_for_nak()[0].first == 128 * 65_536
-    assert ear.naks[-1][1][-1].last == 9_999_999
+    assert driven.wait_for_nak()[0].first == 128 * 65_536
+    assert driven.naks[-1][1][-1].last == 9_999_999
 
 
 @pytest.mark.parametrize("spacing", [0.0, 0.005])
 def test_it_keeps_to_the_budget_that_a_source_gives_each_receiver(spacing: float) -> None:
-    ear = Ear(nak_budget=1000.0, nak_spacing=spacing)
-    ear.lose(100_000)
-    ear.send()
-    ear.wait(2)
-    assert ear.receiver.state.name == "ACTIVE"
-    named = sum(span.size for _, spans in ear.naks for span in spans)
+    driven = DrivenReceiver(nak_budget=1000.0, nak_spacing=spacing)
+    driven.lose(100_000)
+    driven.send()
+    driven.wait(2)
+    assert driven.receiver.state.name == "ACTIVE"
+    named = sum(span.size for _, spans in driven.naks for span in spans)
     assert 1900 <= named <= 500 + 2 * 1000 + 10
-    assert ear.naks[0][1] == [Span(0, 499)]
+    assert driven.naks[0][1] == [Span(0, 499)]
 
 
 def test_with_the_end_of_the_session_every_state_is_settled() -> None:
-    ear = Ear()
-    ear.lose(3)
-    ear.send()
-    ear.wait_for_nak()
-    ear.ncf(NcfReason.SHED, (1, 1))
-    ear.lose()
-    ear.session(BodyFlag.CLOSED)
-    ear.wait(1)
-    assert [tuple(given_up) for given_up in ear.given_up] == [
+    driven = DrivenReceiver()
+    driven.lose(3)
+    driven.send()
+    driven.wait_for_nak()
+    driven.ncf(NcfReason.SHED, (1, 1))
+    driven.lose()
+    driven.session(BodyFlag.CLOSED)
+    driven.wait(1)
+    assert [tuple(given_up) for given_up in driven.given_up] == [
         (Span(0, 2), LossReason.SESSION_END),
         (Span(4, 4), LossReason.SESSION_END),
     ]
-    assert ear.pending == []
+    assert driven.pending == []
 
 
 class Fixed(Random):

@@ -1,6 +1,6 @@
 """Whatever the network does: each datagram once or given up once, and nothing is stuck.
 
-What has to hold after every input stands in ``Ear``.
+What has to hold after every input stands in ``DrivenReceiver``.
 """
 
 from collections.abc import Callable
@@ -25,46 +25,46 @@ from sphtp.core.stream.wire import (
     encode_session,
 )
 from sphtp.errors import RemoteError
-from tests.core.stream.receivers import Ear, payload
+from tests.core.stream.receivers import DrivenReceiver, payload
 
-Step = Callable[[Ear], None]
+Step = Callable[[DrivenReceiver], None]
 
 # Offsets into what was sent, from the latest backwards.
 back = st.integers(0, 40)
 hints = st.sampled_from([0.0, 0.001, 0.02, 0.3])
 
 
-def sent(ear: Ear, back: int) -> int:
-    return max(ear.window.lead - back, ear.start)
+def sent(driven: DrivenReceiver, back: int) -> int:
+    return max(driven.window.lead - back, driven.start)
 
 
 def at(back: int, *, repair: bool) -> Step:
     """A datagram comes, once more or at last, unless the window has moved on."""
 
-    def deliver(ear: Ear) -> None:
-        sqn = sent(ear, back)
-        if ear.window.trail <= sqn <= ear.window.lead:
-            ear.data(sqn, repair=repair)
+    def deliver(driven: DrivenReceiver) -> None:
+        sqn = sent(driven, back)
+        if driven.window.trail <= sqn <= driven.window.lead:
+            driven.data(sqn, repair=repair)
 
     return deliver
 
 
 def confirm(reason: NcfReason, a: int, b: int, after: float) -> Step:
-    def hear(ear: Ear) -> None:
-        first, last = sorted((sent(ear, a), sent(ear, b)))
-        ear.ncf(reason, (first, last), after=after)
+    def hear(driven: DrivenReceiver) -> None:
+        first, last = sorted((sent(driven, a), sent(driven, b)))
+        driven.ncf(reason, (first, last), after=after)
 
     return hear
 
 
 steps: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda count: lambda ear: ear.send(count), st.integers(1, 5)),
-    st.builds(lambda count: lambda ear: ear.lose(count), st.integers(1, 20)),
+    st.builds(lambda count: lambda driven: driven.send(count), st.integers(1, 5)),
+    st.builds(lambda count: lambda driven: driven.lose(count), st.integers(1, 20)),
     st.builds(at, back, repair=st.booleans()),
     st.builds(confirm, st.sampled_from(NcfReason), back, back, hints),
-    st.builds(lambda back: lambda ear: ear.drop(sent(ear, back)), back),
-    st.just(lambda ear: ear.session()),
-    st.builds(lambda seconds: lambda ear: ear.wait(seconds), st.floats(0, 0.3)),
+    st.builds(lambda back: lambda driven: driven.drop(sent(driven, back)), back),
+    st.just(lambda driven: driven.session()),
+    st.builds(lambda seconds: lambda driven: driven.wait(seconds), st.floats(0, 0.3)),
 )
 # Short intervals, so that everything runs out.
 hasty: dict[str, Any] = {"generation": 1.0, "activity_timeout": 3.0, "session_max": 1.0}
@@ -83,29 +83,29 @@ scripts = st.lists(steps, max_size=40)
 def test_each_is_handed_on_or_given_up_once_and_what_is_repaired_is_not_lost(
     script: list[Step], seed: int, spacing: float, initial: float, count: int, random: Random
 ) -> None:
-    ear = Ear(seed=seed, nak_spacing=spacing, initial_backoff=initial, **hasty)
+    driven = DrivenReceiver(seed=seed, nak_spacing=spacing, initial_backoff=initial, **hasty)
     for step in script:
-        step(ear)
+        step(driven)
     # Replays change nothing.
-    before = list(ear.arrived), list(ear.given_up)
-    for body in random.choices(ear.said, k=10) if ear.said else []:
-        ear.hear(body)
-    assert (ear.arrived, ear.given_up) == before
+    before = list(driven.arrived), list(driven.given_up)
+    for body in random.choices(driven.said, k=10) if driven.said else []:
+        driven.hear(body)
+    assert (driven.arrived, driven.given_up) == before
     # What is repaired whenever it is asked for is not lost.
-    lead = ear.window.lead
-    ear.lose(count)
-    ear.session()
-    while ear.pending:
-        for first, last in ear.wait_for_nak():
-            ear.repair(*range(first, last + 1))
-    assert [sqn for sqn in ear.heard if sqn > lead] == list(range(lead + 1, lead + 1 + count))
+    lead = driven.window.lead
+    driven.lose(count)
+    driven.session()
+    while driven.pending:
+        for first, last in driven.wait_for_nak():
+            driven.repair(*range(first, last + 1))
+    assert [sqn for sqn in driven.heard if sqn > lead] == list(range(lead + 1, lead + 1 + count))
     # In the end each is here, or given up, and never both.
-    ear.session(BodyFlag.CLOSED)
-    ear.wait(5)
-    assert ear.receiver.state is ReceiverState.ENDED
-    given_up = {sqn for span, _ in ear.given_up for sqn in range(span.first, span.last + 1)}
-    assert given_up.isdisjoint(ear.heard)
-    assert given_up | set(ear.heard) == set(range(ear.window.lead + 1))
+    driven.session(BodyFlag.CLOSED)
+    driven.wait(5)
+    assert driven.receiver.state is ReceiverState.ENDED
+    given_up = {sqn for span, _ in driven.given_up for sqn in range(span.first, span.last + 1)}
+    assert given_up.isdisjoint(driven.heard)
+    assert given_up | set(driven.heard) == set(range(driven.window.lead + 1))
 
 
 def shifted(span: Span, by: int) -> Span:
@@ -151,7 +151,7 @@ nonsense = st.one_of(
 def test_neither_the_first_number_nor_nonsense_makes_a_difference(
     script: list[Step | bytes], seed: int, start: int
 ) -> None:
-    clean, moved = Ear(seed=seed, **hasty), Ear(start, seed=seed, **hasty)
+    clean, moved = DrivenReceiver(seed=seed, **hasty), DrivenReceiver(start, seed=seed, **hasty)
     for step in script:
         if isinstance(step, bytes):
             moved.hear(step)
