@@ -109,7 +109,7 @@ pictures: $(RUNS) ## Draw docs/pictures from runs with seeds, and from the table
 	.venv/bin/python docs/tools/pictures.py
 
 photographs: $(DEVELOPS) ## Take the pictures of the README from the page in a browser (needs chromium)
-	SPHTP_PICTURES=docs/pictures .venv/bin/python -m pytest -m soak tests/web/test_simulation.py -k pictures
+	SPHTP_PICTURES=docs/photographs .venv/bin/python -m pytest -m soak tests/web/test_simulation.py -k pictures
 
 site: $(WRITES) ## Build the documentation into build/site, to be read with a browser
 	.venv/bin/python docs/tools/build_site.py

@@ -75,3 +75,12 @@ def test_each_picture_is_drawn_and_shown() -> None:
     names = {path.stem for path in PICTURES.PICTURES.iterdir()}
     assert names == set(PICTURES.PICTURES_BY_NAME)
     assert all(any(f"pictures/{name}.svg)" in page for page in pages) for name in names)
+
+
+def test_each_photograph_is_shown() -> None:
+    """`make photographs` takes them; unlike pictures, no two runs give the same bytes."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    photographs = [*(ROOT / "docs" / "photographs").iterdir()]
+    assert {path.name for path in photographs} == {"page.png", "spheres.gif"}
+    assert all(f"(docs/photographs/{path.name})" in page for path in photographs)
+    assert max(path.stat().st_size for path in photographs) < 1_500_000
