@@ -169,6 +169,7 @@ class EtcdRegistry(SharedRegistry):
         self._dirty: dict[str, None] = {}
         self._awaited: dict[str, int] = {}
         self._batch: list[tuple[str, KeyOperation]] = []
+        self._most_operations = MOST_OPERATIONS
         self._releases: TimerQueue[str] = TimerQueue()
         self._beat, self._beat_started, self._beat_seen = 0, NEVER, NEVER
         self._unseen: tuple[int, float] | None = None
@@ -209,7 +210,9 @@ class EtcdRegistry(SharedRegistry):
         if self._unseen is not None and now >= self._unseen[1]:
             # Written, and not seen: the watch has stalled, perhaps at one member of etcd.
             self._unseen = (self._unseen[0], now + self._timeout)
-            self._fail(now, StoreTask.WATCH, "changes do not arrive")
+            watch = self._lanes[StoreTask.WATCH]
+            if watch.request is not None and now >= watch.started + self._timeout:
+                self._fail(now, StoreTask.WATCH, "changes do not arrive")
         self._judge(now)
 
     def attests(self, number: int, nonce: int) -> bool:
@@ -344,14 +347,13 @@ class EtcdRegistry(SharedRegistry):
             return False
         try:
             if request.task is StoreTask.WATCH:
-                self._on_changes(now, document)
+                self._on_changes(document)
             else:
                 state.request = None
                 self._on_answer(now, request.task, state, document)
+                state.pause, state.why = SHORTEST_PAUSE, ""
         except RemoteError as error:
             self._fail(now, request.task, str(error))
-        else:
-            state.pause, state.why = SHORTEST_PAUSE, ""
         self._judge(now)
         return state.request is request
 
@@ -403,6 +405,8 @@ class EtcdRegistry(SharedRegistry):
             # The reason may be a lease that has ended.
             for lease in self._leases.values():
                 lease.due = NEVER
+            # Or an operation that etcd does not take: it shall not keep the others out for ever.
+            self._most_operations = max(1, self._most_operations // 2)
         elif lane is StoreTask.LIST:
             self._listing = Listing()
 
@@ -458,23 +462,24 @@ class EtcdRegistry(SharedRegistry):
         for name in self._wanted:
             self._dirty[name] = None
 
-    def _on_changes(self, now: float, document: JsonObject) -> None:
+    def _on_changes(self, document: JsonObject) -> None:
         watch = parse_watch_untrusted(document)
         if watch.is_compacted:
-            self._list_again(now, "the changes since then were compacted")
-        elif watch.is_canceled:
-            self._fail(now, StoreTask.WATCH, "the watch was canceled")
-        else:
-            events = parse_events_untrusted(document)
-            for event in events:
-                self._copy.apply(event)
-            self._take_in(events)
-            if self._unseen is not None and self._copy.revision >= self._unseen[0]:
-                self._unseen = None
-
-    def _list_again(self, now: float, why: str) -> None:
-        self._fail(now, StoreTask.WATCH, why)
-        self._is_listed = False
+            self._is_listed = False
+            raise RemoteError("the changes since then were compacted")
+        if watch.is_canceled:
+            raise RemoteError(f"canceled by etcd: {watch.why}")
+        events = parse_events_untrusted(document)
+        if not events:
+            # It has begun, which proves nothing: etcd may cancel it at once, again and again.
+            return
+        state = self._lanes[StoreTask.WATCH]
+        state.pause, state.why = SHORTEST_PAUSE, ""
+        for event in events:
+            self._copy.apply(event)
+        self._take_in(events)
+        if self._unseen is not None and self._copy.revision >= self._unseen[0]:
+            self._unseen = None
 
     def _take_in(self, events: Sequence[KeyEvent]) -> None:
         """Pass on what the events mean. The copy has them already."""
@@ -598,7 +603,7 @@ class EtcdRegistry(SharedRegistry):
         size = 0
         first = [name for name in (self._beat_name, self._member_name) if name in self._dirty]
         for name in (*first, *(name for name in tuple(self._dirty) if name not in first)):
-            if len(batch) >= MOST_OPERATIONS or size >= MOST_BYTES:
+            if len(batch) >= self._most_operations or size >= MOST_BYTES:
                 break
             # A change that is awaited brings the name back.
             operation = None if name in self._awaited else self._operation(name)
@@ -641,8 +646,10 @@ class EtcdRegistry(SharedRegistry):
         revision = parse_revision_untrusted(document)
         outcomes = parse_outcomes_untrusted(document, len(self._batch))
         if revision < state.revision:
-            self._list_again(now, "etcd has gone back to an earlier state")
+            self._is_listed = False
+            self._fail(now, StoreTask.WATCH, "etcd has gone back to an earlier state")
             return
+        self._most_operations = min(2 * self._most_operations, MOST_OPERATIONS)
         for (name, operation), is_done in zip(self._batch, outcomes, strict=True):
             if not is_done:
                 self._on_refused(name, operation)

@@ -27,6 +27,7 @@ from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import GoneHolder, Holder, Member, PeerRecord, ServerAddress
 from sphtp.core.control.server_messages import Registered, Released
 from sphtp.core.control.vocabulary import Reason, is_client_id, is_server_id
+from sphtp.core.printable import printable
 from sphtp.errors import SettingsError, WireError, untrusted
 
 JsonObject = dict[str, Any]
@@ -279,6 +280,7 @@ class WatchState(NamedTuple):
 
     is_canceled: bool
     is_compacted: bool
+    why: str
 
 
 @untrusted
@@ -288,7 +290,8 @@ def parse_watch_untrusted(document: JsonObject) -> WatchState:
     if not result:
         raise WireError("a document of a watch without a result")
     is_compacted = _number(result, "compact_revision") > 0
-    return WatchState(result.get("canceled") is True, is_compacted)
+    why = printable(str(result.get("cancel_reason", "no reason given"))[:200])
+    return WatchState(result.get("canceled") is True, is_compacted, why)
 
 
 @untrusted

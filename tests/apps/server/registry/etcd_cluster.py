@@ -33,6 +33,8 @@ class EtcdCluster(SimulatedCluster):
         """The servers that etcd and its answers do not reach."""
         self.stalled: set[Node] = set()
         """The servers whose watches stall."""
+        self.cancels_watches = False
+        """True if etcd begins no watch, as without a permission."""
         self._made_registry: EtcdRegistry | None = None
         self._watches: dict[Node, tuple[StoreRequest, int]] = {}
         self._arrives: dict[Node, float] = {}
@@ -95,7 +97,12 @@ class EtcdCluster(SimulatedCluster):
             start = int(request.body["create_request"]["start_revision"])
             self._watches[node] = request, start
             self._arrives[node] = self.now + self._travel()
-            self._watch(node)
+            if self.cancels_watches:
+                denied = {"created": True, "canceled": True, "cancel_reason": "permission denied"}
+                self._send(node, request, {"result": denied})
+                del self._watches[node]
+            else:
+                self._watch(node)
         elif node not in self.parted and self.random.random() >= self.losing:
             # Some arrive after their sender has given them up.
             late = self.random.random() < self.losing / 2

@@ -67,7 +67,10 @@ class FaultSchedule:
 
     def freeze(self) -> None:
         if self.alive:
-            self.bus.sleep(self.any_server(), self.entropy.choice((2, 9, 15, 40)))
+            server = self.any_server()
+            # A second time would wake it earlier, and what waits for it would come out of order.
+            if server.sleeps_until <= self.bus.now:
+                self.bus.sleep(server, self.entropy.choice((2, 9, 15, 40)))
 
     def cut(self) -> None:
         if self.alive:

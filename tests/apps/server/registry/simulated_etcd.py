@@ -40,6 +40,7 @@ class SimulatedEtcd:
         self.leases: dict[int, Leased] = {}
         self.history: list[tuple[int, list[Json]]] = []
         self.has_leader = True
+        self.most_operations = 64
         self._next_lease = 1000
 
     def handle(self, now: float, path: str, body: Json) -> Json:
@@ -153,7 +154,7 @@ class SimulatedEtcd:
 
     def _transaction(self, body: Json) -> Json:
         nested = [one["request_txn"] for one in body["success"]]
-        if len(nested) > 64:
+        if len(nested) > self.most_operations:
             raise EtcdError("etcdserver: too many operations in txn request")
         outcomes = [all(map(self._holds, one.get("compare", ()))) for one in nested]
         doing = [

@@ -198,6 +198,29 @@ def test_many_clients_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     bus.run_until(lambda: set(first.clients) == set(second.clients) and is_active(second), 5)
 
 
+def test_an_etcd_that_takes_less_at_once_gets_less() -> None:
+    bus = EtcdCluster()
+    bus.etcd.most_operations = 2
+    server = bus.server(0)
+    clients = [bus.client(str(number)) for number in range(20)]
+    bus.run_until(lambda: is_established(*clients), 20)
+    bus.run(15)
+    assert is_active(server)
+    assert is_established(*clients)
+
+
+def test_a_watch_that_is_always_cancelled_is_tried_ever_more_rarely() -> None:
+    bus = EtcdCluster()
+    bus.cancels_watches = True
+    server = bus.server(0)
+    bus.run(10)
+    assert server.is_in(ServerState.DETACHED)
+    whys = [event.why for event in server.of(RegistryFailing)]
+    assert whys == ["changes of keys: canceled by etcd: permission denied"]
+    bus.cancels_watches = False
+    bus.run_until(lambda: is_active(server), 2)
+
+
 def test_what_no_server_wrote_is_counted_and_keeps_its_id() -> None:
     bus = EtcdCluster()
     server = bus.server(0)

@@ -37,9 +37,8 @@ async def server_on(etcd: EtcdMembers, **settings: Any) -> AsyncIterator[Server]
         announce=False,
         registry=etcd.url,
         heartbeat=TIMERS.heartbeat,
-        expiry=TIMERS.expiry,
         announce_deadline=TIMERS.announce_deadline,
-        **settings,
+        **{"expiry": TIMERS.expiry, **settings},
     )
     async with chosen.open(chosen.admit()) as server:
         await server.wait_active()
@@ -193,7 +192,8 @@ async def test_tls_and_a_user_protect_it(tmp_path: Path) -> None:
         member.files = ["--cert-file", str(cert), "--key-file", str(key)]
         member.start()
         etcd.url = "tls+" + etcd.url
-        files = {"registry_ca": authority.ca, "registry_password_file": password}
+        # Time to sign in, for which etcd computes for long.
+        files = {"registry_ca": authority.ca, "registry_password_file": password, "expiry": 10.0}
         async with (
             server_on(etcd, **files, registry_user="root") as server,
             sphtp.open_client(addresses(server), config=CONFIG),
