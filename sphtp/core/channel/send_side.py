@@ -174,9 +174,9 @@ class SendSide:
         """Return True if ``poll`` may return packets now."""
         if self.events or self._ready or self._is_filling_packets:
             return True
-        ack_due = self._ack_timer.due
-        if ack_due is not None and ack_due <= now:
-            return True
+        for due in (self._ack_timer.due, self.resume_at):
+            if due is not None and due <= now:
+                return True
         if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
             return True
         if self._observer is not None:
