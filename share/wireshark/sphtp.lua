@@ -817,7 +817,7 @@ local RECORD_PAYLOAD = bytes("record.payload")
 local FLAG_BITS = {
   DATA = { bit("flags.repair", 0x01) },
   SESSION = { bit("flags.closing", 0x02), bit("flags.closed", 0x04) },
-  STATUS = { bit("flags.closing", 0x02), bit("flags.fetching", 0x08), bit("flags.batched", 0x10) },
+  STATUS = { bit("flags.closing", 0x02), bit("flags.fetching", 0x08) },
 }
 local MOST_TOPICS, MOST_RANGES, MOST_FRAGMENTS = 64, 128, 1048576
 

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import trio
 
-from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Address, Datagrams
+from sphtp.core.datagrams import Address, Datagrams
 from sphtp.core.entropy import Secrets
-from sphtp.core.stream.events import ALL_RECEIVERS, OutgoingBodies
+from sphtp.core.stream.events import ALL_RECEIVERS
 from sphtp.core.stream.membership import Closing, Join, StreamKey, Welcome
 from sphtp.core.stream.retention import FetchServer
 from sphtp.core.stream.sealing import (
@@ -29,7 +29,6 @@ from sphtp.core.stream.sealing import (
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.source import SourceState, SourceTransport
 from sphtp.core.stream.subscription import SubscriptionMachine
-from sphtp.core.timers import earliest
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import Channel
 from sphtp.shell.udp import MulticastGroup, UdpSocket, largest_datagram, open_sender
@@ -45,31 +44,16 @@ def open_fan_out(udp: UdpSocket, group: MulticastGroup | None) -> Iterator["FanO
         yield FanOutSocket(own, group)
 
 
-BATCHING: Final = 0.02
-"""The most seconds for which datagrams wait for others, for receivers that may get them late."""
-
-
 class FanOutSocket:
-    """A socket for a stream. With a group, it sends everything to the group.
-
-    Of what is sent one by one, a receiver costs a system call for each datagram, and its process
-    wakes for each. A receiver that is in no hurry, such as a recorder, says so; what goes to all
-    is kept for it until one call is full, or for 20 ms.
-    """
+    """A socket for a stream. With a group, it sends everything to the group."""
 
     def __init__(self, udp: UdpSocket, group: MulticastGroup | None = None) -> None:
         self._udp = udp
         self._group = group
         # Rows, each with the size of its datagrams and the addresses that it has not left for.
         self._unsent: deque[tuple[bytes, int, list[Address]]] = deque()
-        # Rows to one address each: what the socket did not take at once, and what was kept.
-        self._batches: deque[deque[Datagrams]] = deque()
-        # Rows that are kept for these addresses, and how many datagrams and bytes they are.
-        self._kept: list[tuple[bytes, int]] = []
-        self._addresses: list[Address] = []
-        self._number = self._length = 0
-        self.due: float | None = None
-        """The time at which ``release`` is due."""
+        # For one address, what the socket had no room for, or did not take at once.
+        self._refused: deque[Datagrams] = deque()
 
     @property
     def group(self) -> Address:
@@ -88,45 +72,23 @@ class FanOutSocket:
         for data, size in rows:
             self._unsent.append((data, size, [*addresses]))
 
-    def keep(self, now: float, rows: Sequence[tuple[bytes, int]], addresses: list[Address]) -> None:
-        """Keep rows for these addresses, until ``release``."""
-        if addresses != self._addresses:
-            self.release()
-            self._addresses = addresses
-        number = sum(-(-len(data) // size) for data, size in rows)
-        length = sum(len(data) for data, _ in rows)
-        if self._number + number > MOST_DATAGRAMS or self._length + length > MOST_BYTES:
-            self.release()
-        self._kept += rows
-        self._number += number
-        self._length += length
-        if self.due is None:
-            self.due = now + BATCHING
-
-    def release(self) -> None:
-        """Queue what was kept."""
-        for address in self._addresses if self._kept else ():
-            self._batches.append(deque(Datagrams(address, *row) for row in self._kept))
-        self._kept, self._number, self._length, self.due = [], 0, 0, None
-
     def send(self) -> bool:
         """Send the queued rows. Return False if the socket has no room for all of them.
 
         A further address costs a system call and no decision, as long as the socket takes all.
         """
-        udp, unsent, batches = self._udp, self._unsent, self._batches
-        while unsent or batches:
-            if batches:
-                if not udp.send(batches[0]):
+        udp, unsent = self._udp, self._unsent
+        while unsent or self._refused:
+            if self._refused:
+                if not udp.send(self._refused):
                     return False
                 # A size that the host refuses is the settings' doing; it counts as lost.
                 udp.too_large.clear()
-                batches.popleft()
             if unsent:
                 data, size, addresses = unsent[0]
                 udp.send_to_all(data, size, addresses)
                 if addresses:
-                    batches.append(deque((Datagrams(addresses.pop(), data, size),)))
+                    self._refused.append(Datagrams(addresses.pop(), data, size))
                 if not addresses:
                     unsent.popleft()
         return True
@@ -151,15 +113,11 @@ class StreamReceiver(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HostedReceiver:
-    """The source node's record of a receiver: its channel, and the seal of its feedback.
-
-    Datagrams for one that ``is_batched`` may wait for others.
-    """
+    """The source node's record of a receiver: its channel, and the seal of its feedback."""
 
     channel: Channel
     unsealer: FeedbackUnsealer
     key: bytes = field(repr=False)
-    is_batched: bool = False
 
 
 class HostedSource:
@@ -354,7 +312,6 @@ class HostedSource:
             return False
         for body in known.unsealer.open(row.data, row.size):
             self.source.handle_feedback_untrusted(now, receiver, body)
-        known.is_batched = self.source.is_batched(receiver)
         return True
 
     def handle_timeout(self, now: float) -> None:
@@ -363,46 +320,29 @@ class HostedSource:
 
     def poll_timeout(self) -> float | None:
         """Return the time at which ``handle_timeout`` is due, or ``send`` has more to do."""
-        return earliest(self.source.poll_timeout(), self._outlet.due)
+        return self.source.poll_timeout()
 
     def send(self, now: float) -> bool:
         """Send what may leave. Return False if the socket has no room for more."""
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
-            if outgoing is not None:
-                self._put(now, outgoing)
-            elif self._is_release_due(now):
-                self._outlet.release()
-            else:
+            if outgoing is None:
                 if self.source.is_closing:
                     self._all_sent.set()
                 if self.changed and (self.source.has_much_room or self.source.is_closing):
                     self.changed.unpark_all()
                 return True
+            places = self._places(outgoing.receiver)
+            self._outlet.put(self._seal.seal(outgoing.bodies), places)
         return False
 
-    def _is_release_due(self, now: float) -> bool:
-        """Return True if what is kept should leave: it has waited long enough, or holds up more."""
-        due = self._outlet.due
-        source = self.source
-        return due is not None and (now >= due or source.has_waiting or source.is_closing)
-
-    def _put(self, now: float, outgoing: OutgoingBodies) -> None:
-        """Queue bodies for a receiver, or for all; two behind one socket get one copy."""
-        rows = self._seal.seal(outgoing.bodies)
-        if outgoing.receiver != ALL_RECEIVERS:
-            # It asked for them, and may lack what is kept as well.
-            self._outlet.release()
-            place = self._receivers[outgoing.receiver].channel.peer_address
-            self._outlet.put(rows, [] if place is None else [place])
-            return
-        hurried, batched = dict[Address, None](), dict[Address, None]()
-        for known in self._receivers.values():
-            if (place := known.channel.peer_address) is not None:
-                (batched if known.is_batched else hurried)[place] = None
-        self._outlet.put(rows, [*hurried])
-        if batched and not self.is_grouped:
-            self._outlet.keep(now, rows, [place for place in batched if place not in hurried])
+    def _places(self, receiver: int) -> list[Address]:
+        """Return the addresses of a receiver, or of all; two behind one socket get one copy."""
+        those = (
+            self._receivers.values() if receiver == ALL_RECEIVERS else [self._receivers[receiver]]
+        )
+        places = (known.channel.peer_address for known in those)
+        return list(dict.fromkeys(place for place in places if place is not None))
 
     def _new_id(self) -> int:
         while True:

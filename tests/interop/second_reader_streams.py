@@ -143,7 +143,7 @@ def _ncf(cursor: Cursor) -> Fields:
 SAID = {1: _data, 2: _session, 3: _ncf}
 HEARD = {4: record(ranges=_ranges), 5: record(lead=Cursor.u32, room=Cursor.u32)}
 # The bits that mean anything, by type.
-FLAGS = {1: 1, 2: 2 | 4, 3: 0, 4: 0, 5: 2 | 8 | 16}
+FLAGS = {1: 1, 2: 2 | 4, 3: 0, 4: 0, 5: 2 | 8}
 
 
 def _body(cursor: Cursor, bodies: dict[int, Any]) -> Fields:

@@ -156,7 +156,6 @@ def read_feedback(data: bytes) -> Named:
     if isinstance(body, wire.Nak):
         return front | {"type": int(BodyType.NAK), "flags": 0, "ranges": name_ranges(body.spans)}
     flags = BodyFlag.FETCHING * body.is_fetching | BodyFlag.CLOSING * body.knows_end
-    flags |= BodyFlag.BATCHED * body.is_batched
     numbers = {"lead": body.lead % SHORT, "room": body.room}
     return front | {"type": int(BodyType.STATUS), "flags": int(flags), **numbers}
 
@@ -166,9 +165,9 @@ def write_feedback(named: Named) -> bytes:
     front = wire.feedback_header(named["session"], named["receiver"])
     if named["type"] == BodyType.NAK:
         return front + wire.encode_nak(wire.Nak(spans_of(named)))
-    flags = (BodyFlag.FETCHING, BodyFlag.CLOSING, BodyFlag.BATCHED)
-    said = [bool(named["flags"] & flag) for flag in flags]
-    status = wire.StatusMessage(named["lead"], named["room"], *said)
+    is_fetching = bool(named["flags"] & BodyFlag.FETCHING)
+    knows_end = bool(named["flags"] & BodyFlag.CLOSING)
+    status = wire.StatusMessage(named["lead"], named["room"], is_fetching, knows_end)
     return front + wire.encode_status(status)
 
 

@@ -34,7 +34,6 @@ from sphtp_client.recording.events import (
 from sphtp_client.recording.recorder import (
     ABOUT,
     UNDECODED,
-    UNHURRIED,
     LostMessages,
     RecordedGroup,
     RecordedOrigin,
@@ -163,12 +162,7 @@ class Recorder:
             while True:
                 with suppress(SphtpError, OSError, *GONE):
                     async with node.subscribe(
-                        host,
-                        port,
-                        topic,
-                        late_join=self._wanted.late_join,
-                        numbered=True,
-                        settings=UNHURRIED,
+                        host, port, topic, late_join=self._wanted.late_join, numbered=True
                     ) as stream:
                         origin = RecordedOrigin(
                             "stream", topic, f"{host}:{port}", 0, stream.session

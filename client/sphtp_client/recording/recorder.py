@@ -5,9 +5,6 @@ down what it records. Therefore messages are taken as they come, undecoded, in b
 queue for a thread. The thread decodes them, writes them as JSON, and waits for the disk. The queue
 is bounded in bytes. What finds it full is dropped, counted, reported, and written down as a loss,
 and so is what a stream has lost. A chunk is finished every second, so that a kill costs no more.
-
-A datagram for a further receiver is a system call for the source, and wakes the receiver. A
-recorder is in no hurry, so it lets sources send several datagrams at once, 20 ms late.
 """
 
 import json
@@ -23,7 +20,6 @@ import trio
 
 from sphtp import Client, Loss, StreamMessage
 from sphtp.core.packing import MALFORMED, unpack, unpack_many
-from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.topics import TopicPattern
 from sphtp.errors import StateError
 from sphtp.messages import MessageCodec
@@ -308,10 +304,6 @@ UNDECODED: Final = cast("MessageCodec", _Undecoded())
 """For ``Config.messages`` of a node that only receives."""
 
 
-UNHURRIED: Final = StreamSettings(batched=True)
-"""The settings of a recorder's receivers: nobody waits for what it writes down."""
-
-
 class RecordedTopics(TopicSubscription[Any]):
     """A subscription that hands what comes to a recorder, and holds no source up."""
 
@@ -323,9 +315,7 @@ class RecordedTopics(TopicSubscription[Any]):
             TopicPattern(pattern),
             client.peers,
             client.events,
-            lambda peer, topic, **begin: client.subscribe_to(
-                peer, topic, numbered=True, settings=UNHURRIED, **begin
-            ),
+            lambda peer, topic, **begin: client.subscribe_to(peer, topic, numbered=True, **begin),
             late_join,
         )
         self._queue = queue

@@ -57,9 +57,8 @@ class ReceiverLag(NamedTuple):
 class SourceReceiver:
     """The source's record of one receiver.
 
-    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history, and
-    ``is_batched`` if datagrams for it may wait for others. Its ``nak_budget`` bounds the datagrams
-    that it may ask for, so that it does not starve the others.
+    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history. Its
+    ``nak_budget`` bounds the datagrams that it may ask for, so that it does not starve the others.
     """
 
     __slots__ = (
@@ -67,7 +66,6 @@ class SourceReceiver:
         "complained_at",
         "done",
         "has_reported",
-        "is_batched",
         "is_busy",
         "is_left_behind",
         "knows_end",
@@ -84,7 +82,6 @@ class SourceReceiver:
         self.room = 0
         self.reported_at = now
         self.is_busy = True
-        self.is_batched = False
         self.knows_end = False
         self.nak_budget = nak_budget
         # When the application was told that it asks for too much.
@@ -191,7 +188,7 @@ class FlowControl:
             return
         one.done = max(one.done, status.lead)
         one.room, one.reported_at = status.room, now
-        one.is_busy, one.is_batched = status.is_fetching, status.is_batched
+        one.is_busy = status.is_fetching
         one.knows_end |= status.knows_end
         if not self.reach or status.lead < one.lead:
             return
@@ -257,15 +254,12 @@ class StatusReports:
 
     ``reach`` is the most bytes that the source may be ahead, 0 for no limit; ``burst`` is the most
     bytes that the receiver can take at once. Without ``knows_lead`` the receiver does not know the
-    source's first grant. With ``batched`` it asks for several datagrams together.
+    source's first grant.
     """
 
-    __slots__ = ("_burst", "_every", "_is_asked", "_is_batched", "_limit", "_reach")
+    __slots__ = ("_burst", "_every", "_is_asked", "_limit", "_reach")
 
-    def __init__(
-        self, reach: int, burst: int, *, knows_lead: bool = True, batched: bool = False
-    ) -> None:
-        self._is_batched = batched
+    def __init__(self, reach: int, burst: int, *, knows_lead: bool = True) -> None:
         self._reach = reach
         self._burst = burst
         self._every = max(min(reach, burst) // SHARE, 1)
@@ -304,7 +298,7 @@ class StatusReports:
         if self._reach:
             room = self._ahead(behind_gap, room)
             self._limit = taken - behind_gap + room
-        return StatusMessage(lead, room, is_fetching, knows_end, self._is_batched)
+        return StatusMessage(lead, room, is_fetching, knows_end)
 
     def _ahead(self, behind_gap: int, room: int) -> int:
         # What came behind a gap has left the socket, and makes room for others there.

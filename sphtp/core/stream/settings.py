@@ -48,9 +48,6 @@ class StreamSettings:
     """
     recover: bool = True
     """True if messages that the stream does not repair are fetched over TCP, if retained."""
-    batched: bool = False
-    """True if a source may send datagrams up to 20 ms late, several together, which costs it less.
-    """
     interface: str | None = None
     """The IPv4 address of this machine at which a receiver joins a multicast group; None for the
     address of its node.

@@ -219,16 +219,6 @@ class SourceTransport:
         """The count of datagrams that are not known to be with all receivers."""
         return self._flow.unrepaired(self._window.lead)
 
-    @property
-    def has_waiting(self) -> bool:
-        """True if messages wait to leave."""
-        return self._transmission.waiting > 0
-
-    def is_batched(self, receiver: int) -> bool:
-        """Return True if datagrams for a receiver may wait for others, to leave together."""
-        known = self._flow.find(receiver)
-        return known is not None and known.is_batched
-
     def end(self, topic: int) -> int:
         """Return the number after the last message of a topic, sent or waiting."""
         return self._numberer.next[topic]

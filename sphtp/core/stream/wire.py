@@ -53,8 +53,6 @@ class BodyFlag(IntFlag):
     """The source is gone."""
     FETCHING = 8
     """The receiver of this STATUS is still fetching history."""
-    BATCHED = 16
-    """Datagrams for the receiver of this STATUS may wait for others a moment."""
 
 
 class NcfReason(IntEnum):
@@ -117,15 +115,13 @@ class StatusMessage(NamedTuple):
     """A receiver's report: it has finished with everything up to ``lead``, and has ``room`` bytes.
 
     It has received or given up every datagram up to ``lead``. While it ``is_fetching`` from the
-    history, it still needs the source. It ``knows_end`` when the source has announced the end. One
-    that ``is_batched`` may get datagrams a moment late, several together.
+    history, it still needs the source. It ``knows_end`` when the source has announced the end.
     """
 
     lead: int
     room: int
     is_fetching: bool = False
     knows_end: bool = False
-    is_batched: bool = False
 
 
 Body = StreamData | SessionMessage | Ncf
@@ -301,7 +297,6 @@ def encode_status(status: StatusMessage) -> bytes:
     """Encode a STATUS. Room beyond 32 bits is sent as their maximum."""
     room = min(status.room, _MASK)
     flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
-    flags |= BodyFlag.BATCHED * status.is_batched
     return _STATUS.pack(BodyType.STATUS, flags, status.lead & _MASK, room)
 
 
@@ -313,8 +308,8 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
     if len(body) != _STATUS.size:
         raise RemoteError(f"a STATUS of {len(body)} bytes")
     _, flags, short, room = _STATUS.unpack(body)
-    named = (BodyFlag.FETCHING, BodyFlag.CLOSING, BodyFlag.BATCHED)
-    return StatusMessage(SQN.unwrap(short, lead), room, *(bool(flags & flag) for flag in named))
+    is_fetching, knows_end = flags & BodyFlag.FETCHING, flags & BodyFlag.CLOSING
+    return StatusMessage(SQN.unwrap(short, lead), room, bool(is_fetching), bool(knows_end))
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
