@@ -546,7 +546,10 @@ class EtcdRegistry(SharedRegistry):
                 latest = record
         if latest is not None:
             self._changes.append(HolderSeen(latest, self._find_server(holder)))
-        elif self._name(holder) not in self._wanted:
+            return
+        wanted = self._wanted.get(self._name(holder))
+        # A key that only keeps the id reserved vouches for nobody.
+        if wanted is None or wanted.record is None:
             self._changes.append(HolderGone(holder, Reason.EXPIRED))
 
     def _find_server(self, holder: Holder) -> int:

@@ -158,6 +158,21 @@ def test_a_client_that_only_another_server_hears_stays() -> None:
     assert all(len(server.clients) == 1 for server in servers)
 
 
+def test_an_id_that_one_server_keeps_reserved_is_gone_when_the_other_one_loses_its_holder() -> None:
+    bus = EtcdCluster()
+    servers = bus.server(0), bus.server(1)
+    client = bus.client("gas", (0, 1))
+    bus.run_until(lambda: is_established(client) and all(server.clients for server in servers))
+    for server in servers:
+        bus.cut(client, server)
+    bus.run_until(lambda: not any(server.clients for server in servers))
+    bus.heal()
+    bus.cut(client, servers[0])
+    bus.run_until(lambda: all(server.clients for server in servers), 5)
+    bus.kill(client)
+    bus.run_until(lambda: not any(server.clients for server in servers), 5)
+
+
 def test_who_leaves_is_gone_everywhere_at_once_and_its_id_rests() -> None:
     bus = EtcdCluster()
     servers = bus.server(0), bus.server(1)

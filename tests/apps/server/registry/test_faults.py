@@ -6,7 +6,8 @@ from tests.apps.server.registry.faults import check
 from tests.soaked import soaked
 
 
-@pytest.mark.parametrize("seed", [*range(8), *soaked(range(8, 20))])
+# The last two of the quick ones once left a client behind that nobody heard.
+@pytest.mark.parametrize("seed", [*range(6), 1075, 1076, *soaked(range(6, 20))])
 def test_no_id_is_held_twice_and_all_agree_in_the_end(seed: int) -> None:
     check(seed)
 
