@@ -26,7 +26,7 @@ def peer_label(name: str, number: int) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of this side, of any length, whose lines may quote a peer, as printable."""
+    """Make each line of a text of this side, which may quote a peer, printable; cut nothing."""
     return "\n".join(printable(line, len(line)) for line in text.split("\n"))
 
 

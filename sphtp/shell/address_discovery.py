@@ -49,7 +49,7 @@ class AddressDiscovery:
     """The discovery of this machine's addresses that face the servers.
 
     Programs start in any order, so a name may become known late. The methods raise
-    ``UnreachableError`` if there is no way to any server for longer than ``patience`` allows.
+    ``UnreachableError`` if there is no way to any server for longer than ``server_wait`` allows.
     """
 
     def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
@@ -57,9 +57,9 @@ class AddressDiscovery:
         self._server_wait = server_wait
 
     async def where_to_bind(self) -> str:
-        """Choose the address to bind: the one that faces the servers, or all when they differ.
+        """Choose the address to bind: the one that faces all servers, or the wildcard address.
 
-        With the narrowest address, no other machine can reach a cluster on loopback.
+        If all servers are on loopback, this is loopback, so that no other machine can connect.
         """
         facing = await self._facing()
         if len(facing) == 1:

@@ -79,7 +79,10 @@ class ListeningPubSocket(ListeningSocket):
         self.send_many((data,))
 
     def send_many(self, messages: Sequence[bytes]) -> None:
-        """Send several messages to everyone connected, in one piece, without ever blocking.
+        """Send several messages to every connected subscriber, without blocking.
+
+        What a socket does not take now is queued. A subscriber that reads too slowly misses the
+        oldest messages of its queue, which ``discarded`` counts.
 
         Raises:
             MessageTooLargeError: receivers would drop one, together with this connection.

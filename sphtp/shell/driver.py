@@ -74,7 +74,7 @@ class ArrivalSource(Protocol):
         ...
 
     def note_replayed_message(self, number: int) -> None:
-        """Note that a connection brought a message that came before over another one."""
+        """Note that a connection brought a message that had come over another connection before."""
         ...
 
 

@@ -40,7 +40,7 @@ class Tls:
         return _read(self.ca, "authority", Path.read_bytes)
 
     def read_cert(self) -> str | None:
-        """Return the content of ``cert``."""
+        """Return the content of ``cert``, or None without one. Raises ``SettingsError``."""
         return _read(self.cert, "certificate", Path.read_bytes)
 
     def read_key(self) -> str | None:

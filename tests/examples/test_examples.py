@@ -61,14 +61,9 @@ PRINTED = {
 }
 
 
-# It starts programs, each of which imports for a second.
-SLOW = {"stepped_again"}
-
-
-@pytest.mark.parametrize(
-    "names", [{*PRINTED} - SLOW, pytest.param(SLOW, marks=pytest.mark.soak)], ids=["quick", "slow"]
-)
-async def test_examples_run_and_print_what_they_promise(tmp_path: Path, names: set[str]) -> None:
+# Ten seconds of processor time: beside the quick suite, which `.ci/run` does.
+@pytest.mark.soak
+async def test_examples_run_and_print_what_they_promise(tmp_path: Path) -> None:
     limiter = trio.CapacityLimiter(MOST_AT_ONCE)
 
     async def check(name: str, patterns: dict[str, int]) -> None:
@@ -82,8 +77,8 @@ async def test_examples_run_and_print_what_they_promise(tmp_path: Path, names: s
             assert len(found) == times, f"{name}: {pattern} is {len(found)} times in\n{printed}"
 
     async with trio.open_nursery() as nursery:
-        for name in sorted(names):
-            nursery.start_soon(check, name, PRINTED[name])
+        for name, patterns in PRINTED.items():
+            nursery.start_soon(check, name, patterns)
 
 
 def test_each_example_is_short_and_listed() -> None:

@@ -69,7 +69,7 @@ class Port:
         self.arrived.append(descriptor)
         return len(self.arrived) < MOST_KEPT
 
-    def count_shared(self, *, sent: int = 0, received: int = 0) -> None: ...
+    def count_shared_received(self, size: int) -> None: ...
 
     def count_undecodable(self, number: int) -> None:
         assert number > 0

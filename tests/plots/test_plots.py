@@ -97,17 +97,13 @@ def test_a_log_that_is_cut_is_drawn_up_to_there(log, tmp_path):
     assert part.sent
 
 
-@pytest.mark.parametrize("form", ["png", "svg"])
-def test_the_same_file_gives_the_same_picture(form, log, tmp_path):
-    pictures = [tmp_path / f"{name}.{form}" for name in "ab"]
+def test_the_same_file_gives_the_same_picture(log, tmp_path):
+    pictures = [tmp_path / f"{name}.svg" for name in "ab"]
     for picture in pictures:
         found = call(log, "--output", picture)
         assert (found.exit_code, found.stdout) == (0, f"{picture} is written\n")
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
-    if form == "svg":
-        assert "congestion window" in pictures[0].read_text(encoding="utf-8")
-    else:
-        assert pictures[0].read_bytes().startswith(b"\x89PNG")
+    assert "congestion window" in pictures[0].read_text(encoding="utf-8")
 
 
 def test_the_lines_of_a_recording_are_its_numbers():

@@ -179,9 +179,11 @@ async def test_a_peer_whose_program_ends_in_the_middle_is_followed_no_more() -> 
             assert await value(subscription) == 1
             nursery.cancel_scope.cancel()
         await until(lambda: ends != [])
-        assert [(end.topic, end.reason) for end in ends] == [("state", Why.LEFT)]
+        (end,) = ends
+        # The source closes before the client leaves, and the servers may report that first.
+        assert (end.topic, end.reason in {Why.CLOSED, Why.LEFT}) == ("state", True)
         assert not subscription.sources
-        assert not reader.peers
+        await until(lambda: not reader.peers)
         await subscription.aclose()
 
 

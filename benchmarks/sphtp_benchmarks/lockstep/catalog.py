@@ -40,7 +40,7 @@ SYSTEMS: Final = {
     for system in (
         System(
             OURS,
-            "sealed channels, through shared memory: "
+            "sealed (encrypted) channels, through shared memory: "
             "`await channel.send(array)`, `await channel.receive()`",
             "sphtp",
             "sphtp",
@@ -53,7 +53,7 @@ SYSTEMS: Final = {
             "sphtp",
             module="group_lockstep",
         ),
-        System(CLEAR, "the same in the clear", "sphtp", "sphtp", module="lockstep"),
+        System(CLEAR, "channels without encryption", "sphtp", "sphtp", module="lockstep"),
         System(
             TCP,
             "Trio socket streams, each array preceded by its length; each large array is sent by a "

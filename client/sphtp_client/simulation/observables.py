@@ -24,7 +24,7 @@ class Observables:
 
 
 def observe(spheres: Spheres, scenario: Scenario) -> Observables:
-    """Measure the full state of a scenario, given in order of ids."""
+    """Measure all spheres of a scenario, which must be in order of ids."""
     kinetic, momentum = observe_motion(spheres)
     return Observables(
         count=len(spheres),

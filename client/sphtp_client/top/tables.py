@@ -30,7 +30,7 @@ GAP: Final = 2
 
 
 class Cell(NamedTuple):
-    """The value of a cell, by which it is sorted, None for none; and its text."""
+    """A cell: the value by which rows are sorted, None without one, and the text that is shown."""
 
     value: float | str | None
     text: str

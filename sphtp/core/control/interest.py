@@ -107,7 +107,11 @@ class Interest:
         return not self._groups.isdisjoint(map(group_topic, record.groups))
 
     def watches(self, held: Fingerprints) -> tuple[tuple[int, Digest], ...]:
-        """Return what is watched, each with the digest of what a server has introduced of it."""
+        """Return the topics and the looked-up peers that are watched, each with a digest.
+
+        ``held`` has the records that one server has introduced; a digest is of those among them
+        that belong to the topic or peer.
+        """
         digests = dict.fromkeys((WITHOUT_PRESENCE, *sorted(self._groups or ())), NOTHING)
         for record, mark in held.marked():
             for each in topics_of(record) & digests.keys():

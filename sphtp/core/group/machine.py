@@ -132,7 +132,7 @@ Held = dict[tuple[Key, int], bytes]
 
 
 class _MemberLink:
-    """A channel to somebody else who wants to be in the group, or is."""
+    """A channel to another client that is in the group, or wants to join it."""
 
     __slots__ = ("connected", "held", "hello", "known", "left_at", "number", "outgoing", "peer_id")
 
@@ -1097,7 +1097,7 @@ def _last_step_from(here: int) -> int:
 
 
 def _check_steps(steps: Iterable[int], here: int) -> None:
-    """Raise ``RemoteError`` for a step that nobody can have reached, seen from a step."""
+    """Raise ``RemoteError`` for a step that no member can have reached, if one is at ``here``."""
     most = _last_step_from(here)
     if any(step > most for step in steps):
         raise RemoteError(f"members at steps beyond {most}, seen from step {here}")

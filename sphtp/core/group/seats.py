@@ -115,7 +115,7 @@ def coordinator_of(seats: Seats, lost: Container[Key]) -> Key | None:
 
 
 def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int]) -> bool:
-    """Return true if the group may go on without some: see the module.
+    """Return true if the group may go on without the members ``removed``: see the module.
 
     ``departed`` has the ids that the servers report as gone.
     """

@@ -222,10 +222,10 @@ def integer_of(value: Any) -> int:
 
 
 def float_of(value: Any) -> float:
-    """Return a plain float for any real number; all that are not a number become the same one.
+    """Return a real number as a plain float; every NaN becomes the same NaN.
 
     Raises:
-        WireError: the value is not a number, or is too large.
+        WireError: the value is no real number, or is too large for a float.
     """
     if isinstance(value, str | bytes | bytearray):
         raise WireError(f"float wanted, {type(value).__name__} given")

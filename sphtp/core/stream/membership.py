@@ -95,7 +95,7 @@ class Welcome(NamedTuple):
 
 
 class JoinRefused(NamedTuple):
-    """REFUSED: the source accepts no more receivers, or lacks the topic; ``why`` is the reason."""
+    """REFUSED: the source accepts no more receivers, or lacks the topic; ``text`` says which."""
 
     text: str
 

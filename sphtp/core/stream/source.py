@@ -390,7 +390,7 @@ class SourceTransport:
         return encode_session(SessionMessage(flags, self.window, number, self.tails))
 
     def _progress(self, now: float) -> None:
-        """Step the table if that was the last datagram, report or session message."""
+        """Step the table if its state waits for no further datagram, report or session message."""
         if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
         if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):
