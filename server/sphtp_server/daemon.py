@@ -182,9 +182,10 @@ async def _look_on(
     def complain(reason: str) -> None:
         log.warning("the page shows no more than this server knows", why=reason)
 
+    # Now, for the files have just been read: later they may be others.
+    config = replace(settings.config(), security=Security(identity=identity))
     with scope:
         await server.wait_active()
-        config = replace(settings.config(), security=Security(identity=identity))
         await look_on(page, [server.advertised], config, complain)
 
 

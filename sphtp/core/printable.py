@@ -54,15 +54,15 @@ def percent(share: float) -> str:
 def in_seconds(seconds: float) -> str:
     """Return a time in the unit that people would use."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if seconds * factor < 1000:
+        if seconds * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
 
 
 def in_bytes(size: float) -> str:
     """Return a size in the unit that people would use."""
     for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
+        if size < 999.5:
             return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"

@@ -203,9 +203,15 @@ class _Found:
 
     def add(self, name: str, announcement: Announcement) -> None:
         """Note the announcement of a service of the network; what is too much is left out."""
-        if name in self._on_network or len(self._on_network) < MOST_SERVERS:
-            self._on_network[name] = announcement
-            self._changed.set()
+        known = self._on_network
+        if name not in known and len(known) >= MOST_SERVERS:
+            # One that can be followed takes the place of one that cannot.
+            useless = next((it for it, each in known.items() if self._obstacle(each)), None)
+            if useless is None or self._obstacle(announcement):
+                return
+            del known[useless]
+        known[name] = announcement
+        self._changed.set()
 
     async def wait_for_more(self, seconds: float) -> None:
         """Wait until there is one more of the network, or for so many seconds."""
@@ -412,7 +418,7 @@ def _service_info(make: Any, announcement: Announcement) -> Any:
 async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]:
     """Add the servers of this network to those that were found, for the length of the block."""
     try:
-        from zeroconf import ServiceBrowser
+        from zeroconf import BadTypeInNameException, ServiceBrowser
     except ModuleNotFoundError:
         found.complaints.append(NO_LIBRARY)
         yield
@@ -426,7 +432,10 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
 
     async def resolve(zeroconf: "Zeroconf", name: str) -> None:
         get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
-        info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
+        try:
+            info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
+        except BadTypeInNameException:
+            return  # Anybody may offer any name.
         if info is not None:
             with suppress(RemoteError):
                 found.add(name, decode_untrusted(texts_untrusted(info.properties)))

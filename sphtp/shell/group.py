@@ -644,11 +644,14 @@ class LockstepGroup(ScopedService):
         channel, machine = self._channels.get(number), self._machine
         if channel is None:
             return False
+        has_taken = False
         try:
-            messages = channel.take_ready()
-            for data in messages:
-                machine.handle_message_untrusted(now, number, data)
-            return bool(messages)
+            # Until there is nothing: a channel that has ended says so only behind its last message.
+            while messages := channel.take_ready():
+                has_taken = True
+                for data in messages:
+                    machine.handle_message_untrusted(now, number, data)
+            return has_taken
         except RemoteError as error:
             machine.counters["malformed"] += 1
             channel.abort(str(error))

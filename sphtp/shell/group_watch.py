@@ -158,6 +158,7 @@ class PeerDialing:
                 await trio.sleep(REDIAL)
                 with trio.move_on_after(pause - REDIAL):
                     await changed.wait()
+                    pause = REDIAL
         finally:
             del self._changed[peer_id]
 

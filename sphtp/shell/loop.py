@@ -382,8 +382,11 @@ class Loop:
                 if row is not None:
                     unsent.append(row)
                     left -= len(row.data)
-            has_room = not unsent or udp.send(unsent)
-            self._sent_at = perf_counter()
+            is_empty = not unsent
+            has_room = is_empty or udp.send(unsent)
+            ended = perf_counter()
+            if not is_empty:
+                self._sent_at = ended
             while udp.too_large:
                 (address, size), _ = udp.too_large.popitem()
                 endpoint.handle_too_large(now, address, size)
@@ -391,7 +394,7 @@ class Loop:
                 return False
             if not corked and endpoint.poll_idle(now):
                 return True
-            if self._sent_at > until:
+            if ended > until:
                 return False
         return False
 

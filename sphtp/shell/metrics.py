@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -428,6 +429,9 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
         rows.append(["sphtp_server_members", label, float(len(document["view"]["members"]))])
         for reason, count in document["counters"].items():
             labels = {**label, "reason": printable(reason)}
+            # JSON has no other numbers, and yet Python reads them.
+            if not isfinite(count):
+                raise ValueError("a count that is no number")
             rows.append(["sphtp_server_refused_total", labels, float(count)])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError("the status of a server has something else in some place") from error

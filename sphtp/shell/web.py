@@ -313,12 +313,11 @@ class LibraryCollector(Collector):
     def __init__(self, watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS) -> None:
         self._watched = tuple(watched)
         self._steps = steps
-        self._texts = metric_texts(steps)
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics with their values now."""
-        samples = read_samples(self._watched, self._steps).items()
-        return (metric_family(self._texts[name], values) for name, values in samples)
+        texts, samples = metric_texts(self._steps), read_samples(self._watched, self._steps)
+        return (metric_family(texts[name], values) for name, values in samples.items())
 
 
 def collectors(watched: Sequence[Watched], steps: Steps = NO_STEPS) -> tuple[Collector, ...]:

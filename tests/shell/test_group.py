@@ -313,6 +313,26 @@ async def test_by_shared_memory_only_the_last_one_wakes_a_member(
         assert len(woken) == 2 * 10
 
 
+async def test_a_death_shows_behind_a_contribution_that_nobody_has_read() -> None:
+    async with party() as those:
+        first, second = await those.join_all("a", "b")
+        array, victim = np.zeros(20_000), names(second)[1]
+        for _ in range(10):
+            await together(partial(first.exchange, array), partial(second.exchange, array))
+        # The contribution lies in the ring, of which nobody is woken: the first one computes.
+        with trio.move_on_after(0.01):
+            await second.exchange(array)
+        those.kill(victim)
+        await until(lambda: len(those.server.clients) == 1)
+
+        async def go_on() -> None:
+            while True:
+                await first.exchange(array)
+
+        with pytest.raises(MemberDiedError):
+            await go_on()
+
+
 async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() -> None:
     async with party() as those:
         groups = await those.join_all("a", "b")

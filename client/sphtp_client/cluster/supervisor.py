@@ -111,6 +111,7 @@ class Supervisor:
                 readers.cancel_scope.deadline = trio.current_time() + PIPES_CLOSE
             await child.aclose()
             self.status.exited(name, code, asked=child.asked)
+            self._watches.remove(scope)
             self._note()
 
     async def _read_lines(self, name: str, child: ChildProcess) -> None:

@@ -151,7 +151,9 @@ class RunBoard(RunStatus):
             return f"it waited for {state.lost}, which {self.rules.states[state.lost].phase.value}"
         plural = "s" if state.restarts > 1 else ""
         times = f", after {state.restarts} restart{plural}" if state.restarts else ""
-        return f"{why(self.processes[name])}{times}"
+        process = self.processes[name]
+        has_ended = state.code == 0 and process.failure is None
+        return f"{'it ended, and was to go on' if has_ended else why(process)}{times}"
 
     def document(self) -> Iterator[dict[str, Any]]:
         """Yield the facts of each program for JSON."""

@@ -69,7 +69,7 @@ class Guard:
         """Ask the group to end; after the grace time everything is killed."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, self._stop_signal)
 
     def _reap(self) -> bool:
@@ -91,7 +91,7 @@ class Guard:
         elif time.monotonic() >= self._kill_at:
             # Children of those that die become ours, and are found in the next round.
             for pid in _children():
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
     def _pause(self) -> float | None:

@@ -144,7 +144,9 @@ class Rules:
             state.phase = Phase.FAILED if code else Phase.FINISHED
         elif state.in_a_row < rules.max_restarts:
             state.phase = Phase.BACKOFF
-            state.start_at = now + min(rules.backoff * 2**state.in_a_row, rules.backoff_max)
+            # 64 times two is more than a day for any first pause, and fits a float.
+            pause = rules.backoff * 2.0 ** min(state.in_a_row, 64)
+            state.start_at = now + min(pause, rules.backoff_max)
         else:
             state.phase = Phase.FAILED
         self._settle()

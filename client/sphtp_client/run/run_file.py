@@ -252,6 +252,9 @@ def _wrong_servers(servers: ServersTable) -> Iterator[Problem]:
             load_secret(servers.secret_file)
         except SettingsError as error:
             yield Problem("servers.secret_file", str(servers.secret_file), str(error))
+    for option in servers.options:
+        if option.partition("=")[0] in ("--log-file", "--log-format", "--log-level"):
+            yield Problem("servers.options", repr(option), "the run reads the log of its servers")
     try:
         ControlTimers(heartbeat=servers.heartbeat, expiry=servers.expiry)
     except SettingsError as error:

@@ -9,7 +9,7 @@ and the other side waits for that.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -227,7 +227,9 @@ async def _open_page(
     from sphtp.web import open_web
 
     host, port = connection.web
-    steps, config = {SIMULATION: statistics}, connection.config()
+    # The page's client is another one: it draws its own ids, and its view suffers no faults.
+    config = replace(connection.config(), seed=None, impairment=None)
+    steps = {SIMULATION: statistics}
     async with open_web(
         client, host=host, port=port, token=connection.web_token, page=True, steps=steps,
         config=config,

@@ -283,10 +283,7 @@ class EtcdRegistry(SharedRegistry):
         if reason is Reason.CONFLICT:
             self._unwant(name)
         elif name in self._wanted or name in self._copy.keys:
-            value = encode_release(holder, reason, self._own.id)
-            self._undecided.pop(name, None)
-            self._want(name, Wanted(value, LeaseKind.REGISTRATIONS, holder, is_release=True))
-            self._releases.set(name, now + self._expiry)
+            self._keep_reserved(now, holder, reason)
         return record
 
     def take_expired_ids(self, now: float) -> list[int]:
@@ -299,7 +296,8 @@ class EtcdRegistry(SharedRegistry):
             holder = Holder(number, record.nonce)
             server = self._find_server(holder)
             if server:
-                self._unwant(self._name(holder))
+                # Not deleted at once: that server may be about to rely on this one.
+                self._keep_reserved(now, holder, Reason.EXPIRED)
                 self._changes.append(HolderEntrusted(holder, server))
             else:
                 expired.append(number)
@@ -578,6 +576,14 @@ class EtcdRegistry(SharedRegistry):
         self._wanted[name] = wanted
         self._releases.set(name, None)
         self._dirty[name] = None
+
+    def _keep_reserved(self, now: float, holder: Holder, reason: Reason) -> None:
+        """Put the end of a registration over it, which keeps its id reserved for one expiry."""
+        name = self._name(holder)
+        value = encode_release(holder, reason, self._own.id)
+        self._undecided.pop(name, None)
+        self._want(name, Wanted(value, LeaseKind.REGISTRATIONS, holder, is_release=True))
+        self._releases.set(name, now + self._expiry)
 
     def _unwant(self, name: str) -> None:
         self._undecided.pop(name, None)

@@ -135,7 +135,8 @@ class Gateway:
         """Return the document that answers a request."""
         async with self._asked(path, body) as connection:
             document = _document(await connection.read_all())
-        if connection.is_idle and len(self._idle) < MOST_IDLE:
+        is_here = connection.endpoint == self._endpoint
+        if connection.is_idle and is_here and len(self._idle) < MOST_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
@@ -176,9 +177,11 @@ class Gateway:
             endpoint = connection.endpoint
             status = await connection.ask(path, body, self._token)
             if status != OK:
-                if status == UNAUTHENTICATED:
+                why = _reason(await connection.read_all())
+                # The second is etcd's word, with status 400, when users or roles have changed.
+                if status == UNAUTHENTICATED or "auth store is old" in why:
                     self._token = ""
-                raise RequestRefusedError(status, _reason(await connection.read_all()))
+                raise RequestRefusedError(status, why)
             yield connection
         except BaseException as error:
             if connection is not None:
@@ -201,7 +204,7 @@ class Gateway:
         if status != OK:
             raise RequestRefusedError(status, _reason(data))
         token = _document(data).get("token")
-        if not isinstance(token, str) or not token.isprintable():
+        if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
             raise GatewayError("etcd gave no token to its user")
         self._token = token
 

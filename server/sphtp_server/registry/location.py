@@ -49,7 +49,7 @@ class EtcdLocation:
 def _endpoint(text: str, whole: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError as error:
         raise SettingsError(f"registry {whole!r}: {error}; {_ALLOWED}") from error
     if not host or parts.username is not None or parts.query or parts.fragment or port == 0:

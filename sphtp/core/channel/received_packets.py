@@ -37,8 +37,8 @@ MISSING_PER_REPEAT: Final = 4
 times; an occasional loss changes nothing."""
 
 FULL_SIZE: Final = 1200
-"""The fewest bytes that count as a full packet where acks are due by bytes: any path takes as many
-(RFC 9000, section 14), and the smallest window is two such packets."""
+"""The fewest bytes that count as a full packet where acks are due by bytes: as many as QUIC asks of
+any path (RFC 9000, section 14). On a smaller path, a window of two packets waits for the delay."""
 
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
@@ -128,9 +128,10 @@ class AckTimer:
     section 4.2), and when a packet leaves or fills a gap; otherwise ``delay`` seconds after the
     first packet. Packets that are not full count by their bytes: it is due when more wait than
     ``every - 1`` full ones hold. A sender needs an ack before ``delay`` only where its window is
-    full, and the window counts bytes. A small message needs none for itself, and an ack costs both
-    sides as much as a message. While packets are missing, each counts as full: the sender learns of
-    a loss by the acks of later packets. What the application sends has no influence.
+    full, which counts bytes, or where it may have a few unacked messages only (``send_buffer``): it
+    then waits for ``delay``. A small message needs no ack for itself, and an ack costs both sides
+    as much as a message. While packets are missing, each counts as full: the sender learns of a
+    loss by the acks of later packets. What the application sends has no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",

@@ -82,6 +82,16 @@ def test_the_backoff_doubles_up_to_its_limit_and_restarts_have_one() -> None:
     assert (rules.states["one"].restarts, rules.states["one"].code) == (4, 7)
 
 
+def test_a_program_may_be_started_again_for_ever() -> None:
+    rules = rules_of(one={"restart": Restart.ALWAYS, "max_restarts": 1_000_000, "backoff_max": 3.0})
+    now = 0.0
+    for _ in range(1100):
+        assert rules.poll_starts(now) == ["one"]
+        rules.handle_ended("one", 7, now)
+        now = rules.next_alarm()
+    assert rules.end is None
+
+
 def test_a_program_that_ran_for_long_has_all_its_restarts_again() -> None:
     rules = rules_of(one={"restart": Restart.ON_FAILURE, "max_restarts": 1, "steady": 10.0})
     now = 0.0

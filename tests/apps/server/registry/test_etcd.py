@@ -173,6 +173,20 @@ def test_an_id_that_one_server_keeps_reserved_is_gone_when_the_other_one_loses_i
     bus.run_until(lambda: not any(server.clients for server in servers), 5)
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.033, 0.066, 0.099])
+def test_an_id_that_two_servers_expire_at_once_rests(moment: float) -> None:
+    bus = EtcdCluster()
+    servers = bus.server(0), bus.server(1)
+    client = bus.client("gas", (0, 1), ids=iter((7,)))
+    bus.run_until(lambda: is_established(client) and all(server.clients for server in servers))
+    bus.run(5 + moment)
+    for server in servers:
+        bus.cut(client, server)
+    bus.run_until(lambda: not any(server.clients for server in servers))
+    bus.run(1)
+    assert bus.etcd.names("/sphtp/ids/00000007")
+
+
 def test_who_leaves_is_gone_everywhere_at_once_and_its_id_rests() -> None:
     bus = EtcdCluster()
     servers = bus.server(0), bus.server(1)
