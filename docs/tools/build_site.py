@@ -61,7 +61,7 @@ def lay_out(folder: Path) -> None:
     for page in site_pages.pages():
         copy(folder, Path(page).with_suffix(".md"))
     copy(folder, Path("LICENSE"))
-    for pattern in ("*.svg", "*.json"):
+    for pattern in ("*.svg", "*.png", "*.gif", "*.json"):
         for path in (site_pages.ROOT / "docs").rglob(pattern):
             copy(folder, path.relative_to(site_pages.ROOT))
     for path in site_pages.programs():
