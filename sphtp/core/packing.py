@@ -212,25 +212,27 @@ class Packing:
             raise ValueError(f"more than {self.max_elements} values")
         return _build(rest, _extensions(payload, leaves))
 
-    def unpack_shared_untrusted(self, payload: memoryview, *, is_copied: bool = True) -> Any:
-        """Return the value in memory that its sender may change while it is read.
+    def unpack_shared_untrusted(
+        self, payload: memoryview, start: int = 0, *, is_copied: bool = True
+    ) -> Any:
+        """Return the value from ``start`` on in memory that its sender may change meanwhile.
 
         An array or bytes are copied out of it once, behind a head that is copied before it is
-        looked at. If not ``is_copied``, an array is a view of the memory. Anything else is copied
-        as a whole and then unpacked. Raises ``MALFORMED``.
+        looked at. If not ``is_copied``, an array is a view, and keeps ``payload`` alive. Anything
+        else is copied as a whole and then unpacked. Raises ``MALFORMED``.
         """
         size = len(payload)
-        head = bytes(payload[:_MOST_BEFORE])
-        if head[0] in _LONG and _end(head, 0) == size:
+        head = bytes(payload[start : start + _MOST_BEFORE])
+        if head[0] in _LONG and start + _end(head, 0) == size:
             width, more = _LONG[head[0]]
             body = 1 + width + more
             if not more and head[0] not in _LONG_TEXT:
-                return bytes(payload[body:])
+                return bytes(payload[start + body :])
             if more and head[body - 1] == EXTENSION:
                 return read_array_untrusted(
-                    payload, body, size, head=head[body:], is_copied=is_copied
+                    payload, start + body, size, head=head[body:], is_copied=is_copied
                 )
-        return self.unpack(bytes(payload))
+        return self.unpack(bytes(payload[start:]))
 
     def unpack_parts(self, parts: "Parts", start: int) -> Any:
         """Return the value that ``pack_parts`` has packed behind ``start`` bytes."""
@@ -287,10 +289,14 @@ class Packing:
 class Parts:
     """A payload in parts: bytes, and views and arrays that are not copied yet."""
 
-    __slots__ = ("head_size", "parts", "size")
+    __slots__ = ("head_size", "is_for_many", "parts", "place", "size")
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
+        self.is_for_many = False
+        """True if it goes to several peers, so that it is worth a place that all of them read."""
+        self.place: Any = None
+        """That place, as who copied the payload there notes it."""
         sizes = [_nbytes(part) for part in parts]
         self.size = sum(sizes)
         self.head_size = self.size - sizes[-1]

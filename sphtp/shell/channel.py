@@ -895,6 +895,11 @@ class ServiceChannel(Channel[Any]):
             self._loop.hold(self._connection, self._push_corked)
         return is_held
 
+    def share_copies(self) -> None:
+        """Have what goes to several such channels copied once, to memory that all peers read."""
+        if self._memory is not None:
+            self._memory.has_common = True
+
     def check_size(self, size: int) -> None:
         """Raise ``MessageTooLargeError`` for a message that this channel never carries."""
         if self._connection.closed is None and self._is_open:

@@ -10,11 +10,13 @@ member wakes this one: of those that the step lacks, the one that came last in t
 contributions of the others are there by then, or else one of these is asked to wake it next. Nobody
 wakes a member that computes. Whatever is no contribution comes by packet, which always does.
 
-**Copies.** An array is copied from the caller's memory into the segment of each peer on this host,
-and nowhere else, unless a peer may still need it when the step is over. What came in a segment
-stays there as long as others may lack it, and is copied once, for the program. Each further copy of
-400 kB would cost a fifth of a step of two workers: so many fresh bytes are a hundred page faults.
-So that copy goes where an array of an earlier step was that the program has dropped.
+**Copies.** An array is copied from the caller's memory into a segment that all peers on this host
+read, and nowhere else, unless a peer may still need it when the step is over. A smaller one goes
+into the segment of each. What came in a segment stays there as long as others may lack it, and is
+copied once, for the program. Each further copy of 400 kB would cost a fifth of a step of two
+workers: so many fresh bytes are a hundred page faults. So that copy goes where an array of an
+earlier step was that the program has dropped. With ``array_views`` there is no such copy: the
+program reads where the peer wrote.
 """
 
 import math
@@ -78,7 +80,8 @@ FAREWELL: Final = 0.5
 """The seconds in which a member whose program has failed can still say so."""
 
 LARGE: Final = 65_536
-"""Bytes of a contribution from which on it is checked that the channels carry it."""
+"""Bytes of a contribution from which on it is checked that the channels carry it, and from which on
+it is copied once for all."""
 
 REUSED: Final = 65_536
 """The bytes of an array from which on its memory is used again."""
@@ -253,7 +256,7 @@ class LockstepGroup(ScopedService):
         self._members: tuple[GroupMember, ...] = ()
         self._rank = 0
         self._contributed_at = -math.inf
-        self._memory = _ArrayMemory()
+        self._memory = _ArrayMemory(are_views=node.array_views)
         self.statistics = StepStatistics[GroupMember]()
         """The times of this member's steps, and by member the times that it was waited for."""
 
@@ -342,6 +345,8 @@ class LockstepGroup(ScopedService):
 
         An array of another member is the program's own. The memory of one of 64 KiB or more is used
         again when it is dropped, so that ``array.resize`` refuses it; ``numpy.resize`` does not.
+        With ``array_views`` of ``ChannelSettings``, one that came by shared memory is a read-only
+        view of it instead: what that member wrote, without a copy.
 
         If cancelled, the value has been sent and the step goes on; ``resume`` waits for it.
 
@@ -361,6 +366,7 @@ class LockstepGroup(ScopedService):
         step = machine.step
         data = pack_parts(value, machine.head())
         self._check_size(data)
+        data.is_for_many = len(data) >= LARGE and len(self._channels) > 1
         machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._contributed_at = trio.current_time()
         if self._watchers:
@@ -462,7 +468,7 @@ class LockstepGroup(ScopedService):
                 elif isinstance(data, Parts):
                     value = own if is_own_array else unpack_parts(data, CONTRIBUTION.size)
                 else:
-                    value = self._memory.unpack_untrusted(data[CONTRIBUTION.size :])
+                    value = self._memory.unpack_untrusted(data, CONTRIBUTION.size)
             except MALFORMED as error:
                 who = self._members[len(values)]
                 raise RemoteError(f"{who} sent what is no value: {error}") from None
@@ -604,6 +610,7 @@ class LockstepGroup(ScopedService):
         self._channels[number] = channel
         self._connected[channel.peer_id] = number
         try:
+            channel.share_copies()
             machine.handle_link_opened(trio.current_time(), number, channel.peer_id)
             channel.deliver_to(partial(self._deliver, number))
             self._deliver(number)
@@ -834,17 +841,25 @@ class _ArrayMemory:
     together, as those of a step are; each step would then wait for its pages once more.
     """
 
-    __slots__ = ("_free", "_lent")
+    __slots__ = ("_are_views", "_free", "_lent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_views: bool) -> None:
+        # Then the program reads arrays where the peer wrote them, and nothing is copied.
+        self._are_views = are_views
         self._free: deque[bytearray] = deque(maxlen=MOST_FREE)
         # By the id of their array: what tells that it is gone, and its memory.
         self._lent: dict[int, ref[Any]] = {}
 
-    def unpack_untrusted(self, payload: memoryview) -> Any:
-        """Return the value in memory that its sender may change; an array is a new one."""
-        value = unpack_shared_untrusted(payload, is_copied=False)
+    def unpack_untrusted(self, payload: memoryview, start: int) -> Any:
+        """Return the value from ``start`` on in memory that its sender may change.
+
+        An array is a new one, or where the program wants views, a view that keeps ``payload``.
+        """
+        value = unpack_shared_untrusted(payload, start, is_copied=False)
         if not is_array(value):
+            return value
+        if self._are_views:
+            self._lend(value, payload, is_own=False)
             return value
         if value.nbytes < REUSED:
             return value.copy()
@@ -863,19 +878,25 @@ class _ArrayMemory:
         return bytearray(size)
 
     def _copy(self, array: Any) -> Any:
-        free, lent, size = self._free, self._lent, array.nbytes
-        memory = self._take(size)
-        # A view of the copy keeps the copy: NumPy looks no further where the owner is no array.
+        memory = self._take(array.nbytes)
         copy = type(array)(array.shape, array.dtype, memory)
         copy[...] = array
+        self._lend(copy, memory, is_own=True)
+        return copy
+
+    def _lend(self, array: Any, memory: Any, *, is_own: bool) -> None:
+        """Keep the memory of an array until the array is gone, and if it is own, for others.
+
+        A view of the array keeps the array: NumPy looks no further where the owner is no array.
+        """
+        free, lent, key = self._free, self._lent, id(array)
 
         def give_back(gone: "ref[Any]") -> None:
             lent.pop(key)
-            free.append(memory)
+            if is_own:
+                free.append(memory)
 
-        key = id(copy)
-        lent[key] = ref(copy, give_back)
-        return copy
+        lent[key] = ref(array, give_back)
 
 
 def _combiner(how: Reduction) -> Callable[[Any, Any], Any]:

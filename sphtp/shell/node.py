@@ -142,6 +142,8 @@ class Node(ScopedService):
         self._udp = udp
         self._endpoint = endpoint
         self._linger_time = settings.linger
+        self.array_views = settings.array_views
+        """True if arrays that came by shared memory are views of it."""
         self._channels: dict[Connection, ChannelHooks] = {}
         self.connections = self._channels.keys()
         """The connections of its channels, those of the library's own protocols included."""

@@ -26,6 +26,10 @@ barrier of ``core.channel.shared_memory`` is a lock that is free, whose atomic i
 seals the size of the file, and the receiver maps no file without that seal. What else a peer of the
 same user could do to the memory, it could do to the process itself.
 
+**The common segment** of a node is made for the first channel of a group, and handed over together
+with the segment of each such channel. Its seals forbid any further mapping that writes, so that no
+peer can change what another one reads.
+
 **When the segment is full,** the sender waits for the reader for ``PATIENCE`` at most, as long as
 that frees anything at all, and sends by UDP otherwise: then credit holds it up, as ever.
 """
@@ -37,7 +41,7 @@ import platform
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -49,6 +53,7 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
+    COMMON,
     DATA_START,
     DESCRIPTOR_SIZE,
     ENTRY_SIZE,
@@ -63,6 +68,7 @@ from sphtp.core.channel.shared_memory import (
     Region,
     RegionLedger,
     Rendezvous,
+    SegmentTerms,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
     decode_segment_untrusted,
@@ -112,29 +118,113 @@ _CREDENTIALS: Final = Struct("3i")
 _DESCRIPTOR_WIDTH: Final = 4
 _MOST_DESCRIPTORS: Final = 8
 _FILES: Final = 2
-"""The files that go with a segment: its own, and the eventfd for its ring."""
+"""The files that go with a segment: its own, the eventfd of its ring, perhaps a common one."""
+
+_F_SEAL_FUTURE_WRITE: Final = 0x10
+"""Of Linux 5.1, and of Python's ``fcntl`` from 3.14 on."""
+
+
+def _make_file(size: int) -> tuple[int, mmap.mmap]:
+    """Return an anonymous file whose size is sealed, and a mapping of it to write to."""
+    file = os.memfd_create("sphtp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(file, size)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        return file, mmap.mmap(file, size)
+    except OSError:
+        os.close(file)
+        raise
+
+
+def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | None:
+    """Copy a payload into a new region; return where it is, or None if there is no room."""
+    # The items of an array lie at the end, behind a head of any size.
+    skew = -parts.head_size % ALIGNMENT
+    region = ledger.allocate(skew + parts.size)
+    if region is None:
+        return None
+    start = region.start + skew
+    parts.write(view, start)
+    return Region(region.slot, region.generation, start, parts.size)
+
+
+class CommonSegment:
+    """The segment of a node into which it writes what goes to several peers, once.
+
+    A channel may end while its peer still reads a region: a program was frozen and goes on, or it
+    holds an array without a copy. Such a region is never used again. When too few are left, each
+    peer gets a copy in a segment of its own again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.file, self._mapping = _make_file(size)
+        with suppress(OSError):
+            # An older kernel does not know it; a peer of the same user is trusted there.
+            fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
+        self._view = memoryview(self._mapping)
+        self._ledger = RegionLedger(size)
+        # By slot and generation of a region, the segments whose peers have a descriptor of it.
+        self._readers: dict[tuple[int, int], list[OutboundSegment]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ledger)
+
+    def store(self, parts: Parts, reader: "OutboundSegment") -> Region | None:
+        """Copy a payload into a region, unless it is there; return its place for one more reader.
+
+        None if there is no room.
+        """
+        region: Region | None = parts.place
+        readers = None if region is None else self._readers.get(region[:2])
+        if region is None or readers is None:
+            self._reclaim()
+            region = _write(parts, self._ledger, self._view)
+            if region is None:
+                self._reclaim(is_thorough=True)
+                region = _write(parts, self._ledger, self._view)
+            if region is None:
+                return None
+            parts.place, readers = region, []
+            self._readers[region[:2]] = readers
+        readers.append(reader)
+        return region._replace(slot=COMMON + region.slot)
+
+    def _reclaim(self, *, is_thorough: bool = False) -> None:
+        """Take back the regions that all their readers have freed.
+
+        The search ends at the first one that somebody still reads, unless it has to be thorough.
+        """
+        for region in self._ledger.in_use:
+            if all(reader.has_freed(region) for reader in self._readers[region[:2]]):
+                self._ledger.release(region.slot)
+                del self._readers[region[:2]]
+            elif not is_thorough:
+                break
+
+    def close(self) -> None:
+        """Unmap it. What peers have mapped stays with them."""
+        os.close(self.file)
+        self._view.release()
+        self._mapping.close()
 
 
 class OutboundSegment:
-    """The segment into which this side writes."""
+    """The segment into which this side writes; its peer has that of ``common``, too."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, common: CommonSegment | None = None) -> None:
         self.marker = SECRETS.getrandbits(8 * MARKER_SIZE).to_bytes(MARKER_SIZE, "little")
         self.size = size
         self.is_stuck = False
+        self._common = common
         self._ledger = RegionLedger(size)
-        self.file = os.memfd_create("sphtp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self.file, size)
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
-            self._mapping = mmap.mmap(self.file, size)
-        except OSError:
-            self.close_file()
-            raise
+        self.file, self._mapping = _make_file(size)
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
+        self._common_words: Sequence[int] = self._words[COMMON : COMMON + SLOTS]
         self._head = 0
         self._barrier = threading.Lock()
 
@@ -163,22 +253,22 @@ class OutboundSegment:
 
     def store(self, parts: Parts) -> bytes | None:
         """Copy a payload into a region; return its descriptor, or None if there is no room."""
+        if parts.is_for_many and self._common is not None:
+            region = self._common.store(parts, self)
+            if region is not None:
+                return encode_descriptor(self.marker, region)
         ledger = self._ledger
-        # The items of an array lie at the end, behind a head of any size.
-        skew = -parts.head_size % ALIGNMENT
         freed = ledger.reclaim(self._words)
-        region = ledger.allocate(skew + parts.size)
+        region = _write(parts, ledger, self._view)
         if region is None:
             freed += ledger.reclaim(self._words, is_thorough=True)
-            region = ledger.allocate(skew + parts.size)
+            region = _write(parts, ledger, self._view)
         self.is_stuck &= not freed
-        if region is None:
-            return None
-        start = region.start + skew
-        parts.write(self._view, start)
-        return encode_descriptor(
-            self.marker, Region(region.slot, region.generation, start, parts.size)
-        )
+        return None if region is None else encode_descriptor(self.marker, region)
+
+    def has_freed(self, region: Region) -> bool:
+        """True if the peer has freed a region of the common segment."""
+        return self._common_words[region.slot] == region.generation
 
     def close_file(self) -> None:
         """Close the descriptor: the peer has it now, or will not get it."""
@@ -190,34 +280,50 @@ class OutboundSegment:
         """Unmap it. What the peer has mapped stays with the peer."""
         self.close_file()
         os.close(self.event)
+        if isinstance(self._common_words, memoryview):
+            # What the peer has not freed by now, it may read for ever.
+            words, self._common_words = self._common_words, tuple(self._common_words)
+            words.release()
         self._words.release()
         self._view.release()
         self._mapping.close()
 
 
-class InboundSegment:
-    """The segment out of which this side reads; takes the file descriptor, and closes it.
+def _map_file(file: int, size: int, access: int) -> mmap.mmap:
+    """Map a peer's file. Raises ``RemoteError`` or ``OSError`` if it is nothing to map."""
+    try:
+        seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
+    except OSError:
+        raise RemoteError("a segment that cannot be sealed") from None
+    if not seals & fcntl.F_SEAL_SHRINK or os.fstat(file).st_size < size:
+        raise RemoteError("a segment that may shrink")
+    return mmap.mmap(file, size, access=access)
 
-    Raises ``RemoteError`` or ``OSError`` if it is nothing to map.
+
+class InboundSegment:
+    """The segment out of which this side reads, and the peer's common one if it has one.
+
+    It takes their file descriptors, and closes them. Raises ``RemoteError`` or ``OSError`` if one
+    is nothing to map.
     """
 
-    def __init__(self, file: int, marker: bytes, size: int, max_message: int) -> None:
+    def __init__(self, files: Sequence[int], terms: SegmentTerms, max_message: int) -> None:
+        self._marker, size, common_size = terms
         try:
-            try:
-                seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
-            except OSError:
-                raise RemoteError("a segment that cannot be sealed") from None
-            if not seals & fcntl.F_SEAL_SHRINK or os.fstat(file).st_size < size:
-                raise RemoteError("a segment that may shrink")
-            self._mapping = mmap.mmap(file, size)
+            if len(files) != 1 + bool(common_size):
+                raise RemoteError(f"{len(files)} files for a segment")
+            self._mapping = _map_file(files[0], size, mmap.ACCESS_WRITE)
+            common = memoryview(b"")
+            if common_size:
+                common = memoryview(_map_file(files[1], common_size, mmap.ACCESS_READ))
         finally:
-            os.close(file)
-        self._size = size
+            close_files(files)
+        self._sizes = size, common_size
         self._max_message = max_message
-        self._marker = marker
         self._view = memoryview(self._mapping)
         self._words = self._view[:DATA_START].cast("I")
-        self._payloads = self._view.toreadonly()
+        # Indexed by whether a region is common.
+        self._payloads = self._view.toreadonly(), common
         # Arrays that are views, by slot: their regions are freed when nobody has them.
         self._lent: dict[int, ref[Any]] = {}
         self._tail = 0
@@ -274,8 +380,9 @@ class InboundSegment:
 
     def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
         """Return the region of a descriptor, and the payload in it; the peer may change it."""
-        region = decode_descriptor_untrusted(payload, self._size, self._max_message)
-        return region, self._payloads[region.start : region.start + region.size]
+        region = decode_descriptor_untrusted(payload, self._sizes, self._max_message)
+        payloads = self._payloads[region.is_common]
+        return region, payloads[region.start : region.start + region.size]
 
     def free(self, region: Region) -> None:
         """Give a region back to the peer."""
@@ -298,7 +405,8 @@ class InboundSegment:
         self.is_closed = True
         self._lent.clear()
         self._words.release()
-        self._payloads.release()
+        for payloads in self._payloads:
+            payloads.release()
         self._view.release()
         # Closing the mapping would pull it from under those arrays: NumPy keeps the mapping alive,
         # but takes no buffer of it that would forbid to close it.
@@ -314,6 +422,8 @@ class ChannelMemory:
         self.inbound: InboundSegment | None = None
         self.is_copied = not settings.array_views
         self.is_closed = False
+        self.has_common = False
+        """True if messages go that go to several peers. Set before a segment is handed over."""
         # What the peer had not taken out of the ring when the channel ended.
         self._left_over = 0
         # Where a segment was not asked for yet; and the bytes that it would have carried.
@@ -369,6 +479,7 @@ class SharedMemory:
         self._settings = settings
         self._connections = connections
         self._report = report
+        self._common: CommonSegment | None = None
         self._nursery: trio.Nursery | None = None
         # The rings of peers, and what ends the task that waits for entries.
         self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
@@ -439,6 +550,9 @@ class SharedMemory:
         for connection in self._connections():
             if isinstance(memory := connection.attachment, ChannelMemory):
                 memory.close()
+        if self._common is not None:
+            self._common.close()
+            self._common = None
 
     async def _bounded(self, task: Callable[..., Any], *args: Any) -> None:
         # A peer that is not the one it should be, or that does not answer: UDP does it all.
@@ -459,15 +573,23 @@ class SharedMemory:
             await there.send(encode_hello(peer.nonce))
             if decode_hello_untrusted(await there.recv(HELLO_SIZE + 1)) != own.nonce:
                 return
+            size = self._settings.shared_memory // PAGE * PAGE + DATA_START
+            if memory.has_common and self._common is None:
+                self._common = CommonSegment(size)
+            common = self._common if memory.has_common else None
             segment: OutboundSegment | None
-            segment = OutboundSegment(self._settings.shared_memory // PAGE * PAGE + DATA_START)
+            segment = OutboundSegment(size, common)
             try:
+                files = [segment.file, segment.event]
+                terms = SegmentTerms(segment.marker, segment.size)
+                if common is not None:
+                    files.append(common.file)
+                    terms = terms._replace(common_size=common.size)
                 descriptors = b"".join(
-                    file.to_bytes(_DESCRIPTOR_WIDTH, sys.byteorder)
-                    for file in (segment.file, segment.event)
+                    file.to_bytes(_DESCRIPTOR_WIDTH, sys.byteorder) for file in files
                 )
                 await there.sendmsg(
-                    [encode_segment(segment.marker, segment.size)],
+                    [encode_segment(terms)],
                     [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)],
                 )
                 segment.close_file()
@@ -489,18 +611,18 @@ class SharedMemory:
             await there.send(encode_hello(connection.rendezvous[1].nonce))
             files, description = await receive_files(there)
             is_over = memory.is_closed or connection.closed is not None
-            if len(files) != _FILES or memory.inbound is not None or is_over:
-                _close_all(files)
+            if len(files) < _FILES or memory.inbound is not None or is_over:
+                close_files(files)
                 return
-            segment_file, event = files
+            segment_file, event, *common = files
             try:
-                marker, size = decode_segment_untrusted(description)
+                terms = decode_segment_untrusted(description)
                 check_event(event)
             except RemoteError:
-                _close_all(files)
+                close_files(files)
                 raise
             try:
-                segment = InboundSegment(segment_file, marker, size, self._settings.max_message)
+                segment = InboundSegment((segment_file, *common), terms, self._settings.max_message)
             except (RemoteError, OSError):
                 os.close(event)
                 raise
@@ -573,7 +695,8 @@ async def receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes
     return files, segment
 
 
-def _close_all(files: list[int]) -> None:
+def close_files(files: Iterable[int]) -> None:
+    """Close file descriptors."""
     for file in files:
         os.close(file)
 

@@ -18,9 +18,11 @@ from trio.testing import MockClock
 
 from sphtp.config import ChannelSettings
 from sphtp.core.channel.shared_memory import (
+    COMMON,
     DATA_START,
     HEAD,
     Region,
+    SegmentTerms,
     encode_descriptor,
     encode_entry,
     entry_at,
@@ -85,7 +87,9 @@ class SharedChannel:
         self._memory[:DATA_START] = bytes(DATA_START)
         settings = ChannelSettings(array_views=choices.below(2) > 0)
         memory = ChannelMemory(lambda *_: None, settings)
-        self._segment = InboundSegment(os.dup(file), MARKER, SEGMENT, MOST_MESSAGE)
+        self._segment = InboundSegment(
+            (os.dup(file), os.dup(file)), SegmentTerms(MARKER, SEGMENT, SEGMENT), MOST_MESSAGE
+        )
         memory.inbound = self._segment
         self._port = Port()
         self._head = self._received = 0
@@ -125,7 +129,8 @@ class SharedChannel:
         start = DATA_START + 64 * choices.below(64)
         self._memory[start : start + len(data)] = data
         size = choices.pick((len(data), len(data), len(data), 1 + choices.below(5000)))
-        region = Region(choices.below(64), choices.below(2**32), start, size)
+        slot = choices.below(64) + choices.pick((0, 0, COMMON))
+        region = Region(slot, choices.below(2**32), start, size)
         descriptor = encode_descriptor(MARKER, region)
         return descriptor if choices.below(4) else mutate(choices, descriptor)
 

@@ -42,6 +42,7 @@ from sphtp.core.channel.shared_memory import (
     HEAD,
     RING_START,
     SLOTS,
+    SegmentTerms,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
     decode_segment_untrusted,
@@ -200,9 +201,9 @@ def shared_memory(data: bytes) -> None:
     if kind == b"\x00":
         assert encode_hello(decode_hello_untrusted(rest)) == rest
     elif kind == b"\x01":
-        assert encode_segment(*decode_segment_untrusted(rest)) == rest
+        assert encode_segment(decode_segment_untrusted(rest)) == rest
     else:
-        region = decode_descriptor_untrusted(rest, SEGMENT, 2**20)
+        region = decode_descriptor_untrusted(rest, (SEGMENT, SEGMENT), 2**20)
         assert RING_START < region.start <= region.start + region.size <= SEGMENT
         assert encode_descriptor(rest[:16], region) == rest
 
@@ -212,7 +213,9 @@ def shared_segment(data: bytes) -> None:
     script = Script(data)
     memory, file = peer_segment()
     memory[:DATA_START] = bytes(DATA_START)
-    segment = InboundSegment(os.dup(file), bytes(16), SEGMENT, 2**20)
+    segment = InboundSegment(
+        (os.dup(file), os.dup(file)), SegmentTerms(bytes(16), SEGMENT, SEGMENT), 2**20
+    )
     taken: list[bytes] = []
 
     def deliver(lane: int, message_id: int, descriptor: bytes) -> bool:

@@ -118,9 +118,12 @@ def _announcements() -> Iterable[bytes]:
 
 def _of_shared_memory() -> Iterable[bytes]:
     yield b"\x00" + shared_memory.encode_hello(7)
-    yield b"\x01" + shared_memory.encode_segment(bytes(16), 2**20)
-    region = shared_memory.Region(3, 1, shared_memory.DATA_START, 5000)
-    yield b"\x02" + shared_memory.encode_descriptor(bytes(16), region)
+    for common in (0, 2**21):
+        terms = shared_memory.SegmentTerms(bytes(16), 2**20, common)
+        yield b"\x01" + shared_memory.encode_segment(terms)
+    for slot in (3, shared_memory.COMMON + 3):
+        region = shared_memory.Region(slot, 1, shared_memory.DATA_START, 5000)
+        yield b"\x02" + shared_memory.encode_descriptor(bytes(16), region)
 
 
 def _entries() -> Iterable[bytes]:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from sphtp.shell.feed import Feed
 from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
 from tests.deadline import until, within_20_seconds
+from tests.shell.nodes import BRIEFLY
 from tests.shell.test_client import client, cluster, kept
 
 pytestmark = within_20_seconds
@@ -30,8 +32,9 @@ pytestmark = within_20_seconds
 class Party:
     """Clients in one group, each in a task of its own."""
 
-    def __init__(self, nursery: trio.Nursery, server: sphtp.Server) -> None:
+    def __init__(self, nursery: trio.Nursery, server: sphtp.Server, channel) -> None:
         self._nursery = nursery
+        self._channel = channel
         self.server = server
         self.scopes: dict[str, trio.CancelScope] = {}
         self.closed: dict[str, trio.Event] = {}
@@ -65,7 +68,7 @@ class Party:
         closed = self.closed[name] = trio.Event()
         with trio.CancelScope() as self.scopes[name]:
             async with (
-                client(self.server.address, name=name) as member,
+                client(self.server.address, name=name, channel=self._channel) as member,
                 member.join("fluid", size=size, **options) as group,
             ):
                 task_status.started(group)
@@ -75,9 +78,9 @@ class Party:
 
 
 @asynccontextmanager
-async def party():
+async def party(channel=BRIEFLY):
     async with cluster(1) as (server,), trio.open_nursery() as nursery:
-        yield Party(nursery, server)
+        yield Party(nursery, server, channel)
         nursery.cancel_scope.cancel()
 
 
@@ -362,6 +365,38 @@ async def test_large_arrays_share_the_memory_of_those_dropped_and_of_no_other() 
         assert all(np.all(view == 2 * step + 2) for step, view in kept)
         assert len(addresses) < 12
         assert borrowed > 20
+
+
+async def test_arrays_are_views_of_what_a_member_wrote_where_the_program_asks_for_it() -> None:
+    async with party(replace(BRIEFLY, array_views=True)) as those:
+        groups = await those.join_all("a", "b", "c")
+        views, kept = 0, list[tuple[int, np.ndarray]]()
+        for step in range(30):
+            arrays = [np.full(20_000, 3.0 * step + group.rank) for group in groups]
+            all_got = await together(
+                *(
+                    partial(group.exchange, array)
+                    for group, array in zip(groups, arrays, strict=True)
+                )
+            )
+            for got in all_got:
+                assert all(map(np.array_equal, got, arrays))
+                other = got[(got.rank + 1) % 3]
+                if not other.flags.writeable:
+                    views += 1
+                    if step % 10 == 9:
+                        # A part of it alone keeps the memory of it.
+                        kept.append((3 * step + (got.rank + 1) % 3, other[5:]))
+        # What comes by packets, before memory is shared, is an array like any other.
+        assert views > 60
+        assert len(kept) > 6
+        groups.pop()
+        await those.leave(str(got.members[2]))
+        for step in range(10):
+            array = np.full(20_000, -1.0 - step)
+            await together(*(partial(group.exchange, array) for group in groups))
+        # Those of one who has left, and what that one still has, are as they were.
+        assert all(np.all(view == value) for value, view in kept)
 
 
 async def test_terms_that_differ_and_values_that_cannot_be_sent_are_told() -> None:

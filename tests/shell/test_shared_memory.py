@@ -22,13 +22,14 @@ from sphtp.core.channel.shared_memory import (
     DESCRIPTOR_SIZE,
     PAGE,
     Region,
+    SegmentTerms,
     encode_descriptor,
 )
 from sphtp.core.packing import PLAIN, pack_parts
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.messages import MessageFactory
 from sphtp.shell import shared_memory
-from sphtp.shell.shared_memory import InboundSegment, OutboundSegment
+from sphtp.shell.shared_memory import CommonSegment, InboundSegment, OutboundSegment
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import open_node
 from tests.soaked import soaked
@@ -427,13 +428,13 @@ async def test_what_may_shrink_is_not_mapped_and_not_kept(tmp_path: Path):
         reader,
     ):
         with pytest.raises((RemoteError, OSError)):
-            InboundSegment(file, b"m" * 16, size, 1000)
+            InboundSegment((file,), SegmentTerms(b"m" * 16, size), 1000)
     assert len(os.listdir("/proc/self/fd")) == files
 
 
 async def test_a_descriptor_out_of_bounds_opens_nothing():
     size, marker = DATA_START + 4 * PAGE, b"m" * 16
-    segment = InboundSegment(sealed_file(size), marker, size, PAGE)
+    segment = InboundSegment((sealed_file(size),), SegmentTerms(marker, size), PAGE)
     good = encode_descriptor(marker, Region(0, 1, DATA_START, 10))
     assert segment.is_descriptor(good)
     assert not segment.is_descriptor(b"n" * DESCRIPTOR_SIZE)
@@ -478,3 +479,65 @@ async def test_words_of_the_peer_free_nothing_but_its_own_regions():
         assert segment.unread == 1
         assert segment.store(parts) is not None
     segment.close()
+
+
+async def test_what_goes_to_several_is_copied_once_and_kept_until_all_have_read_it():
+    size, files = DATA_START + 8 * PAGE, len(os.listdir("/proc/self/fd"))
+    common = CommonSegment(size)
+    senders = [OutboundSegment(size, common) for _ in range(3)]
+    readers = [
+        InboundSegment(
+            (os.dup(sender.file), os.dup(common.file)),
+            SegmentTerms(sender.marker, size, size),
+            8 * PAGE,
+        )
+        for sender in senders
+    ]
+
+    def send(byte: bytes) -> list[bytes | None]:
+        parts = pack_parts(byte * 3 * PAGE)
+        parts.is_for_many = True
+        return [sender.store(parts) for sender in senders]
+
+    def read(reader: InboundSegment, descriptor: bytes | None) -> Region:
+        assert descriptor is not None
+        region, payload = reader.open_untrusted(descriptor)
+        assert region.is_common
+        with payload:
+            assert payload.readonly
+            assert PLAIN.decode_shared_untrusted(payload, is_copied=True) == [b"a" * 3 * PAGE]
+        return region
+
+    first = send(b"a")
+    regions = [read(reader, one) for reader, one in zip(readers, first, strict=True)]
+    assert (len({region.start for region in regions}), len(common)) == (1, 1)
+    second = send(b"a")
+    # There is no room for a third, but in the segments of their own.
+    third = send(b"b")
+    assert (len(common), [sender.unread for sender in senders]) == (2, [1, 1, 1])
+    del second, third
+    for reader, region in zip(readers[:2], regions[:2], strict=True):
+        reader.free(region)
+    # Those who have freed it say nothing for the one who has not.
+    assert [sender.unread for sender in senders] == [1, 1, 1]
+    send(b"c")
+    assert len(common) == 2
+    read(readers[2], first[2])
+    # One whose channel has ended may read for ever what it has not freed.
+    readers[0].free(regions[0])
+    senders[2].close()
+    del senders[2]
+    send(b"d")
+    assert len(common) == 2
+    read(readers[2], first[2])
+    # No peer can change what another one reads.
+    with pytest.raises(PermissionError):
+        mmap.mmap(common.file, size)
+    for reader in readers:
+        reader.close()
+    for sender in senders:
+        sender.close()
+    common.close()
+    gc.collect()
+    assert segments_mapped() == 0
+    assert len(os.listdir("/proc/self/fd")) == files

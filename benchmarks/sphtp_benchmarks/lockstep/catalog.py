@@ -14,6 +14,7 @@ from sphtp_benchmarks.catalog import (
 
 OURS: Final = "sphtp"
 GROUP: Final = "group"
+GROUP_VIEWS: Final = "group-views"
 CLEAR: Final = "clear"
 TCP: Final = "tcp"
 ZMQ: Final = "zmq"
@@ -49,6 +50,13 @@ SYSTEMS: Final = {
         System(
             GROUP,
             "a group over such channels: `await group.exchange(array)`",
+            "sphtp",
+            "sphtp",
+            module="group_lockstep",
+        ),
+        System(
+            GROUP_VIEWS,
+            "the same with `array_views`: a received array is read-only, where its sender wrote it",
             "sphtp",
             "sphtp",
             module="group_lockstep",
@@ -107,6 +115,8 @@ SYSTEMS: Final = {
 SIZES: Final = {"4kB": 4_000, "400kB": 400_000}
 LARGE: Final = 65_536
 """Bytes from which on pyzmq recommends to send without a copy."""
+UNCOPIED: Final = (ZMQ_UNCOPIED, GROUP_VIEWS)
+"""The systems that are measured with large arrays only."""
 
 CASES: Final = {
     case.name: case
@@ -117,7 +127,7 @@ CASES: Final = {
             "step",
             Measure.STEPS,
             size,
-            tuple(name for name in SYSTEMS if size >= LARGE or name != ZMQ_UNCOPIED),
+            tuple(name for name in SYSTEMS if size >= LARGE or name not in UNCOPIED),
             traffic=TrafficPattern.ALL_TO_ALL,
             workers=workers,
         )
@@ -132,5 +142,6 @@ LOCKSTEP: Final = Catalog(
     CASES,
     against(OURS, THEIRS, CASES.values())
     + cost_of(CLEAR, OURS, CASES.values())
-    + cost_of(GROUP, OURS, CASES.values()),
+    + cost_of(GROUP, OURS, CASES.values())
+    + cost_of(GROUP_VIEWS, OURS, CASES.values()),
 )

@@ -5,7 +5,9 @@ from contextlib import AsyncExitStack
 import trio
 
 import sphtp
+from sphtp.config import ChannelSettings
 from sphtp.core.control.records import ServerAddress
+from sphtp_benchmarks.lockstep.catalog import GROUP_VIEWS
 from sphtp_benchmarks.lockstep.steps import Steps, meet
 from sphtp_benchmarks.process_task import ProcessTask
 
@@ -31,7 +33,9 @@ async def _work(part: ProcessTask) -> None:
             ports = await trio.to_thread.run_sync(meet, part, [0] * awaited)
             pub, sub = divmod(ports[0], _PORT)
             address = ServerAddress.parse(f"tcp://{HOST}:{pub},{sub}")
-        client = await stack.enter_async_context(sphtp.open_client(address))
+        channel = ChannelSettings(array_views=part.system == GROUP_VIEWS)
+        config = sphtp.Config(channel=channel)
+        client = await stack.enter_async_context(sphtp.open_client(address, config=config))
         group = await stack.enter_async_context(client.join("workers", size=part.workers))
         steps, rank = Steps(part), group.rank
         for array in steps:

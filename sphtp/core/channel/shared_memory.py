@@ -28,6 +28,12 @@ sender takes a region back when the word shows the generation of that region. A 
 overwrites only what it has not read yet. Each allocation of a slot has a new generation, so that a
 word of an earlier one means nothing.
 
+**One copy for all.** What goes to several peers, as a member's contribution to a step does, would
+be copied once for each. So a node that sends such messages has a *common segment*, which its peers
+may read and not write. The payload is copied into a region of it once, and each peer gets a
+descriptor of that region. The slots of common regions are numbered from ``COMMON`` on, and each
+peer frees them by words of its own segment. The sender takes the region back when all have.
+
 **What is never trusted.** A descriptor is a peer's number: it has to lie within the segment and
 within ``max_message``. The peer may change the bytes while they are read, so that everything that
 is looked at more than once is copied first. The word is compared, and never used as an index.
@@ -78,8 +84,12 @@ RING_START: Final = 2 * PAGE
 ENTRY: Final = 32
 """The offset of the ring, and the bytes of each of its ``SLOTS`` entries."""
 
-DATA_START: Final = RING_START + SLOTS * ENTRY
-"""The offset of the first region in a segment."""
+COMMON: Final = (RING_START + SLOTS * ENTRY) // WORD
+"""The number of the first slot of the common segment, and of its word: each slot has the number of
+its word."""
+
+DATA_START: Final = COMMON * WORD + PAGE
+"""The offset of the first region in a segment. A common one has no words, but the same offset."""
 ALIGNMENT: Final = 64
 """The items of an array begin at a multiple of this within their region."""
 
@@ -103,10 +113,11 @@ _PLACE: Final = Struct("<BH")
 ENTRY_SIZE: Final = FIELDS_SIZE + _PLACE.size
 """The bytes of an entry that mean anything."""
 
-# Magic, nonce u64; and marker, size of the segment u64, version of its layout u32.
+# Magic, nonce u64; and marker, sizes of the segment and of the common one (0 without one) u64,
+# version of the layout u32.
 _HELLO: Final = Struct("<4sQ")
-_SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQI")
-_VERSION: Final = 2
+_SEGMENT: Final = Struct(f"<{MARKER_SIZE}sQQI")
+_VERSION: Final = 3
 HELLO_SIZE: Final = _HELLO.size
 SEGMENT_SIZE: Final = _SEGMENT.size
 
@@ -152,22 +163,33 @@ def decode_hello_untrusted(data: bytes) -> int:
     return nonce
 
 
-def encode_segment(marker: bytes, size: int) -> bytes:
-    """Return the packet that goes with the file descriptor of a segment."""
-    return _SEGMENT.pack(marker, size, _VERSION)
+class SegmentTerms(NamedTuple):
+    """The packet that goes with the file descriptors of a segment."""
+
+    marker: bytes
+    size: int
+    common_size: int = 0
+    """The size of the sender's common segment; 0 if it has none."""
+
+
+def encode_segment(terms: SegmentTerms) -> bytes:
+    """Return the packet that goes with the file descriptors of a segment."""
+    return _SEGMENT.pack(*terms, _VERSION)
 
 
 @untrusted
-def decode_segment_untrusted(data: bytes) -> tuple[bytes, int]:
-    """Return the marker and the size of a segment."""
+def decode_segment_untrusted(data: bytes) -> SegmentTerms:
+    """Return the marker and the sizes of a segment."""
     if len(data) != SEGMENT_SIZE:
         raise RemoteError(f"{len(data)} bytes that are no segment")
-    marker, size, version = _SEGMENT.unpack(data)
+    *terms, version = _SEGMENT.unpack(data)
     if version != _VERSION:
         raise RemoteError(f"a segment of version {version}")
-    if not DATA_START < size <= MAX_SEGMENT or size % PAGE:
-        raise RemoteError(f"a segment of {size} bytes")
-    return marker, size
+    marker, size, common_size = terms
+    for each in (size, common_size) if common_size else (size,):
+        if not DATA_START < each <= MAX_SEGMENT or each % PAGE:
+            raise RemoteError(f"a segment of {each} bytes")
+    return SegmentTerms(marker, size, common_size)
 
 
 def entry_at(number: int) -> int:
@@ -190,12 +212,18 @@ class Region(NamedTuple):
     """A part of a segment; ``start`` is the offset of its first byte, ``size`` that of a payload.
 
     A descriptor of a payload that does not begin at the start of its region has ``start`` moved.
+    One of a common region has ``slot`` moved by ``COMMON``.
     """
 
     slot: int
     generation: int
     start: int
     size: int
+
+    @property
+    def is_common(self) -> bool:
+        """True for one in the common segment of the peer that sent its descriptor."""
+        return self.slot >= COMMON
 
 
 def encode_descriptor(marker: bytes, region: Region) -> bytes:
@@ -204,13 +232,19 @@ def encode_descriptor(marker: bytes, region: Region) -> bytes:
 
 
 @untrusted
-def decode_descriptor_untrusted(payload: bytes, segment_size: int, max_message: int) -> Region:
-    """Return the region of a descriptor; raise ``RemoteError`` if it is not within its bounds."""
+def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_message: int) -> Region:
+    """Return the region of a descriptor; raise ``RemoteError`` if it is not within its segment.
+
+    ``sizes`` are those of the segment and of the common one, 0 without one.
+    """
     if len(payload) != DESCRIPTOR_SIZE:
         raise RemoteError(f"{len(payload)} bytes that are no descriptor")
     region = Region._make(_DESCRIPTOR.unpack(payload)[1:])
-    _, _, start, size = region
-    if region.slot >= SLOTS or not DATA_START <= start <= start + size <= segment_size:
+    slot, _, start, size = region
+    segment_size = sizes[region.is_common]
+    if not (slot < SLOTS or COMMON <= slot < COMMON + SLOTS):
+        raise RemoteError(f"slot {slot} of a segment")
+    if not DATA_START <= start <= start + size <= segment_size:
         raise RemoteError(f"region {region} of a segment of {segment_size} bytes")
     if not 0 < size <= max_message:
         raise RemoteError(f"a message of {size} bytes; this channel takes {max_message}")
@@ -256,6 +290,11 @@ class RegionLedger:
         self._used[slot] = (region, start + length)
         return region
 
+    @property
+    def in_use(self) -> list[Region]:
+        """The regions that are allocated, oldest first."""
+        return [region for region, _ in self._used.values()]
+
     def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
         """Take back the regions that the peer has freed; return how many.
 
@@ -269,10 +308,11 @@ class RegionLedger:
             elif not is_thorough:
                 break
         for slot in freed:
-            self._release(slot)
+            self.release(slot)
         return len(freed)
 
-    def _release(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
+        """Take back the region of a slot."""
         region, end = self._used.pop(slot)
         self._free_slots.append(slot)
         start, holes = region.start, self._holes

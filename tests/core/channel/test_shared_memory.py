@@ -16,12 +16,14 @@ from sphtp.core.channel.handshake import (
 )
 from sphtp.core.channel.settings import ChannelSettings, Lane
 from sphtp.core.channel.shared_memory import (
+    COMMON,
     DATA_START,
     PAGE,
     SLOTS,
     Region,
     RegionLedger,
     Rendezvous,
+    SegmentTerms,
     decode_descriptor_untrusted,
     decode_hello_untrusted,
     decode_segment_untrusted,
@@ -100,10 +102,12 @@ def test_a_descriptor_has_to_lie_within_segment_and_bound() -> None:
     size = DATA_START + 4 * PAGE
     region = Region(3, 9, DATA_START + 10, PAGE)
     payload = encode_descriptor(MARKER, region)
-    assert decode_descriptor_untrusted(payload, size, PAGE) == region
+    assert decode_descriptor_untrusted(payload, (size, 0), PAGE) == region
     assert payload.startswith(MARKER)
     wrong = (
         region._replace(slot=SLOTS),
+        region._replace(slot=COMMON - 1),
+        region._replace(slot=COMMON),
         region._replace(start=DATA_START - 1),
         region._replace(start=2**64 - 1),
         region._replace(start=size - PAGE + 1),
@@ -113,22 +117,42 @@ def test_a_descriptor_has_to_lie_within_segment_and_bound() -> None:
     )
     for other in wrong:
         with pytest.raises(RemoteError):
-            decode_descriptor_untrusted(encode_descriptor(MARKER, other), size, PAGE)
+            decode_descriptor_untrusted(encode_descriptor(MARKER, other), (size, 0), PAGE)
     for cut in (payload[:-1], payload + b"\0", b""):
         with pytest.raises(RemoteError):
-            decode_descriptor_untrusted(cut, size, PAGE)
+            decode_descriptor_untrusted(cut, (size, 0), PAGE)
+
+
+def test_a_descriptor_of_the_common_segment_has_to_lie_within_that() -> None:
+    sizes = DATA_START + PAGE, DATA_START + 4 * PAGE
+    region = Region(COMMON + 3, 9, DATA_START + 2 * PAGE, PAGE)
+    assert region.is_common
+    assert decode_descriptor_untrusted(encode_descriptor(MARKER, region), sizes, PAGE) == region
+    for other in (
+        region._replace(slot=3),
+        region._replace(slot=COMMON + SLOTS),
+        region._replace(start=sizes[1] - PAGE + 1),
+        region._replace(start=DATA_START - 1),
+    ):
+        with pytest.raises(RemoteError):
+            decode_descriptor_untrusted(encode_descriptor(MARKER, other), sizes, PAGE)
 
 
 def test_packets_of_the_rendezvous_are_read_whole_or_refused() -> None:
-    hello, segment = encode_hello(HERE.nonce), encode_segment(MARKER, DATA_START + PAGE)
+    alone = SegmentTerms(MARKER, DATA_START + PAGE)
+    hello, segment = encode_hello(HERE.nonce), encode_segment(alone)
     assert decode_hello_untrusted(hello) == HERE.nonce
-    assert decode_segment_untrusted(segment) == (MARKER, DATA_START + PAGE)
+    for terms in (alone, alone._replace(common_size=DATA_START + 2 * PAGE)):
+        assert decode_segment_untrusted(encode_segment(terms)) == terms
     for cut in (b"", hello[:-1], hello + b"\0", b"X" + hello[1:]):
         with pytest.raises(RemoteError):
             decode_hello_untrusted(cut)
     for size in (0, DATA_START, DATA_START + 1, 2**33):
         with pytest.raises(RemoteError):
-            decode_segment_untrusted(encode_segment(MARKER, size))
+            decode_segment_untrusted(encode_segment(SegmentTerms(MARKER, size)))
+        if size:
+            with pytest.raises(RemoteError):
+                decode_segment_untrusted(encode_segment(alone._replace(common_size=size)))
     with pytest.raises(RemoteError):
         decode_segment_untrusted(segment + b"\0")
 
