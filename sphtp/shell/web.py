@@ -78,7 +78,7 @@ from sphtp.errors import (
 )
 from sphtp.shell.addresses import MOST_PORT, is_loopback
 from sphtp.shell.client import Client
-from sphtp.shell.cluster_status import ClusterObserver, Viewers
+from sphtp.shell.cluster_observer import ClusterObserver, Viewers
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.metrics import (

@@ -21,10 +21,9 @@ from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
 from sphtp.shell import status as status_module
-from sphtp.shell.cluster_status import read_client_status_untrusted
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
-from sphtp.shell.status import STATUS_KIND, status_service
+from sphtp.shell.status import STATUS_KIND, read_client_status_untrusted, status_service
 from sphtp.shell.stream_admission import GONE
 from sphtp.web import Web, open_web
 from tests.deadline import until, within_20_seconds
