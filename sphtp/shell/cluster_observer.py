@@ -111,6 +111,8 @@ class ClusterObserver:
         """Wakes those who wait for a new document."""
         self.number = 0
         """The number of documents so far."""
+        self.problem: str | None = None
+        """The reason why a part of the cluster is missing in the documents, or None."""
 
     @property
     def client(self) -> Client | None:
@@ -247,7 +249,7 @@ class ClusterObserver:
         }
         observer = None if self._own is None else self._own.id
         return cluster_status(
-            self._server_lines(asking), peers.values(), answers, observer, self.pause
+            self._server_lines(asking), peers.values(), answers, observer, self.pause, self.problem
         )
 
     def _server_lines(self, client: Client | None) -> list[ServerLine]:

@@ -148,6 +148,7 @@ class ClusterStatus(TypedDict):
     version: int
     observer: int | None
     pause: float
+    problem: str | None
     servers: list[ServerLine]
     peers: list[PeerLine]
     links: list[LinkLine]
@@ -171,10 +172,12 @@ def cluster_status(
     answers: Mapping[int, PeerAnswers],
     observer: int | None = None,
     pause: float = PACE,
+    problem: str | None = None,
 ) -> ClusterStatus:
     """Return the status of a cluster: its servers and peers, and what each peer has answered.
 
-    Each peer was asked again ``pause`` seconds after its answer.
+    Each peer was asked again ``pause`` seconds after its answer. ``problem`` is the reason why a
+    part of it is missing.
     """
     none = PeerAnswers()
     lines, links = [], []
@@ -187,6 +190,7 @@ def cluster_status(
         "version": VERSION,
         "observer": observer,
         "pause": pause,
+        "problem": None if problem is None else printable(problem),
         "servers": list(servers),
         "peers": lines,
         "links": links,
@@ -418,6 +422,7 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
     """Return sentences on what slows a cluster down, the most serious first."""
     names = {peer["id"]: peer["name"] or f"{peer['id']:#010x}" for peer in status["peers"]}
     causes = [
+        *_causes_of_view(status["problem"]),
         *_causes_of_servers(status["servers"]),
         *_causes_of_peers(status["peers"], status["pause"]),
         *_causes_of_waiting(status, names),
@@ -433,6 +438,11 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
 
 def _cause(level: CauseLevel, about: int | None, text: str) -> CauseLine:
     return {"level": level, "about": about, "text": text}
+
+
+def _causes_of_view(problem: str | None) -> Iterator[CauseLine]:
+    if problem is not None:
+        yield _cause("warning", None, f"The page shows only a part: {problem}.")
 
 
 def _causes_of_servers(servers: Sequence[ServerLine]) -> Iterator[CauseLine]:

@@ -151,6 +151,19 @@ class Web:
         """The address of the page for a browser, with the token. Who has it may read the page."""
         return f"{self.url}/" if self._token is None else f"{self.url}/#token={quote(self._token)}"
 
+    @property
+    def problem(self) -> str | None:
+        """The reason of the program why the page shows only a part of what there is, or None.
+
+        The page shows it among the causes.
+        """
+        return None if self._observer is None else self._observer.problem
+
+    @problem.setter
+    def problem(self, reason: str | None) -> None:
+        if self._observer is not None:
+            self._observer.problem = reason
+
     def observe_with(self, client: Client) -> AbstractContextManager[None]:
         """Let the page see the cluster through a client of it, for the length of the block.
 
