@@ -422,8 +422,13 @@ async def serve_status(
         steps: statistics of steps that are made without a group, by the name of what makes them.
         task_status: for ``await nursery.start(serve_status, client)``.
 
-    Raises ``StateError`` if the client's status is served already.
+    Raises ``StateError`` if the client's status is served already, and ``SettingsError`` if the
+    metrics of ``steps`` would have the names of others, as those of ``group`` would.
     """
+    if steps:
+        from sphtp.shell.metrics import check_steps
+
+        check_steps(steps)
     # By peer, so that none of them keeps the others out.
     open_channels = Counter[int]()
 

@@ -86,6 +86,7 @@ from sphtp.shell.metrics import (
     MetricText,
     Steps,
     Values,
+    check_steps,
     find_unready,
     metric_rows,
     metric_texts,
@@ -209,7 +210,8 @@ async def open_web(
     Raises:
         WebAddressError: it cannot listen there.
         SettingsError: the address is more than loopback and there is no token, the token is
-            shorter than 16 characters, or an object has no metrics.
+            shorter than 16 characters, an object has no metrics, or the metrics of ``steps`` would
+            have the names of others, as those of ``group`` would.
     """
     if not 0 <= port <= MOST_PORT:
         raise SettingsError(f"port is {port}; allowed is 0 to {MOST_PORT}")
@@ -217,6 +219,7 @@ async def open_web(
         raise SettingsError(f"{host} is open to other machines: the metrics there need a token")
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isprintable()):
         raise SettingsError(f"a token has {SHORTEST_TOKEN} printable characters or more")
+    check_steps(steps or NO_STEPS)
     sources = collectors(watched, steps or NO_STEPS)
     shown = (
         _Page(watched, TopicPattern(picture), steps or NO_STEPS, sources[1:], config)
