@@ -276,7 +276,7 @@ class ServerSettings(BaseModel):
     drain_time: float = Field(
         30.0,
         gt=0,
-        description="Seconds that a server waits at most for other servers to hear its clients, "
+        description="Seconds that a server waits at most for its clients to reach other servers, "
         "when SIGUSR1 makes it leave.",
     )
     exit_with_stdin: bool = Field(
