@@ -1,9 +1,10 @@
 """Measures how well an engineer finds his way in ``sphtp``.
 
-Of the whole library, with the daemon: how many files there are, whether folders import each other
-in a circle, which callables the core stores, and which class names mean two things or are two names
-for one. Of each plane also how many imports and layers its import graph has; of channel and streams
-for each term of the field the file that bears it first, which should be where the thing is.
+Of the whole library: how many files there are, whether folders import each other in a circle, and
+which callables the core stores. Of library, daemon and client programs: which class names mean two
+things or are two names for one. Of each plane also how many imports and layers its import graph
+has; of channel and streams for each term of the field the file that bears it first, which should be
+where the thing is.
 """
 
 import ast
@@ -25,6 +26,7 @@ STREAM: Final = CORE / "stream"
 CONTROL: Final = CORE / "control"
 
 SERVER: Final = PACKAGE.parent / "server" / "sphtp_server"
+CLIENT: Final = PACKAGE.parent / "client" / "sphtp_client"
 
 TERMS: Final[Mapping[str, str]] = {
     # What RFC 9000, RFC 9002 and RFC 6479 call it, and the file where the thing itself is.
@@ -276,14 +278,14 @@ def measure(folder: Path, terms: Mapping[str, str]) -> dict[str, Any]:
 
 
 def measure_whole() -> dict[str, Any]:
-    """The figures of the library, and of the daemon where they concern it."""
+    """The figures of the library, and of daemon and client programs where they concern these."""
     graph = import_graph(PACKAGE)
     return {
         "files": len(graph),
         "folder_cycles": folder_cycles(graph),
         "stored_callables": stored_callables(CORE),
-        "double_names": double_names(PACKAGE, SERVER),
-        "twins": twins(PACKAGE, SERVER),
+        "double_names": double_names(PACKAGE, SERVER, CLIENT),
+        "twins": twins(PACKAGE, SERVER, CLIENT),
     }
 
 

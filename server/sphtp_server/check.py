@@ -27,7 +27,8 @@ def check(file: Path | None, client: bool, as_json: bool) -> None:
     """Check the settings that ``sphtp server --config FILE`` would have, or a client.
 
     Reads the file, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files
-    that the settings name: keys, certificates, the secret. Binds no port. Prints the settings that
+    that the settings name: keys, certificates, the secret. With --registry it loads what that
+    needs. Binds no port, and asks no other program. Prints the settings that
     are given, those of a server with their sources. Without FILE, SPHTP_SERVER_CONFIG or
     SPHTP_CLIENT_CONFIG names it.
 
@@ -70,10 +71,16 @@ def _check_client(file: Path | None) -> dict[str, Setting]:
 
 
 def check_files(settings: ServerSettings) -> None:
-    """Read all files that settings name, as a server does. Raises ``SettingsError``."""
+    """Read all files that settings name, and load what they need, as a server does.
+
+    Raises ``SettingsError``.
+    """
     settings.config()
     settings.admit()
-    settings.registry_access()
+    try:
+        settings.store()
+    except ModuleNotFoundError as error:
+        raise SettingsError(str(error)) from error
     if (tls := settings.tls()) is not None:
         tls.check()
     settings.metrics_token()

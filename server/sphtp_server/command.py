@@ -26,8 +26,8 @@ def server(config: Path | None, **flags: Any) -> None:
     Log lines go to standard output. The first one is the event "started"; with --log-format json
     its fields id, pub and sub contain the server's id and its two addresses with the actual ports.
 
-    SIGINT, SIGTERM and SIGUSR2 make the server leave cleanly. SIGUSR1 makes it leave when other
-    servers hear all its clients (sphtp drain). SIGHUP reloads the file, keys of clients and
+    SIGINT, SIGTERM and SIGUSR2 make the server leave cleanly. SIGUSR1 makes it leave when its
+    clients have reached other servers (sphtp drain). SIGHUP reloads the file, keys of clients and
     certificates, opens the log file anew, and logs what needs a restart. A signal that was ignored
     at its start, such as SIGHUP by nohup, stays ignored.
 

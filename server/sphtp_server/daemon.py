@@ -148,7 +148,7 @@ async def _drain(
         await wait_drained(server, config)
     if drain.cancelled_caught:
         log.warning(
-            "not all clients are heard by another server; they wait until they find one",
+            "not all clients have reached another server; they wait until they find one",
             clients=len(server.clients),
         )
     log.info("leaving", because="drain_time is over" if drain.cancelled_caught else "drained")

@@ -2,7 +2,7 @@
 
 A client registers with every server, so nothing has to be handed over. It has to be waited for: a
 client may have reached this server alone, because it or another server has only just come, or
-because a connection broke. So the other servers are asked which clients they hear themselves, until
+because a connection broke. So the others are asked whose heartbeats they receive themselves, until
 each client of this one is among them. The other direction, from a server to the client, comes up at
 about the same time, and no server knows when. Heartbeats go that way, so two of their intervals
 pass before it counts as up.
@@ -21,11 +21,11 @@ PAUSE: Final = 0.25
 """Seconds between two rounds of questions."""
 
 HEARTBEATS: Final = 2
-"""The heartbeats of other servers that clients can hear before this one leaves."""
+"""The heartbeats of other servers that clients can receive before this one leaves."""
 
 
 async def wait_drained(server: Server, config: Config) -> None:
-    """Wait until every client of a server is heard by another server that is active.
+    """Wait until other active servers receive heartbeats of every client of a server.
 
     Returns at once without clients, and waits for ever if there is no other server.
     """
@@ -39,14 +39,14 @@ async def wait_drained(server: Server, config: Config) -> None:
 
 
 async def find_held(server: Server, config: Config) -> list[int]:
-    """Return the clients that no other active server hears."""
+    """Return the clients whose heartbeats no other active server receives."""
     received: set[int] = set()
 
     async def ask(address: ServerAddress) -> None:
         try:
             received.update(_clients_of(await fetch_status(address, config=config)))
         except SphtpError:
-            # One that leaves at the same time, or cannot be reached, hears nobody.
+            # One that leaves at the same time, or cannot be reached, does not count.
             return
 
     async with trio.open_nursery() as nursery:
@@ -58,7 +58,7 @@ async def find_held(server: Server, config: Config) -> list[int]:
 
 
 def _clients_of(status: dict[str, Any]) -> set[int]:
-    """Return the clients that a server hears itself."""
+    """Return the clients whose heartbeats a server receives itself."""
     clients = status.get("clients")
     rows = clients if isinstance(clients, list) else []
     return {

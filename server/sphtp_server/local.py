@@ -42,16 +42,16 @@ def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> Loca
     return next(iter(found.values()))
 
 
-@click.command(short_help="Have a server leave when the others hear its clients.")
+@click.command(short_help="Have a server leave when its clients have reached others.")
 @click.argument("address", default="", callback=parse_address)
 @click.option("--no-wait", is_flag=True, help="Return at once, not when the server has ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
 def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
     """Have a server of yours on this machine leave without a gap for its clients.
 
-    The server stays until each of its clients is heard by another server, for --drain-time at most,
-    and then ends. ADDRESS may be left out if there is only one. The server gets SIGUSR1, which
-    makes any server drain, also one with --no-announce, or on another machine.
+    The server stays until another one receives heartbeats of each of its clients, for --drain-time
+    at most, and then ends. ADDRESS may be left out if there is only one. The server gets SIGUSR1,
+    which makes any server drain, also one with --no-announce, or on another machine.
 
     Exit codes: 0 the server has ended, 2 wrong arguments, 4 no such server, 130 after Ctrl-C.
     """

@@ -30,7 +30,7 @@ async def look_on(
 ) -> None:
     """Let a page see the cluster of these servers, until cancelled.
 
-    ``on_failure`` gets the reason when that is not possible, once for each reason.
+    When that is not possible, the page shows the reason, and ``on_failure`` gets each reason once.
     """
     before = ""
     while True:
@@ -39,10 +39,10 @@ async def look_on(
                 servers, name="page", data=OBSERVER_DATA, config=config
             ) as client:
                 with web.observe_with(client):
-                    before = ""
+                    web.problem, before = None, ""
                     await trio.sleep_forever()
         except SphtpError as error:
             if str(error) != before:
-                before = str(error)
+                web.problem = before = str(error)
                 on_failure(before)
             await trio.sleep(PAUSE)

@@ -137,7 +137,8 @@ class ServerSettings(BaseModel):
     new: bool = Field(
         False,
         description="Found a new cluster: no client holds an id yet, so do not wait. Without "
-        "this and --join, a server waits for twice the expiry before it admits clients.",
+        "this and --join, a server waits for twice the expiry before it admits clients. Servers "
+        "with --registry need no --new, and refuse it.",
     )
     announce: bool = Field(
         True,
@@ -275,7 +276,7 @@ class ServerSettings(BaseModel):
     drain_time: float = Field(
         30.0,
         gt=0,
-        description="Seconds that a server waits at most for other servers to hear its clients, "
+        description="Seconds that a server waits at most for its clients to reach other servers, "
         "when SIGUSR1 makes it leave.",
     )
     exit_with_stdin: bool = Field(
@@ -327,6 +328,11 @@ class ServerSettings(BaseModel):
             raise ValueError(
                 "servers that share a registry find each other there: give --registry or --join, "
                 "not both"
+            )
+        if self.new:
+            raise ValueError(
+                "a registry that servers share knows which ids are free, so that none of them "
+                "waits: give --registry or --new, not both"
             )
         location = EtcdLocation.parse(self.registry)
         is_open = not location.is_tls and not all(is_loopback(it) for it, _ in location.endpoints)

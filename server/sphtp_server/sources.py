@@ -3,6 +3,7 @@
 A settings model is data: every field of it is at once a key of the file, a variable and a flag.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,6 +149,11 @@ def _is_list(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is tuple
 
 
+def _without_password(value: Any) -> Any:
+    """Return a value that was refused without what may be the password of an address."""
+    return re.sub(r"(?s)^([a-z+]+://)?.*@", r"\1...@", value) if isinstance(value, str) else value
+
+
 def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterator[str]:
     for detail in error.errors():
         name = str(detail["loc"][0]) if detail["loc"] else ""
@@ -156,7 +162,7 @@ def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterato
             setting = settings[name]
             value = setting.value
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            yield f"{setting.origin} = {shown!r}: {reason}"
+            yield f"{setting.origin} = {_without_password(shown)!r}: {reason}"
         else:
             origins = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
             yield f"{reason} ({origins})" if origins else reason

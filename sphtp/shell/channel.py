@@ -873,6 +873,13 @@ class ServiceChannel(Channel[Any]):
         if segment is not None:
             segment.stop_waiting()
 
+    @property
+    def has_ready(self) -> bool:
+        """True if ``take_ready`` has a message to take."""
+        segment = None if self._memory is None else self._memory.inbound
+        has_entry = segment is not None and segment.has_entry
+        return has_entry or bool(self._connection.port.readable)
+
     def take_ready(self) -> list[Any]:
         """Take the messages that are here, perhaps none. Raises as ``receive``."""
         connection = self._connection

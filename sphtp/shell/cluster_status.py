@@ -1,135 +1,33 @@
-"""The status of a whole cluster as one document, and in words what slows it down.
+"""The status of a whole cluster as one document, and in words what slows it down. Pure.
 
 Theory of operation. Each client knows its own channels, streams and steps, and nobody knows those
-of all. So whoever looks is a client of the cluster: ``ClusterObserver`` asks each peer about once a
-second, as long as somebody looks, and ``cluster_status`` puts the answers together. That is a pure
-function. Its rates are differences between the last two answers of a peer, by the clock of that
-peer; so it does not matter when the answers came.
+of all. ``ClusterObserver`` collects what each of them answers, and ``cluster_status`` puts the
+answers together. Its rates are differences between the last two answers of a peer, by the clock of
+that peer; so it does not matter when the answers came.
 
 The words follow from the waiting. In lock step each member counts how long it waited, and for whom:
 the one whose contribution came last. Summed over all members, the time names the one that holds up
-the others. The reason is looked for where it can be seen: in the losses and round trips of that
+the others. The cause is looked for where it can be seen: in the losses and round trips of that
 member's channels, in what its program has not read, and else in the time that it computes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isfinite
 from statistics import median
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    TypedDict,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
 
-import trio
-
+from sphtp.core.channel.observer import LOSSY, MANY_UNREAD
 from sphtp.core.control.records import Peer
 from sphtp.core.group.steps import find_slowest
-from sphtp.core.printable import in_seconds, peer_label, percent, printable
-from sphtp.errors import (
-    RefusedError,
-    RemoteError,
-    SphtpError,
-    StateError,
-    UnreachableError,
-    WireError,
-    untrusted,
-)
-from sphtp.shell.client import Client
-from sphtp.shell.config import DEFAULTS, Config
-from sphtp.shell.metrics import metric_rows, server_rows
-from sphtp.shell.server import Server
+from sphtp.core.printable import in_seconds, percent, printable
 from sphtp.shell.status import (
-    LONGEST_IDLE,
-    METRICS_KIND,
     OBSERVER_DATA,
-    STATUS_KIND,
     VERSION,
     ChannelStatus,
     ClientStatus,
     StepsStatus,
-    client_status,
-    fetch_status,
-    is_status_served,
-    serve_status,
-    status_service,
 )
-from sphtp.shell.stream_admission import GONE
-
-if TYPE_CHECKING:
-    from sphtp.core.group.steps import StepStatistics
-
-# The answer of a peer
-
-MOST_ITEMS: Final = 2048
-"""The most items of a list in an answer."""
-
-
-@untrusted
-def read_client_status_untrusted(value: object) -> ClientStatus:
-    """Return the status in the answer of a peer. Raises ``RemoteError`` if it is none."""
-    return cast("ClientStatus", _read(ClientStatus, value))
-
-
-@untrusted
-def read_metrics_untrusted(value: object) -> list[list[Any]]:
-    """Return the rows of metrics in the answer of a peer. Raises ``RemoteError``."""
-    if not isinstance(value, list):
-        raise WireError("the metrics of a peer are no list")
-    rows = []
-    for row in value:
-        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[1], dict):
-            raise WireError("a row of the metrics of a peer has other columns")
-        name, labels, number = row
-        named = {_read(str, key): _read(str, each) for key, each in labels.items()}
-        rows.append([_read(str, name), named, _read(float, number)])
-    return rows
-
-
-MOST_AMOUNT: Final = 1e18
-"""The largest number that a peer may state: sums and rates of such numbers stay finite, as JSON
-needs them."""
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(kind: Any, value: Any) -> Any:
-    """Return a value of a type of the documents, with what is known of it."""
-    if is_typeddict(kind):
-        if isinstance(value, dict):
-            return {name: _read(each, value.get(name)) for name, each in _hints(kind).items()}
-    elif get_origin(kind) is list:
-        if isinstance(value, list) and len(value) <= MOST_ITEMS:
-            return [_read(get_args(kind)[0], item) for item in value]
-    elif isinstance(kind, UnionType):
-        return None if value is None else _read(get_args(kind)[0], value)
-    elif kind is str:
-        if isinstance(value, str):
-            return printable(value, 255)
-    elif kind is int:
-        if type(value) is int and 0 <= value < 1 << 64:
-            return value
-    elif type(value) in (int, float) and abs(value) <= MOST_AMOUNT:  # so it is no NaN either
-        return float(value)
-    raise WireError(f"the status of a peer has {value!r:.40} in a place of its own")
-
-
-# The document
 
 PACE: Final = 1.0
 """Seconds between two documents, and between two questions to a peer if there are not many."""
@@ -250,6 +148,7 @@ class ClusterStatus(TypedDict):
     version: int
     observer: int | None
     pause: float
+    problem: str | None
     servers: list[ServerLine]
     peers: list[PeerLine]
     links: list[LinkLine]
@@ -273,10 +172,12 @@ def cluster_status(
     answers: Mapping[int, PeerAnswers],
     observer: int | None = None,
     pause: float = PACE,
+    problem: str | None = None,
 ) -> ClusterStatus:
     """Return the status of a cluster: its servers and peers, and what each peer has answered.
 
-    Each peer was asked again ``pause`` seconds after its answer.
+    Each peer was asked again ``pause`` seconds after its answer. ``problem`` is the reason why a
+    part of it is missing.
     """
     none = PeerAnswers()
     lines, links = [], []
@@ -289,6 +190,7 @@ def cluster_status(
         "version": VERSION,
         "observer": observer,
         "pause": pause,
+        "problem": None if problem is None else printable(problem),
         "servers": list(servers),
         "peers": lines,
         "links": links,
@@ -503,14 +405,8 @@ def _totals(links: Sequence[LinkLine], peers: Sequence[PeerLine]) -> TotalsLine:
 
 # The words
 
-LOSSY: Final = 0.01
-"""The share of packets lost from which a link is worth a sentence."""
-
 LONG_TRIP: Final = 0.005
 """Seconds from which a round trip may be the reason, if it is several times the median."""
-
-MANY_UNREAD: Final = 256
-"""Messages that a program has not read from which it counts as slow to read."""
 
 FAR_BEHIND: Final = 1000
 """Datagrams that a receiver is behind from which it counts as slow."""
@@ -526,6 +422,7 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
     """Return sentences on what slows a cluster down, the most serious first."""
     names = {peer["id"]: peer["name"] or f"{peer['id']:#010x}" for peer in status["peers"]}
     causes = [
+        *_causes_of_view(status["problem"]),
         *_causes_of_servers(status["servers"]),
         *_causes_of_peers(status["peers"], status["pause"]),
         *_causes_of_waiting(status, names),
@@ -541,6 +438,11 @@ def find_causes(status: ClusterStatus) -> list[CauseLine]:
 
 def _cause(level: CauseLevel, about: int | None, text: str) -> CauseLine:
     return {"level": level, "about": about, "text": text}
+
+
+def _causes_of_view(problem: str | None) -> Iterator[CauseLine]:
+    if problem is not None:
+        yield _cause("warning", None, f"The page shows only a part: {problem}.")
 
 
 def _causes_of_servers(servers: Sequence[ServerLine]) -> Iterator[CauseLine]:
@@ -656,255 +558,3 @@ def _causes_of_streams(peers: Sequence[PeerLine], names: Mapping[int, str]) -> I
                     f"{label} lost {topic['lost']} messages of {topic['topic']} of "
                     f"{_named(names, topic['peer'])}.",
                 )  # fmt: skip
-
-
-# The observer
-
-MOST_PER_SECOND: Final = 50
-"""The most peers that are asked in a second; with more of them each is asked less often."""
-
-PATIENCE: Final = 5.0
-"""Seconds for an answer."""
-
-RETRY: Final = 5.0
-"""Seconds until a peer that could not be asked is asked again."""
-
-
-class Viewers:
-    """The number of those who look, for work that is done only while somebody does."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._changed = trio.lowlevel.ParkingLot()
-
-    @contextmanager
-    def viewing(self) -> Iterator[None]:
-        """Look for the length of the block."""
-        self._number += 1
-        self._changed.unpark_all()
-        try:
-            yield
-        finally:
-            self._number -= 1
-            self._changed.unpark_all()
-
-    async def work(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task whenever somebody looks, and cancel it when nobody does any more."""
-        while True:
-            while not self._number:
-                await self._changed.park()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(task)
-                while self._number:
-                    await self._changed.park()
-                nursery.cancel_scope.cancel()
-
-
-class ClusterObserver:
-    """Asks the peers of a client, as long as somebody looks. Also for servers without a client."""
-
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        clients: Sequence[Client],
-        steps: "Mapping[str, StepStatistics[Any]] | None" = None,
-        config: Config = DEFAULTS,
-    ) -> None:
-        self._config = config
-        self._servers = servers
-        self._clients = [*clients]
-        self._steps = steps
-        self._own: Client | None = None
-        self._answers: dict[int, PeerAnswers] = {}
-        self._answered_at: dict[int, float] = {}
-        self.viewers = Viewers()
-        """Those who look at the documents."""
-        self.changed = trio.lowlevel.ParkingLot()
-        """Wakes those who wait for a new document."""
-        self.number = 0
-        """The number of documents so far."""
-
-    @property
-    def client(self) -> Client | None:
-        """The client that asks."""
-        return self._own or (self._clients[0] if self._clients else None)
-
-    @property
-    def pause(self) -> float:
-        """Seconds between two questions to one peer."""
-        count = 0 if self.client is None else len(self.client.peers)
-        return max(PACE, count / MOST_PER_SECOND)
-
-    @contextmanager
-    def asking_with(self, client: Client) -> Iterator[None]:
-        """Ask with this client, which serves nothing else, for the length of the block."""
-        service = status_service(_refuse)
-        client.node.services.add(service)
-        self._own = client
-        try:
-            yield
-        finally:
-            self._own = None
-            client.node.services.remove(service)
-
-    async def run(self) -> None:
-        """Ask whenever somebody looks, and serve the status of its clients, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for client in self._clients:
-                if not is_status_served(client):
-                    nursery.start_soon(self._serve, client)
-            await self.viewers.work(self._look)
-
-    async def _serve(self, client: Client) -> None:
-        with suppress(StateError):  # The program has begun to serve it meanwhile.
-            await serve_status(client, steps=self._steps)
-
-    async def _look(self) -> None:
-        try:
-            await self._ask_peers()
-        finally:
-            self._answers.clear()
-            self._answered_at.clear()
-            # What was true for the last viewer is not shown to the next.
-            self.number += 1
-
-    async def _ask_peers(self) -> None:
-        followed: set[int] = set()
-        async with trio.open_nursery() as nursery:
-            while True:
-                for client in self._clients:
-                    self._note(client.id, client_status(client, self._steps))
-                asking = self.client
-                if asking is not None:
-                    own = {client.id for client in self._clients}
-                    for peer_id in asking.peers.keys() - followed - own:
-                        followed.add(peer_id)
-                        nursery.start_soon(self._follow, asking, peer_id, followed)
-                self.number += 1
-                self.changed.unpark_all()
-                await trio.sleep(PACE)
-
-    async def _follow(self, client: Client, peer_id: int, followed: set[int]) -> None:
-        """Ask a peer again and again, until it is gone."""
-        service = status_service(_refuse)
-        try:
-            while (peer := client.peers.get(peer_id)) is not None and client is self.client:
-                try:
-                    opening = client.node.services.open(service, peer.addresses, peer_id)
-                    async with opening as channel:
-                        while True:
-                            answer = await _ask(channel, STATUS_KIND)
-                            self._note(peer_id, read_client_status_untrusted(answer))
-                            if self.pause > LONGEST_IDLE / 2:
-                                break
-                            await trio.sleep(self.pause)
-                    # Among thousands, a channel that is asked so seldom would be closed.
-                    await trio.sleep(self.pause)
-                    continue
-                except RefusedError:
-                    self._note_problem(peer_id, "its program does not serve its status")
-                except (SphtpError, trio.TooSlowError, *GONE) as error:
-                    self._note_problem(peer_id, str(error) or "it does not answer")
-                await trio.sleep(RETRY)
-        finally:
-            followed.discard(peer_id)
-            self._answers.pop(peer_id, None)
-            self._answered_at.pop(peer_id, None)
-
-    def _note(self, peer_id: int, status: ClientStatus) -> None:
-        last = self._answers.get(peer_id, PeerAnswers()).last
-        self._answers[peer_id] = PeerAnswers(status, last)
-        self._answered_at[peer_id] = trio.current_time()
-
-    def _note_problem(self, peer_id: int, problem: str) -> None:
-        answers = self._answers.get(peer_id, PeerAnswers())
-        self._answers[peer_id] = answers._replace(problem=printable(problem))
-
-    async def fetch_metrics(self, peer_id: int) -> list[list[Any]]:
-        """Return the metrics of a peer or server, a row for each value.
-
-        Raises ``UnreachableError``, ``RefusedError`` and ``RemoteError``.
-        """
-        client = self.client
-        if client is not None and client.id == peer_id:
-            return metric_rows([client])
-        server = None if client is None else client.servers.get(peer_id)
-        if server is not None and server.address is not None:
-            return server_rows(await fetch_status(server.address, config=self._config))
-        peer = None if client is None else client.peers.get(peer_id)
-        if client is None or peer is None:
-            raise UnreachableError(f"there is no peer {peer_id:#010x}")
-        try:
-            service = status_service(_refuse)
-            async with client.node.services.open(service, peer.addresses, peer_id) as channel:
-                return read_metrics_untrusted(await _ask(channel, METRICS_KIND))
-        except (trio.TooSlowError, *GONE) as error:
-            label = peer_label(peer.name, peer_id)
-            raise UnreachableError(f"{label} does not answer") from error
-
-    def status(self) -> ClusterStatus:
-        """Return the document as of now."""
-        now, asking = trio.current_time(), self.client
-        peers: dict[int, Peer] = {}
-        for server in self._servers:
-            peers |= server.clients
-        for client in (*self._clients, *([self._own] if self._own else [])):
-            peers |= client.peers
-            peers[client.id] = _own_peer(client)
-        answers = {
-            number: answered._replace(age=now - self._answered_at[number])
-            if number in self._answered_at
-            else answered
-            for number, answered in self._answers.items()
-        }
-        observer = None if self._own is None else self._own.id
-        return cluster_status(
-            self._server_lines(asking), peers.values(), answers, observer, self.pause
-        )
-
-    def _server_lines(self, client: Client | None) -> list[ServerLine]:
-        lines: dict[int, ServerLine] = {}
-        if client is not None:
-            for member in client.servers.values():
-                lines[member.id] = {
-                    "id": member.id,
-                    "state": member.state.name.lower(),
-                    "address": str(member.address or ""),
-                    "clients": None,
-                }
-        for server in self._servers:
-            lines[server.id] = {
-                "id": server.id,
-                "state": server.state.value,
-                "address": str(server.advertised),
-                "clients": len(server.clients),
-            }
-        return [lines[number] for number in sorted(lines)]
-
-
-def _refuse(channel: Any) -> None:
-    channel.abort("the status of this client is not served")
-
-
-async def _ask(channel: Any, kind: str) -> Any:
-    with trio.fail_after(PATIENCE):
-        await channel.send(kind)
-        answer = await channel.receive()
-    # An array in the place of the text would compare item by item.
-    is_pair = isinstance(answer, list) and len(answer) == 2 and type(answer[0]) is str
-    if not is_pair or answer[0] != kind:
-        raise RemoteError("no answer to a question for the status")
-    return answer[1]
-
-
-def _own_peer(client: Client) -> Peer:
-    topics = [topic for each in client.node.streams.dispatcher.sources for topic in each.topics]
-    return Peer(
-        id=client.id,
-        packed=b"",
-        addresses=(client.address,),
-        nonce=0,
-        topics=tuple(topics),
-        name=client.name,
-        groups=client.groups,
-    )

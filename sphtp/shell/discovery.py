@@ -16,6 +16,7 @@ import logging
 import os
 import stat
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -60,6 +61,9 @@ RESOLVE: Final = 1000
 
 MOST_RESOLVED: Final = 16
 """The most services whose TXT records are asked for at once; each takes a thread."""
+
+MOST_OFFERED: Final = 256
+"""The most names of services that wait to be resolved; further ones are dropped."""
 
 MOST_SERVERS: Final = 256
 """The most servers of the network of which a search knows."""
@@ -424,11 +428,20 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         yield
         return
     token = trio.lowlevel.current_trio_token()
-    names, names_out = trio.open_memory_channel[str](256)
+    names, names_out = trio.open_memory_channel[str](MOST_OFFERED)
+    # The oldest ones go: a network that offers more than anybody can resolve is not worth waiting
+    # for. Trio keeps each call that is handed to it, so it gets one for all names.
+    noted = deque[str](maxlen=MOST_OFFERED)
 
     def note(*, name: str, **_: object) -> None:
+        noted.append(name)
         with suppress(trio.RunFinishedError):
-            token.run_sync_soon(_offer, names, name)
+            token.run_sync_soon(offer, idempotent=True)
+
+    def offer() -> None:
+        while noted:
+            with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+                names.send_nowait(noted.popleft())
 
     async def resolve(zeroconf: "Zeroconf", name: str) -> None:
         get = partial(zeroconf.get_service_info, SERVICE, name, RESOLVE)
@@ -472,12 +485,6 @@ def texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
         key.decode(errors="replace"): (value or b"").decode(errors="replace")
         for key, value in properties.items()
     }
-
-
-def _offer(names: trio.MemorySendChannel[str], name: str) -> None:
-    # A network that offers more than anybody can resolve is not worth waiting for.
-    with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-        names.send_nowait(name)
 
 
 @asynccontextmanager

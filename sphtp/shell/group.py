@@ -302,13 +302,19 @@ class LockstepGroup(ScopedService):
 
         Between two steps the program computes, and the others may be waiting for it.
         """
-        if self._machine.missing:
-            self._take_missing()
-            self._perform()
         missing = self._machine.missing
         if missing is None:
             return None
-        return tuple(self._member(seat) for seat in self._machine.members if seat.key in missing)
+        return tuple(
+            self._member(seat)
+            for seat in self._machine.members
+            if seat.key in missing and not self._has_arrived(seat.id)
+        )
+
+    def _has_arrived(self, peer_id: int) -> bool:
+        """Return True if a message of a member is here that nobody was woken for."""
+        channel = self._channels.get(self._connected.get(peer_id, 0))
+        return channel is not None and channel.has_ready
 
     @property
     def malformed(self) -> int:

@@ -12,9 +12,10 @@ announces itself, as a group of its own name, and a member that enters waits for
 A message is a byte 0, a step u64 and the value as msgpack; or a byte 1 and a list in msgpack.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from enum import IntEnum
+from math import inf
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -52,7 +53,8 @@ MOST_QUEUED: Final = 1 << 16
 
 REDIAL: Final = 0.25
 LONGEST_REDIAL: Final = 2.0
-"""Seconds between two attempts to reach a member; they double, and begin anew when it changes."""
+"""Seconds from an attempt to reach a member to the next one; they double, and begin anew when it
+changes, or a channel was open for longer."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -145,14 +147,11 @@ class PeerDialing:
         return peer if peer is not None and self._is_wanted(peer) else None
 
     async def _keep(self, peer_id: int) -> None:
-        services, pause = self._client.node.services, REDIAL
+        pause = REDIAL
         try:
             while (peer := self._find(peer_id)) is not None:
                 self._changed[peer_id] = changed = trio.Event()
-                began = trio.current_time()
-                with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
-                    await self._use(services.open(self._service, peer.addresses, peer_id))
-                lasted = trio.current_time() - began
+                lasted = await self._try(peer)
                 pause = REDIAL if lasted > LONGEST_REDIAL else min(2 * pause, LONGEST_REDIAL)
                 # Also after a change: of a peer that refuses and changes all the time, too.
                 await trio.sleep(REDIAL)
@@ -161,6 +160,25 @@ class PeerDialing:
                     pause = REDIAL
         finally:
             del self._changed[peer_id]
+
+    async def _try(self, peer: Peer) -> float:
+        """Open a channel and use it; return for how many seconds it was open.
+
+        That is 0 for an attempt that failed, however long it took.
+        """
+        opened_at = inf
+
+        @asynccontextmanager
+        async def opening() -> AsyncIterator[Channel[Any]]:
+            nonlocal opened_at
+            services = self._client.node.services
+            async with services.open(self._service, peer.addresses, peer.id) as channel:
+                opened_at = trio.current_time()
+                yield channel
+
+        with suppress(UnreachableError, RefusedError, RemoteError, *GONE):
+            await self._use(opening())
+        return max(trio.current_time() - opened_at, 0.0)
 
 
 def mark_of(group: str) -> str:

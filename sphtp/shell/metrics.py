@@ -20,7 +20,7 @@ from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.group.steps import TimeHistogram
 from sphtp.core.printable import peer_label, printable
-from sphtp.errors import WireError
+from sphtp.errors import SettingsError, WireError
 from sphtp.shell.client import Client
 from sphtp.shell.clock import Clock
 from sphtp.shell.node import Node
@@ -335,6 +335,19 @@ Steps = Mapping[str, "StepStatistics[Any]"]
 
 
 NO_STEPS: Final[Steps] = {}
+
+
+def check_steps(steps: Steps) -> None:
+    """Raise ``SettingsError`` if metrics of steps would have the names of others."""
+    taken = dict.fromkeys(METRICS, "this library")
+    for name in steps:
+        for metric in step_metrics(name):
+            if metric.name in taken:
+                raise SettingsError(
+                    f"steps {name!r} would have a metric {metric.name}, which {taken[metric.name]} "
+                    "has: give them another name"
+                )
+            taken[metric.name] = f"the work {name!r}"
 
 
 def metric_texts(steps: Steps) -> Mapping[str, MetricText]:

@@ -332,6 +332,11 @@ class InboundSegment:
         # Somebody may wait already.
         self._words[WAITS] = 1
 
+    @property
+    def has_entry(self) -> bool:
+        """True if there is an entry to take."""
+        return not self.is_closed and self._words[HEAD] != self._tail
+
     def await_entry(self) -> bool:
         """Have the peer wake this side for the next entry; return False if there is one already."""
         if self.is_closed:

@@ -7,9 +7,21 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import islice
 from resource import RUSAGE_SELF, getpagesize, getrusage
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import trio
 
@@ -23,8 +35,9 @@ from sphtp.core.control.server_messages import StatusReply
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import EVERYBODY, draw_client_id
 from sphtp.core.packing import PLAIN
+from sphtp.core.printable import printable
 from sphtp.core.schema import Schema
-from sphtp.errors import MessageTooLargeError, StateError
+from sphtp.errors import MessageTooLargeError, StateError, WireError, untrusted
 from sphtp.shell.bus_dialing import BusArrival, PubSocket, SubSocket
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.config import DEFAULTS, Config, decisions
@@ -409,8 +422,13 @@ async def serve_status(
         steps: statistics of steps that are made without a group, by the name of what makes them.
         task_status: for ``await nursery.start(serve_status, client)``.
 
-    Raises ``StateError`` if the client's status is served already.
+    Raises ``StateError`` if the client's status is served already, and ``SettingsError`` if the
+    metrics of ``steps`` would have the names of others, as those of ``group`` would.
     """
+    if steps:
+        from sphtp.shell.metrics import check_steps
+
+        check_steps(steps)
     # By peer, so that none of them keeps the others out.
     open_channels = Counter[int]()
 
@@ -484,3 +502,61 @@ def process_rows() -> list[list[Any]]:
         resident = float(file.read().split()[1]) * getpagesize()
         rows.append(["process_resident_memory_bytes", {}, resident])
     return rows
+
+
+# The answer of a client, as its reader takes it
+
+MOST_ITEMS: Final = 2048
+"""The most items of a list in an answer."""
+
+
+@untrusted
+def read_client_status_untrusted(value: object) -> ClientStatus:
+    """Return the status in the answer of a peer. Raises ``RemoteError`` if it is none."""
+    return cast("ClientStatus", _read(ClientStatus, value))
+
+
+@untrusted
+def read_metrics_untrusted(value: object) -> list[list[Any]]:
+    """Return the rows of metrics in the answer of a peer. Raises ``RemoteError``."""
+    if not isinstance(value, list):
+        raise WireError("the metrics of a peer are no list")
+    rows = []
+    for row in value:
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[1], dict):
+            raise WireError("a row of the metrics of a peer has other columns")
+        name, labels, number = row
+        named = {_read(str, key): _read(str, each) for key, each in labels.items()}
+        rows.append([_read(str, name), named, _read(float, number)])
+    return rows
+
+
+MOST_AMOUNT: Final = 1e18
+"""The largest number that a peer may state: sums and rates of such numbers stay finite, as JSON
+needs them."""
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value of a type of the documents, with what is known of it."""
+    if is_typeddict(kind):
+        if isinstance(value, dict):
+            return {name: _read(each, value.get(name)) for name, each in _hints(kind).items()}
+    elif get_origin(kind) is list:
+        if isinstance(value, list) and len(value) <= MOST_ITEMS:
+            return [_read(get_args(kind)[0], item) for item in value]
+    elif isinstance(kind, UnionType):
+        return None if value is None else _read(get_args(kind)[0], value)
+    elif kind is str:
+        if isinstance(value, str):
+            return printable(value, 255)
+    elif kind is int:
+        if type(value) is int and 0 <= value < 1 << 64:
+            return value
+    elif type(value) in (int, float) and abs(value) <= MOST_AMOUNT:  # so it is no NaN either
+        return float(value)
+    raise WireError(f"the status of a peer has {value!r:.40} in a place of its own")

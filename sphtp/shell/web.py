@@ -78,7 +78,7 @@ from sphtp.errors import (
 )
 from sphtp.shell.addresses import MOST_PORT, is_loopback
 from sphtp.shell.client import Client
-from sphtp.shell.cluster_status import ClusterObserver, Viewers
+from sphtp.shell.cluster_observer import ClusterObserver, Viewers
 from sphtp.shell.config import DEFAULTS, Config
 from sphtp.shell.lifetime import block, running
 from sphtp.shell.metrics import (
@@ -86,6 +86,7 @@ from sphtp.shell.metrics import (
     MetricText,
     Steps,
     Values,
+    check_steps,
     find_unready,
     metric_rows,
     metric_texts,
@@ -151,6 +152,19 @@ class Web:
         """The address of the page for a browser, with the token. Who has it may read the page."""
         return f"{self.url}/" if self._token is None else f"{self.url}/#token={quote(self._token)}"
 
+    @property
+    def problem(self) -> str | None:
+        """The reason of the program why the page shows only a part of what there is, or None.
+
+        The page shows it among the causes.
+        """
+        return None if self._observer is None else self._observer.problem
+
+    @problem.setter
+    def problem(self, reason: str | None) -> None:
+        if self._observer is not None:
+            self._observer.problem = reason
+
     def observe_with(self, client: Client) -> AbstractContextManager[None]:
         """Let the page see the cluster through a client of it, for the length of the block.
 
@@ -196,7 +210,8 @@ async def open_web(
     Raises:
         WebAddressError: it cannot listen there.
         SettingsError: the address is more than loopback and there is no token, the token is
-            shorter than 16 characters, or an object has no metrics.
+            shorter than 16 characters, an object has no metrics, or the metrics of ``steps`` would
+            have the names of others, as those of ``group`` would.
     """
     if not 0 <= port <= MOST_PORT:
         raise SettingsError(f"port is {port}; allowed is 0 to {MOST_PORT}")
@@ -204,6 +219,7 @@ async def open_web(
         raise SettingsError(f"{host} is open to other machines: the metrics there need a token")
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isprintable()):
         raise SettingsError(f"a token has {SHORTEST_TOKEN} printable characters or more")
+    check_steps(steps or NO_STEPS)
     sources = collectors(watched, steps or NO_STEPS)
     shown = (
         _Page(watched, TopicPattern(picture), steps or NO_STEPS, sources[1:], config)

@@ -39,6 +39,10 @@ class Namespaces(Rooms):
     def entry(self, side: Side) -> tuple[str, ...]:
         return into(self._keepers[side])
 
+    def file(self, side: Side) -> str:
+        """Return the file by which a container joins the network of a side."""
+        return f"/proc/{self._keepers[side]}/ns/net"
+
     def host(self, side: Side) -> str:
         return HOSTS[side]
 

@@ -45,7 +45,7 @@ def test_the_control_plane_has_few_imports() -> None:
 
 
 def test_nothing_reaches_for_a_private_name() -> None:
-    places = (legibility.PACKAGE, legibility.SERVER, legibility.PACKAGE.parent / "client")
+    places = (legibility.PACKAGE, legibility.SERVER, legibility.CLIENT)
     files = [path for place in places for path in place.rglob("*.py")]
     assert [path.name for path in files if "noqa: SLF001" in path.read_text("utf-8")] == []
 
@@ -59,7 +59,9 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
 
 
 def test_a_class_name_means_one_thing() -> None:
-    assert legibility.double_names(legibility.PACKAGE, legibility.SERVER) == {}
+    places = legibility.PACKAGE, legibility.SERVER, legibility.CLIENT
+    assert legibility.double_names(*places) == {}
+    assert legibility.twins(*places) == []
 
 
 @pytest.mark.parametrize(

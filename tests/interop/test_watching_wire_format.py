@@ -11,12 +11,7 @@ from sphtp.core.packing import PLAIN
 from sphtp.core.schema import Schema
 from sphtp.errors import RemoteError
 from sphtp.shell.channel import ServiceChannel
-from sphtp.shell.cluster_status import (
-    MOST_ITEMS,
-    PATIENCE,
-    read_client_status_untrusted,
-    read_metrics_untrusted,
-)
+from sphtp.shell.cluster_observer import PATIENCE
 from sphtp.shell.group_watch import (
     DELAY,
     MOST_QUEUED,
@@ -33,10 +28,13 @@ from sphtp.shell.group_watch import PATIENCE as WATCHER_PATIENCE
 from sphtp.shell.status import (
     METRICS_KIND,
     MOST_CHANNELS,
+    MOST_ITEMS,
     MOST_OBSERVERS,
     STATUS_KIND,
     STATUS_SCHEMA,
     ClientStatus,
+    read_client_status_untrusted,
+    read_metrics_untrusted,
 )
 from tests.cases import each
 from tests.interop.page import WIRE, Vector, read_vectors, rows_under

@@ -13,7 +13,7 @@ import trio
 from sphtp.errors import SettingsError
 from sphtp_client.recording.events import RecordingEvent, StepDiffers, StepsSummary
 from sphtp_client.recording.mcap_file import Recording, RecordingWriter, read_recording
-from sphtp_client.recording.record import Wanted
+from sphtp_client.recording.record import RecordingPlan
 from sphtp_client.recording.steps import RecordedSteps, difference, replay_steps
 from sphtp_client.recording.values import encode_message
 from tests.deadline import until, within_20_seconds
@@ -45,8 +45,8 @@ async def work(server, name, results, *, bug_at=None, steps=STEPS, size=3) -> No
 @asynccontextmanager
 async def recording_of(path, server, results, **options):
     """Three workers, recorded from their first step on."""
-    wanted = Wanted((), (), ("fluid",))
-    async with Recorded(path, server, wanted).running() as recorded:
+    plan = RecordingPlan((), (), ("fluid",))
+    async with Recorded(path, server, plan).running() as recorded:
         async with trio.open_nursery() as nursery:
             for name in NAMES:
                 nursery.start_soon(partial(work, server, name, results, **options))

@@ -18,7 +18,7 @@ from sphtp.streams import LossReason
 from sphtp_client.connection import ConnectionSettings
 from sphtp_client.recording.events import RecordingStarted
 from sphtp_client.recording.mcap_file import read_recording
-from sphtp_client.recording.record import Recorder, StreamPlace, Wanted
+from sphtp_client.recording.record import Recorder, RecordingPlan, StreamPlace
 from sphtp_client.recording.recorder import LostMessages, RecordedOrigin, RecorderQueue, put_items
 from sphtp_client.recording.replay import Player, replay_topics, selected
 from sphtp_client.recording.schedule import Schedule
@@ -32,16 +32,16 @@ pytestmark = within_20_seconds
 class Recorded:
     """A recorder in this process, and the events that it shows."""
 
-    def __init__(self, path: Path, server: sphtp.Server, wanted: Wanted) -> None:
+    def __init__(self, path: Path, server: sphtp.Server, plan: RecordingPlan) -> None:
         self.events: list[object] = []
         self._path = path
-        self._wanted = wanted
+        self._plan = plan
         self.connection = ConnectionSettings((str(server.address),), timers=TIMERS)
 
     @asynccontextmanager
     async def running(self):
         with self._path.open("wb") as file:
-            self.recorder = Recorder(self._wanted, self._path, file, self.events.append)
+            self.recorder = Recorder(self._plan, self._path, file, self.events.append)
             async with running(partial(self.recorder.run, self.connection)):
                 await until(lambda: any(isinstance(it, RecordingStarted) for it in self.events))
                 yield self
@@ -60,7 +60,7 @@ async def test_what_was_recorded_comes_again_to_the_same_subscribers(tmp_path):
     states = [{"step": step, "x": np.arange(3) * step} for step in range(50)]
     async with cluster(1) as (server,):
         async with (
-            Recorded(path, server, Wanted(("positions/*",), ())).running() as recorded,
+            Recorded(path, server, RecordingPlan(("positions/*",), ())).running() as recorded,
             client(server.address, name="ada") as ada,
             client(server.address, name="bob") as bob,
             ada.publish("positions/west", "other") as west,
@@ -112,7 +112,7 @@ async def test_a_source_outside_of_clusters_is_recorded_by_its_address(tmp_path)
         node.open_source("state") as source,
     ):
         place = StreamPlace(*node.address, "state")
-        async with Recorded(path, server, Wanted((), (place,))).running() as recorded:
+        async with Recorded(path, server, RecordingPlan((), (place,))).running() as recorded:
             await source.wait_for_receivers()
             await source.send_many(range(10))
             await until(lambda: recorded.recorder.queue.messages == 10)
@@ -210,7 +210,7 @@ class Full(BytesIO):
 async def test_a_full_disk_ends_the_recording_with_an_error(tmp_path):
     async with cluster(1) as (server,):
         connection = ConnectionSettings((str(server.address),), timers=TIMERS)
-        recorder = Recorder(Wanted(("**",), ()), tmp_path / "a.mcap", Full(), lambda _: None)
+        recorder = Recorder(RecordingPlan(("**",), ()), tmp_path / "a.mcap", Full(), lambda _: None)
         async with client(server.address) as ada, ada.publish("state") as source:
 
             async def send() -> None:

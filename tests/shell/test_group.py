@@ -19,6 +19,7 @@ from sphtp.errors import (
     StateError,
 )
 from sphtp.events import PeerChanged, PeerEntered
+from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.feed import Feed
 from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
@@ -305,6 +306,10 @@ async def test_by_shared_memory_only_the_last_one_wakes_a_member(
                 nursery.start_soon(second.exchange, array)
                 # What has come is counted, though nobody was woken for it.
                 await until(lambda: (first.missing, second.missing) == ((slow,), (slow,)))
+                # To look takes nothing.
+                with monkeypatch.context() as looking:
+                    looking.setattr(ServiceChannel, "take_ready", None)
+                    assert (first.missing, second.missing) == ((slow,), (slow,))
                 await last.exchange(array)
 
         slow = last.members[last.rank]

@@ -1,6 +1,7 @@
 """Watchers of groups: what has no room is told, and what is malformed ends only the channel."""
 
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ import trio.testing
 
 from sphtp.core.group.seats import Seat
 from sphtp.core.packing import pack, unpack
-from sphtp.errors import RefusedError, RemoteError
+from sphtp.errors import RefusedError, RemoteError, UnreachableError
 from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.group_watch import (
     ContributionsSkipped,
@@ -167,12 +168,16 @@ class DialledPeers:
         self.node = SimpleNamespace(services=self)
         self.attempts: list[float] = []
         self.refuses = False
+        self.timeout = 0.0
         self.end = trio.Event()
 
     @asynccontextmanager
     async def open(self, service: object, addresses: object, peer_id: int):
         await trio.lowlevel.checkpoint()
         self.attempts.append(trio.current_time())
+        if self.timeout:
+            await trio.sleep(self.timeout)
+            raise UnreachableError("no answer")
         if self.refuses:
             raise RefusedError("no member", "refused")
         yield self
@@ -233,3 +238,23 @@ async def test_a_peer_is_dialled_when_something_changed_and_not_looked_at_meanwh
             await trio.sleep(0.1)
             assert client.attempts[-1] > trio.current_time() - 0.2
             nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_does_not_answer_is_dialled_as_rarely_as_one_that_refuses(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    client = DialledPeers()
+    client.timeout = 3.0
+
+    async def use(opening: Any) -> None:
+        async with opening:
+            pass
+
+    dialing = PeerDialing(cast("Any", client), cast("Any", None), lambda _: True, use)
+    async with trio.open_nursery() as nursery:
+        dialing.consider(nursery, 1)
+        await trio.sleep(2 * LONG)
+        nursery.cancel_scope.cancel()
+    pauses = [after - before - client.timeout for before, after in pairwise(client.attempts)]
+    assert pauses == pytest.approx([0.5, 1.0, *[2.0] * (len(pauses) - 2)])
+    assert len(pauses) > 3

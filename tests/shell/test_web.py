@@ -21,10 +21,9 @@ from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
 from sphtp.shell import status as status_module
-from sphtp.shell.cluster_status import read_client_status_untrusted
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
-from sphtp.shell.status import STATUS_KIND, status_service
+from sphtp.shell.status import STATUS_KIND, read_client_status_untrusted, status_service
 from sphtp.shell.stream_admission import GONE
 from sphtp.web import Web, open_web
 from tests.deadline import until, within_20_seconds
@@ -366,6 +365,19 @@ async def test_the_page_has_the_metrics_of_steps_of_servers_and_of_the_one_that_
         assert ["sphtp_server_state", {**label, "state": "active"}, 1.0] in found["server"]
         scraped = await scrape(own)
         assert value(scraped, "sphtp_simulation_wait_seconds_count", peer="west") == 1
+
+
+@pytest.mark.parametrize("names", [("group",), ("a b", "a_b")])
+async def test_steps_whose_metrics_would_have_the_names_of_others_are_refused(
+    names: tuple[str, ...],
+) -> None:
+    steps = {name: StepStatistics[str]() for name in names}
+    async with cluster(1) as [server], client(server.address) as ada:
+        with pytest.raises(SettingsError, match=f"{names[-1]!r} would have a metric sphtp_"):
+            await serve_status(ada, steps=steps)
+        with pytest.raises(SettingsError, match="give them another name"):
+            async with open_web(ada, steps=steps):
+                pass
 
 
 async def test_a_question_that_is_no_text_ends_its_own_channel_only() -> None:

@@ -16,6 +16,7 @@ from sphtp_client.simulation.reports import (
     Failed,
     Finished,
     LinkReport,
+    PageLimited,
     PeerGone,
     ProcessEvent,
     Result,
@@ -95,6 +96,7 @@ class RunStatus:
             ServerCame: self._servers_changed,
             ServerLost: self._servers_changed,
             StepProgress: self._progress,
+            PageLimited: self._page_limited,
             PeerGone: self._peer_left,
             Result: self._result,
             Finished: self._finished,
@@ -174,6 +176,9 @@ class RunStatus:
             self.notices.append(f"{process.name}: running")
         process.step, process.steps_per_s = event.step, event.steps_per_s or 0.0
         process.servers, process.links = event.servers, event.links
+
+    def _page_limited(self, process: ProcessStatus, event: PageLimited) -> None:
+        self.notices.append(f"{process.name}: {event}")
 
     def _peer_left(self, process: ProcessStatus, event: PeerGone) -> None:
         process.left = (*process.left, event)

@@ -68,7 +68,7 @@ class StreamPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordingPlan:
     """The topics and streams to record, and the longest time."""
 
     topics: tuple[str, ...]
@@ -81,9 +81,9 @@ class Wanted:
 class Recorder:
     """Records for as long as ``run`` runs."""
 
-    def __init__(self, wanted: Wanted, path: Path, file: BinaryIO, show: Show) -> None:
+    def __init__(self, plan: RecordingPlan, path: Path, file: BinaryIO, show: Show) -> None:
         self.queue = RecorderQueue(file, on_lost=self._show_lost)
-        self._wanted = wanted
+        self._plan = plan
         self._path = path
         self._show = show
         self._shown = set[RecordedOrigin]()
@@ -95,21 +95,19 @@ class Recorder:
             client = await stack.enter_async_context(
                 connection.open(None, name="recorder", messages=UNDECODED)
             )
-            for pattern in self._wanted.topics:
-                topics = RecordedTopics(
-                    client, pattern, self.queue, late_join=self._wanted.late_join
-                )
+            for pattern in self._plan.topics:
+                topics = RecordedTopics(client, pattern, self.queue, late_join=self._plan.late_join)
                 await stack.enter_async_context(running(topics.run))
-            for place in self._wanted.streams:
+            for place in self._plan.streams:
                 work = partial(self._follow, cluster_clock(client), place)
                 await stack.enter_async_context(running(work))
-            for group in self._wanted.groups:
+            for group in self._plan.groups:
                 recorded = RecordedGroup(group, self.queue, cluster_clock(client))
                 work = partial(watch_group, client, group, recorded.take)
                 await stack.enter_async_context(running(work))
             await stack.enter_async_context(running(self._look))
             self._begin(client)
-            with trio.move_on_after(self._wanted.seconds or float("inf")):
+            with trio.move_on_after(self._plan.seconds or float("inf")):
                 await trio.sleep_forever()
 
     def summary(self) -> RecordingSummary:
@@ -162,7 +160,7 @@ class Recorder:
             while True:
                 with suppress(SphtpError, OSError, *GONE):
                     async with node.subscribe(
-                        host, port, topic, late_join=self._wanted.late_join, numbered=True
+                        host, port, topic, late_join=self._plan.late_join, numbered=True
                     ) as stream:
                         origin = RecordedOrigin(
                             "stream", topic, f"{host}:{port}", 0, stream.session
@@ -186,14 +184,14 @@ class RecordOptions(ConnectionOptions):
     force: bool
     json: bool
 
-    def wanted(self) -> Wanted:
+    def plan(self) -> RecordingPlan:
         """Return what these values ask for; raises ``SettingsError``."""
         streams = tuple(map(StreamPlace.parse, self.stream))
         topics = self.topic or (() if streams or self.group else (ALL_TOPICS,))
         for pattern in topics:
             TopicPattern(pattern)
         groups = tuple(map(check_group, self.group))
-        return Wanted(topics, streams, groups, self.late_join, self.seconds)
+        return RecordingPlan(topics, streams, groups, self.late_join, self.seconds)
 
 
 @click.command(short_help="Record what a cluster sends.", context_settings=CONTEXT)
@@ -221,10 +219,10 @@ def record(**values: Any) -> None:
 
 
 def _record(options: RecordOptions) -> ExitStatus:
-    wanted, connection = options.wanted(), options.connection()
+    plan, connection = options.plan(), options.connection()
     show = shown_as(json=options.json)
     with _opened(options.file, is_replaced=options.force) as file:
-        recorder = Recorder(wanted, options.file, file, show)
+        recorder = Recorder(plan, options.file, file, show)
         stopped = trio.run(run_until_stopped, partial(recorder.run, connection))
         if recorder.queue.error is not None:
             raise recorder.queue.error

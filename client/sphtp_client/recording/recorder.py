@@ -95,7 +95,7 @@ class LostMessages(NamedTuple):
     reason: str
 
 
-class _Batch(NamedTuple):
+class _QueuedBatch(NamedTuple):
     """Messages of one origin that came together, undecoded."""
 
     origin: RecordedOrigin
@@ -132,7 +132,7 @@ class RecorderQueue:
         self._most_queued = most_queued
         self._on_lost = on_lost
         self._changed = threading.Condition()
-        self._waiting = deque[_Batch | _Note]()
+        self._waiting = deque[_QueuedBatch | _Note]()
         self._queued = 0
         self._is_closed = False
         # What was dropped since the queue was full, and is not in the recording yet.
@@ -164,7 +164,7 @@ class RecorderQueue:
             else:
                 is_first = False
                 self._note_dropped()
-                self._waiting.append(_Batch(origin, now, numbers, payloads, size))
+                self._waiting.append(_QueuedBatch(origin, now, numbers, payloads, size))
                 self._queued += size
                 self._changed.notify()
         if is_first:
@@ -228,9 +228,9 @@ class RecorderQueue:
                         break
                 batch = self._waiting.popleft() if self._waiting else None
                 if batch is not None:
-                    self._queued -= batch.size if isinstance(batch, _Batch) else NOTE
+                    self._queued -= batch.size if isinstance(batch, _QueuedBatch) else NOTE
                 is_over = self._is_closed and batch is None
-            if isinstance(batch, _Batch):
+            if isinstance(batch, _QueuedBatch):
                 self._write_batch(batch)
             elif batch is not None:
                 self._writer.add_metadata(*batch)
@@ -243,7 +243,7 @@ class RecorderQueue:
             if is_over:
                 return
 
-    def _write_batch(self, batch: _Batch) -> None:
+    def _write_batch(self, batch: _QueuedBatch) -> None:
         values = unpack_many(batch.payloads)
         if values is None:
             values = [_unpack(payload) for payload in batch.payloads]

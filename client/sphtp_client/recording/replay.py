@@ -201,8 +201,8 @@ def replay(**values: Any) -> None:
     is cut, the replay ends with the last whole record, and says so.
 
     With --group and --changed, a run in lock step is made again: the replay takes the places of all
-    members but one, that one runs for itself, and the replay tells at which steps it contributes
-    something else than then.
+    members but one, that one runs for itself, and the replay reports the steps at which it
+    contributes something else than then.
 
     Exit codes: 0 all was sent, 1 a step differs, 2 usage or configuration, 3 no server answered, or
     FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.

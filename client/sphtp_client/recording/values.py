@@ -135,7 +135,7 @@ def from_json(tree: Any) -> Any:
 
 
 def schema_of(tree: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a form, which tells viewers the fields before they read messages.
+    """Return the JSON Schema of a form; viewers have the fields before they read messages.
 
     It is that of a channel's first message; it forbids nothing to the others.
     """

@@ -20,7 +20,7 @@ from sphtp_client.cluster.run_status import (
     RunStatus,
 )
 from sphtp_client.program import ExitStatus
-from sphtp_client.run.rules import Phase, Rules, Verdict
+from sphtp_client.run.rules import Phase, Rules, RunVerdict
 from sphtp_client.simulation.reports import Started, parse_event
 
 _INTRODUCTION: Final = re.compile(rb'\{"pid": (\d+)\}')
@@ -134,7 +134,7 @@ class RunBoard(RunStatus):
         """Judge the run, whose processes have all ended."""
         end = self.rules.end
         failed = [name for name, state in self.rules.states.items() if state.phase is Phase.FAILED]
-        cause = end.program if end is not None and end.verdict is Verdict.FAILED else None
+        cause = end.program if end is not None and end.verdict is RunVerdict.FAILED else None
         remarks = tuple(f"{name} failed: {self.why(name)}" for name in failed if name != cause)
         if cause is not None:
             return RunOutcome(ExitStatus.FAILED, f"{cause} failed: {self.why(cause)}", remarks)

@@ -14,6 +14,7 @@ ended in the same way. The guard ends as the command did: with its exit code, or
 
 A descendant cannot leave: the guard is a subreaper, so that orphans become its children, whatever
 group or session they have made for themselves. If the guard itself is killed, so is the command.
+Only a descendant that has changed to another user may outlive it: kill(2) refuses the signals.
 """
 
 import ctypes

@@ -83,7 +83,7 @@ class ProgramState:
     """The program that it waited for in vain."""
 
 
-class Verdict(Enum):
+class RunVerdict(Enum):
     """The reason for the end of a run."""
 
     FINISHED = "finished"
@@ -94,7 +94,7 @@ class Verdict(Enum):
 class RunEnd:
     """The end of a run, and the program that failed."""
 
-    verdict: Verdict
+    verdict: RunVerdict
     program: str | None = None
 
 
@@ -183,11 +183,11 @@ class Rules:
         if self.end is not None:
             return
         for name in self._root_causes():
-            self.end = RunEnd(Verdict.FAILED, name)
+            self.end = RunEnd(RunVerdict.FAILED, name)
             return
         awaited = self.awaited()
         if awaited and all(self.states[name].phase in ENDED for name in awaited):
-            self.end = RunEnd(Verdict.FINISHED)
+            self.end = RunEnd(RunVerdict.FINISHED)
 
     def _waiting_in_vain(self) -> Iterator[tuple[str, str]]:
         for name, state in self.states.items():

@@ -38,6 +38,7 @@ from sphtp_client.simulation.reports import (
     Connected,
     Finished,
     LinkReport,
+    PageLimited,
     PeerGone,
     Reporter,
     Result,
@@ -173,7 +174,7 @@ async def _take_part(
         connection.open(job.data, instruments, name=slab_name(job.slab)) as client,
         running(partial(serve_status, client, steps={SIMULATION: statistics})),
         _open_web(connection, client, statistics) as metrics,
-        _open_page(connection, client, statistics) as page,
+        _open_page(connection, client, statistics, reporter) as page,
     ):
         servers = tuple(sorted(client.servers))
         reporter.report(
@@ -218,7 +219,10 @@ async def _open_web(
 
 @asynccontextmanager
 async def _open_page(
-    connection: ConnectionSettings, client: Client, statistics: StepStatistics[str]
+    connection: ConnectionSettings,
+    client: Client,
+    statistics: StepStatistics[str],
+    reporter: Reporter,
 ) -> AsyncIterator[str | None]:
     """Serve the page for the length of the block, if it is wanted; yield its address."""
     if connection.web is None:
@@ -234,9 +238,12 @@ async def _open_page(
         client, host=host, port=port, token=connection.web_token, page=True, steps=steps,
         config=config,
     ) as web:  # fmt: skip
+
+        def complain(reason: str) -> None:
+            reporter.report(PageLimited(reason=reason))
+
         # The page works without: then it has no states of this slab.
-        looking = partial(look_on, web, connection.servers, config, lambda _: None)
-        async with running(looking):
+        async with running(partial(look_on, web, connection.servers, config, complain)):
             yield web.url
 
 

@@ -97,6 +97,16 @@ class StepProgress(EventRecord):
     links: tuple[LinkReport, ...] = ()
 
 
+class PageLimited(EventRecord):
+    """The reason why the page of a client shows only a part of what there is."""
+
+    event: Literal["page_limited"] = "page_limited"
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the page shows only a part: {self.reason}"
+
+
 class PeerGone(EventRecord):
     """A peer of this run that is gone, and the reason."""
 
@@ -142,6 +152,7 @@ ProcessEvent = (
     | ServerCame
     | ServerLost
     | StepProgress
+    | PageLimited
     | PeerGone
     | Result
     | Finished
@@ -273,6 +284,7 @@ _SENTENCES: Mapping[type[Any], Callable[[Any], str]] = {
     ServerCame: _server_came,
     ServerLost: _server_lost,
     StepProgress: _progress,
+    PageLimited: str,
     PeerGone: str,
     Result: _result,
     Finished: _finished,

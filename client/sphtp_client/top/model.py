@@ -1,12 +1,12 @@
-"""The state of nodes, channels, streams and groups, as the samples of a place report it. Pure.
+"""Reports of nodes, channels, streams and groups, made of the samples of a place. Pure.
 
-A sample is a name, labels and a value, as Prometheus has them (docs/reference/metrics.md). All that
-becomes a state goes through ``read_samples_untrusted``, so whoever has samples from elsewhere than
-a page of metrics gets the same state. Samples that are not known, and labels of later versions, are
+A sample is a name, labels and a value, as Prometheus has them (docs/reference/metrics.md). Every
+report is made by ``read_samples_untrusted``, whether its samples come from a page of metrics or
+from elsewhere. Samples that are not known, and labels of later versions, are
 left out; figures that are missing are 0.
 
-Counters grow from the beginning of what they count. ``Observation`` has two states of one place,
-and gives their growth per second.
+Counters grow from the beginning of what they count. ``Observation`` has two reports of one
+place, and gives their growth per second.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeState:
+class NodeReport:
     """A server, a client, or a node without a client.
 
     ``known`` is the number of its peers, or the clients of a server. ``groups`` and ``topics`` are
@@ -48,7 +48,7 @@ class NodeState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaneState:
+class LaneReport:
     """A lane of a channel, and what the peer has not acknowledged of it."""
 
     lane: str
@@ -57,7 +57,7 @@ class LaneState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChannelState:
+class ChannelReport:
     """A channel as one of its nodes sees it; times in seconds, sizes in bytes.
 
     ``blocked`` is the limit that keeps messages from leaving, empty for none.
@@ -83,7 +83,7 @@ class ChannelState:
     in_flight: int = 0
     blocked: str = ""
     probes: int = 0
-    lanes: tuple[LaneState, ...] = ()
+    lanes: tuple[LaneReport, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class ChannelState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReceiverState:
+class ReceiverReport:
     """A receiver of a source: the datagrams that it is behind, and the bytes it has room for."""
 
     peer: str
@@ -102,7 +102,7 @@ class ReceiverState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourceState:
+class SourceReport:
     """A source of a stream."""
 
     node: str
@@ -113,7 +113,7 @@ class SourceState:
     waiting: int = 0
     repairs_waiting: int = 0
     left_behind: float = 0.0
-    receivers: tuple[ReceiverState, ...] = ()
+    receivers: tuple[ReceiverReport, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class SourceState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SubscriptionState:
+class SubscriptionReport:
     """A subscription to a source of a peer: ``missing`` in datagrams, else messages."""
 
     node: str
@@ -142,7 +142,7 @@ class SubscriptionState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupState:
+class GroupReport:
     """A group in lock step as one of its members sees it; times in seconds.
 
     ``is_exchanging`` is true while the member waits for others, and ``missing`` names those; it is
@@ -167,41 +167,41 @@ class GroupState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlaceState:
-    """The report of a place at a time of this machine's, in seconds; or the error of asking it."""
+class PlaceReport:
+    """All reports of a place at a time of this machine's, in seconds; or the error of asking it."""
 
     place: str
     at: float
     error: str = ""
-    nodes: tuple[NodeState, ...] = ()
-    channels: tuple[ChannelState, ...] = ()
-    sources: tuple[SourceState, ...] = ()
-    subscriptions: tuple[SubscriptionState, ...] = ()
-    groups: tuple[GroupState, ...] = ()
+    nodes: tuple[NodeReport, ...] = ()
+    channels: tuple[ChannelReport, ...] = ()
+    sources: tuple[SourceReport, ...] = ()
+    subscriptions: tuple[SubscriptionReport, ...] = ()
+    groups: tuple[GroupReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The last state of a place, and the one before, if there is one."""
+    """The last report of a place, and the one before, if there is one."""
 
-    now: PlaceState
-    before: PlaceState | None = None
+    now: PlaceReport
+    before: PlaceReport | None = None
 
-    def followed_by(self, state: PlaceState) -> "Observation":
-        """Return the observation when this state has come."""
-        if state.error:
-            # The last state without an error shows how long a place has been silent.
+    def followed_by(self, report: PlaceReport) -> "Observation":
+        """Return the observation when this report has come."""
+        if report.error:
+            # The last report without an error shows how long a place has been silent.
             since = self.before if self.now.error else self.now
-            return Observation(state, since)
-        return Observation(state, None if self.now.error else self.now)
+            return Observation(report, since)
+        return Observation(report, None if self.now.error else self.now)
 
     @property
     def seconds(self) -> float:
-        """The time between the two states; 0 if there is one only."""
+        """The time between the two reports; 0 if there is one only."""
         return 0.0 if self.before is None else self.now.at - self.before.at
 
     def earlier(self, kind: str) -> Mapping[tuple[str, ...], Any]:
-        """Return the earlier states of a field such as ``channels``, by their keys."""
+        """Return the earlier reports of a field such as ``channels``, by their keys."""
         if self.before is None or self.now.error:
             return {}
         return {each.key: each for each in getattr(self.before, kind)}
@@ -239,10 +239,10 @@ _Figures = dict[str, float]
 _Rows = dict[tuple[str, ...], _Figures]
 
 
-def read_samples_untrusted(place: str, at: float, samples: Iterable[Sample]) -> PlaceState:
-    """Return the state that the samples of a place report."""
+def read_samples_untrusted(place: str, at: float, samples: Iterable[Sample]) -> PlaceReport:
+    """Return the report that the samples of a place make."""
     tables = _tabulate(samples)
-    return PlaceState(
+    return PlaceReport(
         place=place,
         at=at,
         nodes=tuple(_nodes(tables)),
@@ -302,9 +302,9 @@ def _state(figures: _Figures) -> str:
     return next((state for state, value in _within(figures, "state") if value), "")
 
 
-def _nodes(tables: Mapping[str, _Rows]) -> Iterator[NodeState]:
+def _nodes(tables: Mapping[str, _Rows]) -> Iterator[NodeReport]:
     for (name,), figures in tables.get("sphtp_server_", {}).items():
-        yield NodeState(
+        yield NodeReport(
             name=name,
             kind="server",
             state=_state(figures),
@@ -315,7 +315,7 @@ def _nodes(tables: Mapping[str, _Rows]) -> Iterator[NodeState]:
     clocks = tables.get("sphtp_clock_", {})
     for key, figures in tables.get("sphtp_node_", {}).items():
         registered = clients.get(key, {})
-        yield NodeState(
+        yield NodeReport(
             name=key[0],
             kind="client" if registered else "node",
             state=_state(registered),
@@ -327,11 +327,11 @@ def _nodes(tables: Mapping[str, _Rows]) -> Iterator[NodeState]:
         )
 
 
-def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
-    lanes: defaultdict[tuple[str, ...], list[LaneState]] = defaultdict(list)
+def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelReport]:
+    lanes: defaultdict[tuple[str, ...], list[LaneReport]] = defaultdict(list)
     for labels, figures in tables.get("sphtp_lane_", {}).items():
         lanes[labels[:-1]].append(
-            LaneState(
+            LaneReport(
                 lane=labels[-1],
                 messages=_whole(figures, "messages_waiting"),
                 size=_whole(figures, "waiting_bytes"),
@@ -341,7 +341,7 @@ def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
         node, peer, service, channel = key
         # What went by shared memory is in no packet.
         beside = dict(_within(figures, "shared_memory_bytes_total"))
-        yield ChannelState(
+        yield ChannelReport(
             node=node,
             peer=peer,
             service=service,
@@ -367,12 +367,12 @@ def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelState]:
         )
 
 
-def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceState]:
-    receivers: defaultdict[tuple[str, ...], list[ReceiverState]] = defaultdict(list)
+def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceReport]:
+    receivers: defaultdict[tuple[str, ...], list[ReceiverReport]] = defaultdict(list)
     for (node, topics, peer, receiver), figures in tables.get("sphtp_source_receiver_", {}).items():
         room = figures.get("room_bytes")
         receivers[node, topics].append(
-            ReceiverState(
+            ReceiverReport(
                 peer=peer,
                 receiver=receiver,
                 behind=_whole(figures, "behind_datagrams"),
@@ -380,7 +380,7 @@ def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceState]:
             )
         )
     for key, figures in tables.get("sphtp_source_", {}).items():
-        yield SourceState(
+        yield SourceReport(
             node=key[0],
             topics=key[1],
             messages=figures.get("messages_sent_total", 0.0),
@@ -393,9 +393,9 @@ def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceState]:
         )
 
 
-def _subscriptions(tables: Mapping[str, _Rows]) -> Iterator[SubscriptionState]:
+def _subscriptions(tables: Mapping[str, _Rows]) -> Iterator[SubscriptionReport]:
     for (node, peer, topic, receiver), figures in tables.get("sphtp_subscription_", {}).items():
-        yield SubscriptionState(
+        yield SubscriptionReport(
             node=node,
             peer=peer,
             topic=topic,
@@ -408,9 +408,9 @@ def _subscriptions(tables: Mapping[str, _Rows]) -> Iterator[SubscriptionState]:
         )
 
 
-def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupState]:
+def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupReport]:
     for (node, group), figures in tables.get("sphtp_group_", {}).items():
-        yield GroupState(
+        yield GroupReport(
             node=node,
             group=group,
             members=_whole(figures, "members"),
@@ -423,7 +423,7 @@ def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupState]:
         )
     # The slabs of a simulation step together as the members of a group do.
     for (node,), figures in tables.get("sphtp_simulation_", {}).items():
-        yield GroupState(
+        yield GroupReport(
             node=node,
             group=SIMULATION,
             step=_whole(figures, "steps_total"),
@@ -436,14 +436,14 @@ def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupState]:
 # The status of a server
 
 
-def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> PlaceState:
-    """Return the state that a server reports: the servers of its view, and its clients."""
+def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> PlaceReport:
+    """Return the report of a server: the servers of its view, and its clients."""
     number, state = status.get("id"), printable(str(status.get("state") or ""))
     clients = [row for row in _rows_of(status.get("clients")) if _is_id(row.get("id"))]
     view = status.get("view")
     members = _rows_of(view.get("members") if isinstance(view, dict) else None)
     nodes = [
-        NodeState(
+        NodeReport(
             name=_hexadecimal(member["id"]),
             kind="server",
             state=printable(str(member.get("state") or "")),
@@ -454,13 +454,13 @@ def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> P
         if _is_id(member.get("id"))
     ]
     if not nodes and isinstance(number, int):
-        own = NodeState(name=_hexadecimal(number), kind="server", state=state, known=len(clients))
+        own = NodeReport(name=_hexadecimal(number), kind="server", state=state, known=len(clients))
         nodes.append(own)
     for row in clients:
         name, topics = row.get("name"), row.get("topics")
         groups = row.get("groups")
         nodes.append(
-            NodeState(
+            NodeReport(
                 name=printable(name) if isinstance(name, str) and name else _hexadecimal(row["id"]),
                 kind="client",
                 state="registered",
@@ -470,7 +470,7 @@ def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> P
                 topics=topics if isinstance(topics, int) else 0,
             )
         )
-    return PlaceState(place=place, at=at, nodes=tuple(nodes))
+    return PlaceReport(place=place, at=at, nodes=tuple(nodes))
 
 
 def _rows_of(value: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from sphtp.core.printable import printable
 from sphtp.errors import SettingsError, SphtpError
 from sphtp.shell.addresses import MOST_PORT
 from sphtp_client.top.model import (
-    PlaceState,
+    PlaceReport,
     Sample,
     read_samples_untrusted,
     read_status_untrusted,
@@ -52,7 +52,7 @@ class PlaceReader(Protocol):
         """The place, as its user writes it."""
         ...
 
-    async def read(self) -> PlaceState:
+    async def read(self) -> PlaceReport:
         """Return the state now, or the error of asking for it. Raises nothing."""
         ...
 
@@ -73,7 +73,7 @@ class PageReader:
         """Host and port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    async def read(self) -> PlaceState:
+    async def read(self) -> PlaceReport:
         """Return the state now, or the error of asking for it."""
         try:
             async with asyncio.timeout(self.patience):
@@ -89,7 +89,7 @@ class PageReader:
             if any(sample.name.startswith("sphtp_") for sample in samples):
                 return read_samples_untrusted(self.place, time.monotonic(), samples)
             error = "it is no page of metrics of SphTP"
-        return PlaceState(place=self.place, at=time.monotonic(), error=error)
+        return PlaceReport(place=self.place, at=time.monotonic(), error=error)
 
     async def _fetch(self) -> bytes:
         context = ssl.create_default_context() if self.is_secure else None
@@ -186,14 +186,14 @@ class ServerReader:
         """Its address."""
         return str(self.address)
 
-    async def read(self) -> PlaceState:
+    async def read(self) -> PlaceReport:
         """Return the state now, or the error of asking for it."""
         try:
             status = await aio.fetch_status(self.address, config=self.config)
         except (SphtpError, OSError) as error:
             # The place stands before the error wherever it is shown.
             text = _NO_ANSWER.sub("", str(error)) or str(error)
-            return PlaceState(place=self.place, at=time.monotonic(), error=printable(text))
+            return PlaceReport(place=self.place, at=time.monotonic(), error=printable(text))
         return read_status_untrusted(self.place, time.monotonic(), status)
 
 

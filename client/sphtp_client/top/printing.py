@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from sphtp_client.terminal.connection import Output
+from sphtp_client.top.causes import find_causes
 from sphtp_client.top.model import Observation
 from sphtp_client.top.places import SERVERS_ALONE, PlaceReader, are_servers_alone
-from sphtp_client.top.reasons import find_reasons
-from sphtp_client.top.tables import VIEWS, Row, View, arranged, as_lines
+from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, as_lines
 
 
 async def observe(readers: Sequence[PlaceReader], interval: float) -> list[Observation]:
@@ -36,13 +36,13 @@ def print_state(readers: Sequence[PlaceReader], interval: float, output: Output)
 
 
 def document(observed: Sequence[Observation]) -> dict[str, Any]:
-    """Return what was observed, ready for JSON: states, tables of rates, and reasons."""
+    """Return what was observed, ready for JSON: states, tables of rates, and causes."""
     return {
         "places": [{"seconds": one.seconds, **asdict(one.now)} for one in observed],
         "views": {view.name: _table(view, observed) for view in VIEWS},
-        "reasons": [
+        "causes": [
             {"weight": it.weight.name.lower(), "text": it.text, "about": list(it.about)}
-            for it in find_reasons(observed)
+            for it in find_causes(observed)
         ],
     }
 
@@ -55,16 +55,16 @@ def _table(view: View, observed: Sequence[Observation]) -> list[dict[str, Any]]:
     ]
 
 
-def _rows(view: View, observed: Sequence[Observation]) -> list[Row]:
+def _rows(view: View, observed: Sequence[Observation]) -> list[TableRow]:
     return arranged(view.rows(observed), view.index(view.sorted_by), descends=view.descends)
 
 
 def lines(observed: Sequence[Observation]) -> list[str]:
-    """Return the lines of all tables that have rows, and those of the reasons."""
+    """Return the lines of all tables that have rows, and those of the causes."""
     found: list[str] = []
     for view in VIEWS:
         rows = _rows(view, observed)
         if rows:
             found += [f"{view.name.upper()}", *as_lines(view, rows), ""]
-    reasons = [reason.text for reason in find_reasons(observed)] or ["Nothing waits."]
-    return [*found, "WAITING", *reasons]
+    causes = [cause.text for cause in find_causes(observed)] or ["Nothing waits."]
+    return [*found, "WAITING", *causes]

@@ -1,4 +1,4 @@
-"""The screen of ``sphtp top``, by Textual: views as tabs, a table, and the reasons below it.
+"""The screen of ``sphtp top``, by Textual: views as tabs, a table, and the causes below it.
 
 Each place is read by a task of its own, so that one that does not answer holds up nobody. What has
 come is shown at the next tick. The cursor stays on its row while rows come, go and change places.
@@ -17,10 +17,10 @@ from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from sphtp.shell.lifetime import ending
 from sphtp_client.program import ExitStatus
+from sphtp_client.top.causes import Cause, find_causes
 from sphtp_client.top.model import Observation
 from sphtp_client.top.places import SERVERS_ALONE, PlaceReader, are_servers_alone
-from sphtp_client.top.reasons import Reason, find_reasons
-from sphtp_client.top.tables import VIEWS, Row, View, arranged, fitting_columns
+from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, fitting_columns
 
 MOST_ROWS: Final = 500
 """The most rows of a table; a filter or another order shows others."""
@@ -50,7 +50,7 @@ class TopApp(App[None]):
     #table { height: 1fr; }
     #filter { display: none; height: 1; border: none; padding: 0; }
     #filter.shown { display: block; }
-    #reasons { height: auto; max-height: 10; border-top: solid $foreground 50%; }
+    #causes { height: auto; max-height: 10; border-top: solid $foreground 50%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "quit"),
@@ -74,7 +74,7 @@ class TopApp(App[None]):
         # By view: the column by which it is sorted, and whether the largest is first.
         self._order = {view.name: (view.index(view.sorted_by), view.descends) for view in VIEWS}
         self._wanted = ""
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, TableRow] = {}
         self._titles: list[str] = []
         self._is_paused = False
         self._width = 0
@@ -87,7 +87,7 @@ class TopApp(App[None]):
         yield Tabs(*(Tab(f"{at} {view.name}", id=view.name) for at, view in enumerate(VIEWS, 1)))
         table: DataTable[Text] = DataTable(id="table", cursor_type="row", zebra_stripes=True)
         yield table
-        yield Static(id="reasons", markup=False)
+        yield Static(id="causes", markup=False)
         yield Input(id="filter", placeholder="rows with this text")
         yield Footer()
 
@@ -141,10 +141,12 @@ class TopApp(App[None]):
         rows = arranged(self._view.rows(observed), column, descends=descends, wanted=self._wanted)
         shown = rows[:MOST_ROWS]
         self._show_table(self._view, shown, column, descends=descends)
-        self._show_reasons(find_reasons(observed))
+        self._show_causes(find_causes(observed))
         self._show_summary(observed, len(shown), len(rows))
 
-    def _show_table(self, view: View, rows: Sequence[Row], column: int, *, descends: bool) -> None:
+    def _show_table(
+        self, view: View, rows: Sequence[TableRow], column: int, *, descends: bool
+    ) -> None:
         table = self.query_one(DataTable)
         places = fitting_columns(view, rows, self._width - 2)
         arrow = DOWN if descends else UP
@@ -173,16 +175,16 @@ class TopApp(App[None]):
             return ""
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
 
-    def _show_reasons(self, reasons: Sequence[Reason]) -> None:
-        """Show the reasons: first those about the row of the cursor."""
+    def _show_causes(self, causes: Sequence[Cause]) -> None:
+        """Show the causes: first those about the row of the cursor."""
         row = self._rows.get(self._selected())
         about = frozenset(row.about if row is not None else ())
-        own = [reason for reason in reasons if about & frozenset(reason.about)]
-        others = [reason for reason in reasons if reason not in own]
-        lines = [f"> {reason.text}" for reason in own] + [f"  {reason.text}" for reason in others]
+        own = [cause for cause in causes if about & frozenset(cause.about)]
+        others = [cause for cause in causes if cause not in own]
+        lines = [f"> {cause.text}" for cause in own] + [f"  {cause.text}" for cause in others]
         if len(lines) > MOST_REASONS:
             lines[MOST_REASONS:] = [f"  ... and {len(lines) - MOST_REASONS} more"]
-        self.query_one("#reasons", Static).update("\n".join(lines) or NOTHING_WAITS)
+        self.query_one("#causes", Static).update("\n".join(lines) or NOTHING_WAITS)
 
     def _show_summary(self, observed: Sequence[Observation], shown: int, rows: int) -> None:
         silent = sum(bool(one.now.error) for one in observed)
@@ -276,4 +278,4 @@ class TopApp(App[None]):
 
     @on(DataTable.RowHighlighted)
     def _explain_row(self) -> None:
-        self._show_reasons(find_reasons([*self.observations.values()]))
+        self._show_causes(find_causes([*self.observations.values()]))

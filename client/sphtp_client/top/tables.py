@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sphtp.core.printable import in_bytes, in_seconds, listed, percent, printable
+from sphtp_client.top.causes import FINE_STATES
 from sphtp_client.top.model import (
-    ChannelState,
-    GroupState,
-    NodeState,
+    ChannelReport,
+    GroupReport,
+    NodeReport,
     Observation,
-    SourceState,
-    SubscriptionState,
+    SourceReport,
+    SubscriptionReport,
     growth,
 )
-from sphtp_client.top.reasons import FINE_STATES
 
 LONGEST_CELL: Final = 40
 """The most characters of a cell."""
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     text: str
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row; no other one has its id. ``about`` names the nodes that it is about."""
 
     id: str
@@ -51,7 +51,7 @@ class Column(NamedTuple):
     rank: int = 0
 
 
-Rows = Iterator[Row]
+Rows = Iterator[TableRow]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Total:
         self.steps: float | None = None
         self.groups: dict[str, None] = {}
 
-    def add(self, channel: ChannelState, grown: Growth) -> None:
+    def add(self, channel: ChannelReport, grown: Growth) -> None:
         self.channels += 1
         self.waiting += channel.waiting
         self.unread += channel.unread
@@ -170,7 +170,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 def _peers(observations: Sequence[Observation]) -> Rows:
     """Yield a row for each node. A node that a server reports, too, has one."""
-    reported: dict[str, NodeState] = {}
+    reported: dict[str, NodeReport] = {}
     for one in observations:
         for node in one.now.nodes:
             if node.state == "registered":
@@ -180,7 +180,7 @@ def _peers(observations: Sequence[Observation]) -> Rows:
         state = one.now
         if state.error:
             cells = _peer_cells(f"({state.place})", "no answer", _Total(), None, state.place)
-            yield Row(_id(state.place), cells)
+            yield TableRow(_id(state.place), cells)
         totals = _totals(one)
         for node in state.nodes:
             if node.state == "registered" or (node.kind == "server" and node.name in shown):
@@ -190,12 +190,12 @@ def _peers(observations: Sequence[Observation]) -> Rows:
             total = totals.get(node.name, _Total())
             total.groups.update(dict.fromkeys(known.groups if known else ()))
             cells = _peer_cells(node.name, node.state, total, node, state.place)
-            yield Row(_id(node.kind, node.name), cells, (node.name,))
+            yield TableRow(_id(node.kind, node.name), cells, (node.name,))
     for name in [name for name in reported if name not in shown]:
         total = _Total()
         total.groups.update(dict.fromkeys(reported[name].groups))
         cells = _peer_cells(name, reported[name].state, total, reported[name], "")
-        yield Row(_id("client", name), cells, (name,))
+        yield TableRow(_id("client", name), cells, (name,))
 
 
 def _totals(one: Observation) -> Mapping[str, _Total]:
@@ -209,7 +209,7 @@ def _totals(one: Observation) -> Mapping[str, _Total]:
 
 
 def _peer_cells(
-    name: str, state: str, total: _Total, node: NodeState | None, place: str
+    name: str, state: str, total: _Total, node: NodeReport | None, place: str
 ) -> tuple[Cell, ...]:
     sent = total.sent or 0.0
     return (
@@ -241,7 +241,7 @@ CHANNELS: Final = (
 
 def _channels(observations: Sequence[Observation]) -> Rows:
     for place, state, grown, _, _ in _each(observations, "channels"):
-        channel: ChannelState = state
+        channel: ChannelReport = state
         cells = (
             word(channel.node),
             word(channel.peer),
@@ -259,7 +259,7 @@ def _channels(observations: Sequence[Observation]) -> Rows:
             word(channel.service),
             word(channel.channel),
         )
-        yield Row(_id(place, *channel.key), cells, (channel.node, channel.peer))
+        yield TableRow(_id(place, *channel.key), cells, (channel.node, channel.peer))
 
 
 LANES: Final = (
@@ -270,7 +270,7 @@ LANES: Final = (
 
 def _lanes(observations: Sequence[Observation]) -> Rows:
     for place, state, _, _, _ in _each(observations, "channels"):
-        channel: ChannelState = state
+        channel: ChannelReport = state
         for lane in channel.lanes:
             cells = (
                 word(channel.node),
@@ -283,7 +283,7 @@ def _lanes(observations: Sequence[Observation]) -> Rows:
                 word(channel.channel),
             )
             about = (channel.node, channel.peer)
-            yield Row(_id(place, *channel.key, lane.lane), cells, about)
+            yield TableRow(_id(place, *channel.key, lane.lane), cells, about)
 
 
 # Streams: sources, and what receives from them
@@ -297,7 +297,7 @@ STREAMS: Final = (
 
 def _streams(observations: Sequence[Observation]) -> Rows:
     for place, state, grown, _, _ in _each(observations, "sources"):
-        source: SourceState = state
+        source: SourceReport = state
         behind = [it.behind for it in source.receivers]
         rooms = [it.room for it in source.receivers if it.room is not None]
         slowest = max(source.receivers, key=lambda it: it.behind, default=None)
@@ -316,9 +316,9 @@ def _streams(observations: Sequence[Observation]) -> Rows:
             rate(grown.of("repairs")),
         )
         about = (source.node, *(it.peer for it in source.receivers))
-        yield Row(_id(place, "source", *source.key), cells, about)
+        yield TableRow(_id(place, "source", *source.key), cells, about)
     for place, state, grown, _, _ in _each(observations, "subscriptions"):
-        subscription: SubscriptionState = state
+        subscription: SubscriptionReport = state
         cells = (
             word(subscription.topic),
             word(subscription.peer),
@@ -333,7 +333,7 @@ def _streams(observations: Sequence[Observation]) -> Rows:
             rate(None),
         )
         about = (subscription.node, subscription.peer)
-        yield Row(_id(place, "subscription", *subscription.key), cells, about)
+        yield TableRow(_id(place, "subscription", *subscription.key), cells, about)
 
 
 # Groups in lock step
@@ -346,7 +346,7 @@ GROUPS: Final = (
 
 def _groups(observations: Sequence[Observation]) -> Rows:
     for place, state, grown, before, seconds in _each(observations, "groups"):
-        group: GroupState = state
+        group: GroupReport = state
         steps, times = growth(group, before, "steps"), growth(group, before, "step_seconds")
         waited = {} if before is None else waited_for(group, before)
         total = sum(waited.values())
@@ -362,16 +362,16 @@ def _groups(observations: Sequence[Observation]) -> Rows:
             word(most),
             whole(group.members or None),
         )
-        yield Row(_id(place, *group.key), cells, (group.node, *group.missing))
+        yield TableRow(_id(place, *group.key), cells, (group.node, *group.missing))
 
 
-def _present_wait(group: GroupState) -> str:
+def _present_wait(group: GroupReport) -> str:
     if group.is_exchanging is None:
         return ""
     return listed(group.missing, 2) if group.is_exchanging else "(computes)"
 
 
-def waited_for(now: GroupState, before: GroupState) -> dict[str, float]:
+def waited_for(now: GroupReport, before: GroupReport) -> dict[str, float]:
     """Return for how long a member waited for each other one between two states."""
     return {
         member: max(seconds - before.waits.get(member, 0.0), 0.0)
@@ -391,7 +391,9 @@ VIEWS: Final = (
 # What is shown of it
 
 
-def arranged(rows: Iterable[Row], column: int, *, descends: bool, wanted: str = "") -> list[Row]:
+def arranged(
+    rows: Iterable[TableRow], column: int, *, descends: bool, wanted: str = ""
+) -> list[TableRow]:
     """Return the rows with a text in any cell, sorted; those without a value are last."""
     text = wanted.casefold()
     fitting = [
@@ -400,14 +402,14 @@ def arranged(rows: Iterable[Row], column: int, *, descends: bool, wanted: str = 
     known = [row for row in fitting if row.cells[column].value is not None]
     unknown = [row for row in fitting if row.cells[column].value is None]
 
-    def order(row: Row) -> tuple[str, float, str]:
+    def order(row: TableRow) -> tuple[str, float, str]:
         value = row.cells[column].value
         return ("", value, row.id) if isinstance(value, int | float) else (f"{value}", 0, row.id)
 
     return [*sorted(known, key=order, reverse=descends), *unknown]
 
 
-def fitting_columns(view: View, rows: Sequence[Row], width: int) -> list[int]:
+def fitting_columns(view: View, rows: Sequence[TableRow], width: int) -> list[int]:
     """Return the places of the columns that fit a width: those of low ranks before others."""
     widths = [
         GAP + max([len(column.title) + GAP, *(len(row.cells[at].text) for row in rows)])
@@ -422,7 +424,7 @@ def fitting_columns(view: View, rows: Sequence[Row], width: int) -> list[int]:
     return sorted(chosen)
 
 
-def as_lines(view: View, rows: Sequence[Row]) -> Iterator[str]:
+def as_lines(view: View, rows: Sequence[TableRow]) -> Iterator[str]:
     """Yield the lines of a table, for those who read it from a file or a pipe."""
     texts = [[column.title for column in view.columns]]
     texts += [[cell.text for cell in row.cells] for row in rows]

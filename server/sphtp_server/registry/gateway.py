@@ -17,7 +17,7 @@ import trio
 from sphtp.core.printable import printable
 from sphtp.errors import SphtpError
 from sphtp_server.registry.keyspace import JsonObject
-from sphtp_server.registry.location import EtcdAccess, EtcdLocation
+from sphtp_server.registry.location import EtcdAccess, EtcdLocation, format_endpoint
 
 MOST_IDLE: Final = 4
 """The connections that are kept although they have nothing to do."""
@@ -128,8 +128,10 @@ class Gateway:
     @property
     def endpoint(self) -> str:
         """The member of etcd that is asked at present."""
-        host, port = self._location.endpoints[self._endpoint]
-        return f"{host}:{port}"
+        return self._name(self._endpoint)
+
+    def _name(self, endpoint: int) -> str:
+        return format_endpoint(self._location.endpoints[endpoint])
 
     async def request(self, path: str, body: JsonObject) -> JsonObject:
         """Return the document that answers a request."""
@@ -189,8 +191,7 @@ class Gateway:
             # A timeout is a cancellation; so is a watch that another one replaces.
             self.fail_over(endpoint)
             if isinstance(error, _FAILURES):
-                place = ":".join(map(str, self._location.endpoints[endpoint]))
-                raise GatewayError(f"{place}: {_cause(error)}") from error
+                raise GatewayError(f"{self._name(endpoint)}: {_cause(error)}") from error
             raise
 
     async def _authenticate(self) -> None:
@@ -218,7 +219,7 @@ class Gateway:
             stream = await trio.open_ssl_over_tcp_stream(
                 host, port, https_compatible=True, ssl_context=self._tls
             )
-        return GatewayConnection(stream, f"{host}:{port}", endpoint)
+        return GatewayConnection(stream, self._name(endpoint), endpoint)
 
 
 _FAILURES: Final = (

@@ -31,6 +31,12 @@ class EtcdLocation:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``etcd://host:port,host:port/name``. Raises ``SettingsError``."""
+        if "@" in text:
+            # Without the text itself: what stands before the @ is secret.
+            raise SettingsError(
+                "registry: an address has no user and no password; give --registry-user and "
+                f"--registry-password-file; {_ALLOWED}"
+            )
         scheme, separator, rest = text.partition("://")
         hosts, slash, name = rest.partition("/")
         if not separator or scheme not in ("etcd", "tls+etcd") or not hosts:
@@ -42,7 +48,7 @@ class EtcdLocation:
 
     def __str__(self) -> str:
         scheme = "tls+etcd" if self.is_tls else "etcd"
-        hosts = ",".join(_host(host, port) for host, port in self.endpoints)
+        hosts = ",".join(map(format_endpoint, self.endpoints))
         return f"{scheme}://{hosts}/{self.name}"
 
 
@@ -52,12 +58,14 @@ def _endpoint(text: str, whole: str) -> tuple[str, int]:
         host, port = (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError as error:
         raise SettingsError(f"registry {whole!r}: {error}; {_ALLOWED}") from error
-    if not host or parts.username is not None or parts.query or parts.fragment or port == 0:
+    if not host or parts.query or parts.fragment or port == 0:
         raise SettingsError(f"registry {whole!r}: {text!r} is no host and port; {_ALLOWED}")
     return host, port or DEFAULT_PORT
 
 
-def _host(host: str, port: int) -> str:
+def format_endpoint(endpoint: tuple[str, int]) -> str:
+    """Return the address of a member of etcd as text, IPv6 in brackets."""
+    host, port = endpoint
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -5,7 +5,7 @@ observed channel takes the same path: an ``Instrument`` cannot change what it ob
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sphtp.core.channel.frames import Credit, Frame, Packet
 from sphtp.core.channel.instrument import (
@@ -169,6 +169,16 @@ def _describe_batch(
         describe(sequence, batch.size, [*extra, *[sent.frame for sent in content]], acked)
         for sequence, content in enumerate(contents, batch.sequence)
     ]
+
+
+# Figures from which a channel counts as slow, for all programs that show it.
+
+LOSSY: Final = 0.01
+"""The share of packets lost from which a path counts as lossy."""
+
+MANY_UNREAD: Final = 256
+"""Messages that a program has not read from which it counts as a slow reader; fewer are on their
+way to it."""
 
 
 def find_obstacle(side: "SendSide") -> Obstacle | None:

@@ -352,8 +352,11 @@ class ClientAdmission:
         if self._ledger.enter(now, _as_announced(message)):
             self._outbox.ack(holder, message.features)
         else:
-            self._counters.add(Count.OVER_MAX_CLIENTS)
-            self._outbox.nack(holder, Reason.FULL)
+            self._refuse_full(holder)
+
+    def _refuse_full(self, holder: Holder) -> None:
+        self._counters.add(Count.OVER_MAX_CLIENTS)
+        self._outbox.nack(holder, Reason.FULL)
 
     def register_reserved(self, now: float, message: Announce) -> None:
         """Register an id only if it is reserved for this client."""
@@ -626,11 +629,15 @@ class SharedAdmission(ClientAdmission):
     def handle_granted(self, now: float, change: IdGranted) -> None:
         """Register a client whose claim the store has granted, and acknowledge it."""
         record = change.record
+        holder = Holder(record.id, record.nonce)
+        features = self._announced.pop(holder, None)
         held = self._records.get(record.id)
         if held is None:
             if not self._ledger.enter(now, record):
-                self._counters.add(Count.OVER_MAX_CLIENTS)
-                self._store.withdraw(now, Holder(record.id, record.nonce))
+                # It was not full yet when the claim left.
+                self._store.withdraw(now, holder)
+                if features is not None:
+                    self._refuse_full(holder)
                 return
         elif held.nonce != record.nonce:
             self._supersede(now, held, record, ITSELF)
@@ -639,8 +646,6 @@ class SharedAdmission(ClientAdmission):
             revised = _readdressed(held, record.candidates, record.key, record.name)
             if revised != held:
                 self._ledger.change(revised)
-        holder = Holder(record.id, record.nonce)
-        features = self._announced.pop(holder, None)
         if features is not None:
             self._outbox.ack(holder, features)
 
@@ -685,8 +690,7 @@ class SharedAdmission(ClientAdmission):
     def _enter(self, now: float, message: Announce) -> None:
         holder = Holder(message.id, message.nonce)
         if self._registry.is_full and message.id not in self._records:
-            self._counters.add(Count.OVER_MAX_CLIENTS)
-            self._outbox.nack(holder, Reason.FULL)
+            self._refuse_full(holder)
             return
         if len(self._announced) >= self._max_applicants:
             # Some holders were released before the store had decided.

@@ -59,7 +59,7 @@ class ErrorReason(IntEnum):
     CANCELLED = 4
     """The handler was cancelled, or its time was up."""
     CRASHED = 5
-    """The handler raised another error, of which nothing more is told."""
+    """The handler raised another error, of which nothing more is sent."""
     MALFORMED = 6
     """The value is no message of the program. The request was not handled."""
     ENDED = 7

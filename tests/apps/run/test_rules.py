@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp_client.run.rules import ENDED, Phase, ProgramRules, Restart, Rules, RunEnd, Verdict
+from sphtp_client.run.rules import ENDED, Phase, ProgramRules, Restart, Rules, RunEnd, RunVerdict
 
 
 def rules_of(**programs: dict[str, Any]) -> Rules:
@@ -42,7 +42,7 @@ def test_programs_start_when_those_before_them_are_ready_or_have_finished() -> N
     assert rules.end is None
     rules.handle_ended("solver", 0, 4)
     rules.handle_ended("viewer", 0, 4)
-    assert rules.end == RunEnd(Verdict.FINISHED)
+    assert rules.end == RunEnd(RunVerdict.FINISHED)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_backoff_doubles_up_to_its_limit_and_restarts_have_one() -> None:
             assert rules.poll_starts(rules.next_alarm() - 0.001) == []
             now = rules.next_alarm()
     assert pauses == [1.0, 2.0, 3.0, 3.0]
-    assert rules.end == RunEnd(Verdict.FAILED, "one")
+    assert rules.end == RunEnd(RunVerdict.FAILED, "one")
     assert (rules.states["one"].restarts, rules.states["one"].code) == (4, 7)
 
 
@@ -102,7 +102,7 @@ def test_a_program_that_ran_for_long_has_all_its_restarts_again() -> None:
         now = rules.next_alarm()
     rules.poll_starts(now)
     rules.handle_ended("one", 1, now + 9.0)
-    assert rules.end == RunEnd(Verdict.FAILED, "one")
+    assert rules.end == RunEnd(RunVerdict.FAILED, "one")
     assert rules.states["one"].restarts == 5
 
 
@@ -112,7 +112,7 @@ def test_a_failure_that_does_not_matter_ends_nothing_and_the_rest_decides() -> N
     rules.handle_ended("one", 1, 1)
     assert rules.end is None
     rules.handle_ended("two", 0, 2)
-    assert rules.end == RunEnd(Verdict.FINISHED)
+    assert rules.end == RunEnd(RunVerdict.FINISHED)
 
 
 def test_the_end_is_that_of_the_first_failure() -> None:
@@ -120,7 +120,7 @@ def test_the_end_is_that_of_the_first_failure() -> None:
     rules.poll_starts(0)
     rules.handle_ended("two", 1, 1)
     rules.handle_ended("one", 1, 2)
-    assert rules.end == RunEnd(Verdict.FAILED, "two")
+    assert rules.end == RunEnd(RunVerdict.FAILED, "two")
 
 
 def test_one_server_of_several_is_enough() -> None:
@@ -137,7 +137,7 @@ def test_one_server_of_several_is_enough() -> None:
     rules.handle_ended("first", -9, 2)
     assert rules.end is None
     rules.handle_ended("second", -9, 3)
-    assert rules.end == RunEnd(Verdict.FAILED, "first")
+    assert rules.end == RunEnd(RunVerdict.FAILED, "first")
 
 
 def test_a_program_that_waits_in_vain_has_failed_and_the_cause_is_named_first() -> None:
@@ -149,7 +149,7 @@ def test_a_program_that_waits_in_vain_has_failed_and_the_cause_is_named_first() 
     rules.poll_starts(0)
     rules.handle_ended("first", 0, 1)  # without ever being ready
     assert (rules.states["middle"].lost, rules.states["last"].lost) == ("first", "middle")
-    assert rules.end == RunEnd(Verdict.FAILED, "middle")
+    assert rules.end == RunEnd(RunVerdict.FAILED, "middle")
 
 
 def test_a_run_without_anything_to_wait_for_does_not_end_by_itself() -> None:

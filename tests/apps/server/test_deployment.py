@@ -2,7 +2,7 @@
 
 Both tests need programs of the system, and root; where these are missing, they are skipped.
 
-- Podman builds the image on ``SPHTP_CONTAINER_BASE``, by default the public one.
+- Podman builds the image, as ``tests.containers`` says.
 - ``SPHTP_SYSTEMD_ROOT`` is the folder of a system that systemd-nspawn can boot, with ``sphtp`` in
   its ``/usr/local/bin``. It is left as it was: what changes, changes in an overlay.
 """
@@ -20,20 +20,13 @@ from typing import Any
 
 import pytest
 
+from tests.containers import IMAGE, PODMAN, build_image, call, needs_podman
 from tests.house.pages import ROOT
 
 pytestmark = pytest.mark.soak
 
 DEADLINE = 60.0
-BASE = os.environ.get("SPHTP_CONTAINER_BASE", "")
 SYSTEM = os.environ.get("SPHTP_SYSTEMD_ROOT", "")
-
-
-def call(*command: str, fails: bool = False) -> str:
-    """Return the standard output of a command."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert (done.returncode != 0) == fails, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout.strip()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -44,9 +37,6 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 # Podman
-
-PODMAN = shutil.which("podman") or "podman"
-IMAGE = "sphtp-under-test"
 
 
 def events(container: str) -> list[str]:
@@ -59,13 +49,11 @@ def inspect(container: str, what: str) -> Any:
     return json.loads(call(PODMAN, "inspect", container, "--format", f"{{{{json {what}}}}}"))
 
 
-@pytest.mark.skipif(shutil.which("podman") is None, reason="needs podman")
+@needs_podman
 def test_a_server_in_a_container_needs_neither_root_nor_a_file_system_to_write_to(
     tmp_path: Path,
 ) -> None:
-    base = ("--build-arg", f"BASE={BASE}") if BASE else ()
-    file = ROOT / "share/container/Containerfile"
-    call(PODMAN, "build", "--format", "docker", *base, "-f", str(file), "-t", IMAGE, str(ROOT))
+    build_image()
     secret = tmp_path / "secret"
     call(sys.executable, "-m", "sphtp", "keygen", "--secret", str(secret))
     call(PODMAN, "secret", "create", IMAGE, str(secret))

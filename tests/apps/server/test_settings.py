@@ -15,6 +15,7 @@ from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.secure.identity import Identity, format_key
 from sphtp.errors import SettingsError
 from sphtp.shell.keys import draw_cluster_key, draw_server_key, save_secret, save_server_key
+from sphtp_server.check import config as configuration
 from sphtp_server.command import server
 from sphtp_server.settings import SOURCES, ServerSettings
 from sphtp_server.sources import flag
@@ -265,6 +266,7 @@ def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
         ({"registry": "etcd://127.0.0.1:1", "registry_ca": "/a/ca.pem"}, "write tls"),
         ({"registry": "tls+etcd://a:1", "registry_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
         ({"registry": "etcd://a:1", "join": ("tcp://b:1",)}, "not both"),
+        ({"registry": "etcd://a:1", "new": True}, "give --registry or --new, not both"),
         ({"registry": "etcd://a:1", "registry_user": "gas"}, "in the clear"),
     ],
 )
@@ -273,12 +275,38 @@ def test_a_registry_has_all_that_it_needs_and_no_more(settings: dict[str, Any], 
         load(settings).store()
 
 
-def test_a_registry_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_without_its_extra_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = str(written(tmp_path, 'registry = "etcd://127.0.0.1:1"\npub_port = 0\nannounce = false'))
+    assert CliRunner().invoke(configuration, ["check", file]).exit_code == 0
     monkeypatch.setitem(sys.modules, "h11", None)
     monkeypatch.delitem(sys.modules, "sphtp_server.registry.gateway", raising=False)
-    result = call("--registry", "etcd://127.0.0.1:1", "--pub-port", "0", "--no-announce")
-    assert result.exit_code == 2
-    assert "pip install 'sphtp[etcd]' brings it" in result.output
+    for result in (call("--config", file), CliRunner().invoke(configuration, ["check", file])):
+        assert result.exit_code == 2
+        assert "pip install 'sphtp[etcd]' brings it" in result.output
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "etcd://root:hidden@a:1",
+        "etcd://a:1,root:hid/den@b:1/gas",
+        "tls+etcd://root:hid@den@a",
+        "http://root:hidden@a",
+        "root:hidden@a:1",
+    ],
+)
+def test_a_password_in_the_address_of_a_registry_is_refused_and_never_repeated(
+    place: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path, f'registry = "{place}"')
+    check = CliRunner().invoke(configuration, ["check", str(file)])
+    for result in (call("--registry", place), call(SPHTP_SERVER_REGISTRY=place), check):
+        assert result.exit_code == 2
+        assert "--registry-password-file" in result.output
+        assert "hid" not in result.output
+        assert "den" not in result.output
 
 
 def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sphtp_client.top.model import Observation, PlaceState, Sample, read_samples_untrusted
+from sphtp_client.top.model import Observation, PlaceReport, Sample, read_samples_untrusted
 
 CHANNEL = {"node": "ada", "peer": "bob", "service": "messages", "channel": "0x00000001"}
 GROUP = {"group": "fluid"}
@@ -42,10 +42,10 @@ def node(name: str, state: str = "established", **figures: float) -> Iterator[Sa
         yield Sample(f"sphtp_client_{figure}", {"node": name}, value)
 
 
-def state(*samples: Any, at: float = 0.0, place: str = "here:1") -> PlaceState:
+def state(*samples: Any, at: float = 0.0, place: str = "here:1") -> PlaceReport:
     """Return the state that samples tell, of iterables of samples."""
     return read_samples_untrusted(place, at, [each for part in samples for each in part])
 
 
-def observed(now: PlaceState, before: PlaceState | None = None) -> Observation:
+def observed(now: PlaceReport, before: PlaceReport | None = None) -> Observation:
     return Observation(now) if before is None else Observation(before).followed_by(now)

@@ -52,7 +52,7 @@ async def test_one_state_is_printed_for_people_and_for_programs(tmp_path: Path) 
         (row,) = state["views"]["channels"]
         assert (row["from"], row["to"], row["waiting"]) == ("ada", "bob", 0)
         assert row["out"] is not None
-        assert state["reasons"] == []
+        assert state["causes"] == []
         assert [place["error"] for place in state["places"]] == ["", ""]
 
 
@@ -82,7 +82,7 @@ async def test_a_reader_that_does_not_read_and_a_member_that_computes_are_named(
         await until(lambda: channel.statistics().waiting == 5)
         found = await call(web.url, "--json", "--interval", "0.6")
         stopped = [
-            it["text"] for it in json.loads(found.stdout)["reasons"] if it["weight"] == "stopped"
+            it["text"] for it in json.loads(found.stdout)["causes"] if it["weight"] == "stopped"
         ]
         assert "ada waits for bob in step 0 of fluid; bob computes." in stopped
         credit = "5 messages of ada for bob wait: the credit of bob is used up"

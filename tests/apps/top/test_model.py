@@ -4,8 +4,8 @@ import pytest
 
 from sphtp_client.top.model import (
     SIMULATION,
-    LaneState,
-    PlaceState,
+    LaneReport,
+    PlaceReport,
     Sample,
     growth,
     read_samples_untrusted,
@@ -22,8 +22,8 @@ def test_a_channel_has_the_figures_of_its_labels() -> None:
     ).channels
     assert (one.waiting, one.blocked, two.waiting, two.packets_lost) == (3, "window", 4, 7.0)
     assert one.lanes == (
-        LaneState(lane="0", messages=0, size=70),
-        LaneState(lane="1", messages=2, size=0),
+        LaneReport(lane="0", messages=0, size=70),
+        LaneReport(lane="1", messages=2, size=0),
     )
     assert (one.round_trip, two.blocked, two.lanes) == (None, "", ())
 
@@ -86,7 +86,7 @@ def test_nodes_have_their_state_and_their_clock() -> None:
     ],
 )
 def test_what_is_not_known_or_no_number_is_left_out(sample: Sample) -> None:
-    assert read_samples_untrusted("here", 0.0, [sample]) == PlaceState(place="here", at=0.0)
+    assert read_samples_untrusted("here", 0.0, [sample]) == PlaceReport(place="here", at=0.0)
 
 
 def test_names_steer_no_terminal() -> None:

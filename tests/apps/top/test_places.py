@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 import sphtp
 from sphtp import aio
 from sphtp.errors import SettingsError
-from sphtp_client.top.model import PlaceState, read_samples_untrusted
+from sphtp_client.top.model import PlaceReport, read_samples_untrusted
 from sphtp_client.top.places import PageReader, ServerReader, parse_places, samples_untrusted
 
 PAGE = b"""\
@@ -51,7 +51,7 @@ async def page(answer: bytes, asked: list[bytes] | None = None) -> AsyncIterator
         yield PageReader(host, port, 10.0)
 
 
-async def told(answer: bytes) -> PlaceState:
+async def told(answer: bytes) -> PlaceReport:
     async with page(answer) as reader:
         return await reader.read()
 

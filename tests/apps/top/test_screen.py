@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static, Tabs
 
-from sphtp_client.top.model import PlaceState
+from sphtp_client.top.model import PlaceReport
 from sphtp_client.top.places import PageReader
 from sphtp_client.top.screen import NOTHING_WAITS, TopApp
 from sphtp_client.top.tables import VIEWS
@@ -32,18 +32,18 @@ ADA = state(
     place="ada:1",
 )
 BOB = state(node("bob"), place="bob:1")
-DEAD = PlaceState(place="bob:1", at=1.0, error="connection refused")
+DEAD = PlaceReport(place="bob:1", at=1.0, error="connection refused")
 
 
 class ScriptedPlace:
     """Tells one state after the other, and the last one again and again."""
 
-    def __init__(self, *states: PlaceState) -> None:
+    def __init__(self, *states: PlaceReport) -> None:
         self.place = states[0].place
         self.reads = 0
         self._states = states
 
-    async def read(self) -> PlaceState:
+    async def read(self) -> PlaceReport:
         await asyncio.sleep(0)
         self.reads += 1
         return self._states[min(self.reads, len(self._states)) - 1]
@@ -175,13 +175,13 @@ def test_reasons_stand_below_and_those_of_the_row_first() -> None:
     @shown(ScriptedPlace(ADA), ScriptedPlace(BOB))
     async def _(screen: Screen) -> None:
         await screen.press("2", "down")
-        first, *_ = screen.text("reasons").splitlines()
+        first, *_ = screen.text("causes").splitlines()
         assert first.startswith("> 4 messages of ada for bob wait: the credit of bob is used up")
 
     @shown(ScriptedPlace(BOB))
     async def _(screen: Screen) -> None:
         await asyncio.sleep(0)
-        assert screen.text("reasons") == NOTHING_WAITS
+        assert screen.text("causes") == NOTHING_WAITS
 
 
 @beside
@@ -192,7 +192,7 @@ def test_a_place_that_dies_says_so_and_comes_back() -> None:
         assert screen.column("peer ▲") == ["(bob:1)", "ada"]
         assert screen.column("state") == ["no answer", "ok"]
         assert screen.text("summary").startswith("1 of 2 places answer")
-        assert "bob:1 has not answered for 1 s: connection refused." in screen.text("reasons")
+        assert "bob:1 has not answered for 1 s: connection refused." in screen.text("causes")
         await screen.look()
         assert screen.column("peer ▲") == ["ada", "bob"]
         assert screen.text("summary").startswith("2 of 2 places answer")
@@ -294,7 +294,7 @@ def test_a_server_that_is_killed_is_missed_and_found_again_when_it_is_started_an
 
             async def until(text: str) -> None:
                 screen = Screen(app, pilot, ())
-                while text not in str(screen.rows()) + screen.text("reasons"):  # noqa: ASYNC110 # it changes by itself
+                while text not in str(screen.rows()) + screen.text("causes"):  # noqa: ASYNC110 # it changes by itself
                     await asyncio.sleep(0.02)
 
             await until("connection refused")

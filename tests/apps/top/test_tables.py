@@ -2,8 +2,8 @@
 
 import pytest
 
-from sphtp_client.top.model import Observation, PlaceState, Sample, read_status_untrusted
-from sphtp_client.top.tables import VIEWS, Row, View, arranged, as_lines, fitting_columns
+from sphtp_client.top.model import Observation, PlaceReport, Sample, read_status_untrusted
+from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, as_lines, fitting_columns
 from tests.apps.top.samples import CHANNEL, channel, group, node, observed, state
 
 BY_NAME = {view.name: view for view in VIEWS}
@@ -63,7 +63,7 @@ def test_a_client_that_a_server_tells_of_stands_once() -> None:
 
 
 def test_a_place_that_does_not_answer_is_a_row() -> None:
-    dead = Observation(PlaceState(place="here:9", at=0.0, error="connection refused"))
+    dead = Observation(PlaceReport(place="here:9", at=0.0, error="connection refused"))
     (row,) = rows("peers", dead)
     assert (row["peer"], row["state"]) == ("(here:9)", "no answer")
 
@@ -103,7 +103,7 @@ def test_streams_have_sources_and_subscriptions() -> None:
     assert (other["lost"], other["missing"]) == ("2", "1")
 
 
-def many() -> list[Row]:
+def many() -> list[TableRow]:
     view = BY_NAME["channels"]
     samples = [
         channel({**CHANNEL, "peer": peer, "channel": f"0x{number}"}, messages_waiting=number)
@@ -112,7 +112,7 @@ def many() -> list[Row]:
     return [*view.rows([observed(state(*samples))])]
 
 
-def peers(found: list[Row]) -> list[str]:
+def peers(found: list[TableRow]) -> list[str]:
     return [row.cells[1].text for row in found]
 
 

@@ -27,6 +27,8 @@ class EtcdCluster(SimulatedCluster):
         self.registries: dict[Node, EtcdRegistry] = {}
         self.slowness = 0.005
         """The longest time, in seconds, that a request or an answer travels."""
+        self.capacity = 4096
+        """The most clients of each server that is made from now on."""
         self.losing = 0.0
         """The share of requests, and of answers, that are lost."""
         self.parted: set[Node] = set()
@@ -41,7 +43,7 @@ class EtcdCluster(SimulatedCluster):
         self._at(self.now, self._tick)
 
     def server(self, number: int, **options: Any) -> SimulatedServer:
-        self._made_registry = EtcdRegistry(self.timers.expiry, 4096)
+        self._made_registry = EtcdRegistry(self.timers.expiry, self.capacity)
         return super().server(number, registry=self._made_registry, **options)
 
     def pump(self, node: Node) -> None:

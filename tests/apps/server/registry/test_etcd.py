@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
+from sphtp.core.control.codec import REASON, decode_message_untrusted
+from sphtp.core.control.counters import Count
 from sphtp.core.control.records import Member, ServerAddress
 from sphtp.core.control.registry import StoreLost, StoreReached
 from sphtp.core.control.server_table import ServerState
+from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import RemoteError
 from sphtp.events import Established, PeerLeft, RegistryFailing, Suspended
 from sphtp_server.registry.etcd import EtcdRegistry, StoreRequest, StoreTask
@@ -225,6 +229,24 @@ def test_many_clients_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
     bus.run_until(lambda: is_established(*clients))
     second = bus.server(1)
     bus.run_until(lambda: set(first.clients) == set(second.clients) and is_active(second), 5)
+
+
+def test_a_full_server_refuses_a_claim_that_it_made_before_it_was_full() -> None:
+    bus = EtcdCluster()
+    bus.capacity = 1
+    server = bus.server(0)
+    bus.run_until(lambda: is_active(server))
+    for number in (7, 9):
+        bus.inject(server, Announce(number, 5).encode())
+    before = len(server.sent)
+    bus.run(1)
+    sent = [decode_message_untrusted(message.data) for message in server.sent[before:]]
+    reasons = {one.simulation: REASON.first(one) for one in sent if one.command == Command.NACK}
+    assert reasons == {9: Reason.FULL}
+    assert server.machine.clients.keys() == {7}
+    assert server.machine.counters[Count.OVER_MAX_CLIENTS] == 1
+    # Its key does not stay.
+    assert len(bus.etcd.names("/sphtp/ids/")) == 2
 
 
 def test_an_etcd_that_takes_less_at_once_gets_less() -> None:

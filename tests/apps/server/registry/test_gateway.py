@@ -141,10 +141,13 @@ async def test_a_document_that_is_none_or_an_error_is_one(document: object) -> N
             await gateway.request("/v3", {})
 
 
-async def test_nobody_there_is_an_error() -> None:
-    gateway = Gateway(EtcdLocation.parse("etcd://127.0.0.1:1"), EtcdAccess())
-    with pytest.raises(GatewayError, match=r"127\.0\.0\.1:1"):
+@pytest.mark.parametrize("member", ["127.0.0.1:1", "[::1]:1"])
+async def test_nobody_there_is_an_error_with_the_address_of_the_member(member: str) -> None:
+    gateway = Gateway(EtcdLocation.parse(f"etcd://{member}"), EtcdAccess())
+    assert gateway.endpoint == member
+    with pytest.raises(GatewayError) as caught:
         await gateway.request("/v3", {})
+    assert str(caught.value).startswith(f"{member}: ")
 
 
 async def test_a_user_signs_in_again_when_a_token_is_over() -> None:

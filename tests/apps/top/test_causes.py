@@ -6,30 +6,30 @@ from typing import Any
 
 import pytest
 
-from sphtp_client.top.model import (
-    NodeState,
-    Observation,
-    PlaceState,
-    ReceiverState,
-    SourceState,
-    SubscriptionState,
-)
-from sphtp_client.top.reasons import (
-    Reason,
-    find_reasons,
+from sphtp_client.top.causes import (
+    Cause,
+    find_causes,
     of_node,
     of_source,
     of_subscription,
 )
+from sphtp_client.top.model import (
+    NodeReport,
+    Observation,
+    PlaceReport,
+    ReceiverReport,
+    SourceReport,
+    SubscriptionReport,
+)
 from tests.apps.top.samples import CHANNEL, channel, group, observed, state
 
 WAITING = {"messages_waiting": 9, "window_bytes": 64_000, "in_flight_bytes": 63_500}
-SOURCE = SourceState(node="ada", topics="density", waiting=50_000)
-SUBSCRIPTION = SubscriptionState(node="bob", peer="ada", topic="density", receiver="1")
+SOURCE = SourceReport(node="ada", topics="density", waiting=50_000)
+SUBSCRIPTION = SubscriptionReport(node="bob", peer="ada", topic="density", receiver="1")
 
 
-def texts(reasons: Sequence[Reason]) -> list[str]:
-    return [reason.text for reason in reasons]
+def texts(causes: Sequence[Cause]) -> list[str]:
+    return [cause.text for cause in causes]
 
 
 CHANNELS: dict[str, tuple[Any, list[str]]] = {
@@ -92,19 +92,19 @@ CHANNELS: dict[str, tuple[Any, list[str]]] = {
 @pytest.mark.parametrize("case", CHANNELS)
 def test_a_channel_says_why_it_waits(case: str) -> None:
     figures, expected = CHANNELS[case]
-    assert texts(find_reasons([observed(state(channel(**figures)))])) == expected
+    assert texts(find_causes([observed(state(channel(**figures)))])) == expected
 
 
 def test_channels_of_a_service_are_told_apart() -> None:
-    (reason,) = find_reasons(
+    (cause,) = find_causes(
         [observed(state(channel({**CHANNEL, "service": "group"}, probes_unanswered=1)))]
     )
-    assert reason.text.startswith("bob has not answered 1 probe of ada (group)")
-    assert reason.about == ("ada", "bob")
+    assert cause.text.startswith("bob has not answered 1 probe of ada (group)")
+    assert cause.about == ("ada", "bob")
 
 
-def receiver(peer: str, room: int | None, behind: int = 0) -> ReceiverState:
-    return ReceiverState(peer=peer, receiver="1", behind=behind, room=room)
+def receiver(peer: str, room: int | None, behind: int = 0) -> ReceiverReport:
+    return ReceiverReport(peer=peer, receiver="1", behind=behind, room=room)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def receiver(peer: str, room: int | None, behind: int = 0) -> ReceiverState:
         ),
     ],
 )
-def test_a_source_says_for_whom_it_waits(source: SourceState, expected: list[str]) -> None:
+def test_a_source_says_for_whom_it_waits(source: SourceReport, expected: list[str]) -> None:
     assert texts([*of_source(source)]) == expected
 
 
@@ -155,32 +155,32 @@ def test_a_subscription_says_what_is_missing_and_lost() -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (NodeState(name="ada", kind="client", state="established"), []),
-        (NodeState(name="0x7", kind="node"), []),
+        (NodeReport(name="ada", kind="client", state="established"), []),
+        (NodeReport(name="0x7", kind="node"), []),
         (
-            NodeState(name="0x9", kind="server", state="joining"),
+            NodeReport(name="0x9", kind="server", state="joining"),
             ["server 0x9 is joining: it admits no new client."],
         ),
         (
-            NodeState(name="ada", kind="client", state="suspended"),
+            NodeReport(name="ada", kind="client", state="suspended"),
             ["client ada is suspended: it finds no new peer."],
         ),
     ],
 )
-def test_a_node_says_why_it_serves_nobody(node: NodeState, expected: list[str]) -> None:
+def test_a_node_says_why_it_serves_nobody(node: NodeReport, expected: list[str]) -> None:
     assert texts([*of_node(node)]) == expected
 
 
 def test_a_place_says_for_how_long_it_has_not_answered() -> None:
     alive = state(channel(messages_waiting=0), at=10.0)
-    dead = PlaceState(place="here:1", at=12.0, error="connection refused")
+    dead = PlaceReport(place="here:1", at=12.0, error="connection refused")
     first = Observation(alive).followed_by(dead)
-    assert texts(find_reasons([first])) == ["here:1 has not answered for 2 s: connection refused."]
+    assert texts(find_causes([first])) == ["here:1 has not answered for 2 s: connection refused."]
     later = first.followed_by(replace(dead, at=25.0))
-    assert texts(find_reasons([later])) == ["here:1 has not answered for 15 s: connection refused."]
+    assert texts(find_causes([later])) == ["here:1 has not answered for 15 s: connection refused."]
     back = later.followed_by(state(channel(messages_waiting=0), at=26.0))
-    assert find_reasons([back]) == []
-    assert texts(find_reasons([Observation(dead)])) == [
+    assert find_causes([back]) == []
+    assert texts(find_causes([Observation(dead)])) == [
         "here:1 has not answered: connection refused."
     ]
 
@@ -227,7 +227,7 @@ def test_a_step_that_stands_still_names_those_it_lacks(
         group(name, *missing, steps_total=step, exchanging=waits)
         for name, missing, step, waits in members
     ]
-    assert texts(find_reasons([standing(*map(list, seen))])) == expected
+    assert texts(find_causes([standing(*map(list, seen))])) == expected
 
 
 def test_steps_that_go_on_name_the_one_that_is_last_most_of_the_time() -> None:
@@ -240,21 +240,21 @@ def test_steps_that_go_on_name_the_one_that_is_last_most_of_the_time() -> None:
         list(group("bob", "cy", steps_total=90, waits={"ada": 0.1, "cy": 1.6})),
     ]
     one = observed(state(*after, at=2.0), state(*before, at=0.0))
-    assert texts(find_reasons([one])) == [
+    assert texts(find_causes([one])) == [
         "fluid waits 50 % of the time for cy, the last of most steps."
     ]
     alike = [
         list(group("ada", steps_total=90, waits={"bob": 0.8})),
         list(group("bob", steps_total=90, waits={"ada": 0.7, "cy": 1.7})),
     ]
-    assert find_reasons([observed(state(*alike, at=2.0), state(*before, at=0.0))]) == []
+    assert find_causes([observed(state(*alike, at=2.0), state(*before, at=0.0))]) == []
     # One member alone waits for somebody all the time, and cannot tell who is slow.
     for waited, found in ((1.6, 0), (2.3, 1)):
         alone = list(group("ada", steps_total=90, waits={"cy": waited}))
         seen = observed(state(alone, at=2.0), state(before[0], at=0.0))
-        assert len(find_reasons([seen])) == found
+        assert len(find_causes([seen])) == found
     # Of a page that was seen once, nothing is known of the time.
-    assert find_reasons([observed(state(*after))]) == []
+    assert find_causes([observed(state(*after))]) == []
 
 
 def test_what_stands_still_comes_before_what_is_slow() -> None:
@@ -265,4 +265,4 @@ def test_what_stands_still_comes_before_what_is_slow() -> None:
             channel(messages_waiting=1, by_credit=1),
         )
     )
-    assert ["credit" in text for text in texts(find_reasons([seen]))] == [True, False]
+    assert ["credit" in text for text in texts(find_causes([seen]))] == [True, False]

@@ -1,4 +1,4 @@
-"""The reasons why something waits: sentences that follow from numbers. Pure.
+"""The causes of waiting, as sentences that follow from numbers. Pure.
 
 A message waits before it leaves, on the way, or until it is read. Where it waits to leave, the
 channel names the limit: the credit that the receiver granted, the congestion window, the pacing of
@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from sphtp.core.channel.observer import LOSSY, MANY_UNREAD
 from sphtp.core.group.steps import find_slowest
 from sphtp.core.printable import in_bytes, in_seconds, listed, percent
 from sphtp_client.top.model import (
-    ChannelState,
-    GroupState,
-    NodeState,
+    ChannelReport,
+    GroupReport,
+    NodeReport,
     Observation,
-    PlaceState,
-    SourceState,
-    SubscriptionState,
+    PlaceReport,
+    SourceReport,
+    SubscriptionReport,
     growth,
 )
-
-MANY_UNREAD: Final = 64
-"""Messages that are not read from which a program counts as slow; fewer are on their way to it."""
 
 STILL: Final = 0.5
 """Seconds without a new step from which a step stands still."""
@@ -35,14 +33,11 @@ STILL: Final = 0.5
 SMALLEST_ROOM: Final = 2048
 """Bytes of room below which a receiver takes no further datagram of usual size."""
 
-LOSSY: Final = 0.01
-"""The share of lost packets from which it stands beside a full window."""
-
 FINE_STATES: Final = frozenset(("", "active", "established", "registered"))
 
 
 class Weight(IntEnum):
-    """The weight of a reason: what stands still comes before what is slow."""
+    """The weight of a cause: what stands still comes before what is slow."""
 
     NOTE = 0
     SLOW = 1
@@ -50,7 +45,7 @@ class Weight(IntEnum):
 
 
 @dataclass(frozen=True)
-class Reason:
+class Cause:
     """A sentence, and the names of the nodes that it is about."""
 
     weight: Weight
@@ -58,9 +53,9 @@ class Reason:
     about: tuple[str, ...] = ()
 
 
-def find_reasons(observations: Sequence[Observation]) -> list[Reason]:
-    """Return the reasons for all that waits, the heaviest first."""
-    found: list[Reason] = []
+def find_causes(observations: Sequence[Observation]) -> list[Cause]:
+    """Return the causes of all that waits, the heaviest first."""
+    found: list[Cause] = []
     for one in observations:
         found += _of_place(one)
         for node in one.now.nodes:
@@ -75,22 +70,22 @@ def find_reasons(observations: Sequence[Observation]) -> list[Reason]:
             found += of_subscription(subscription, lost.get(subscription.key))
     found += of_groups(observations)
     # Of the same weight, in the order of what they are about.
-    return sorted(found, key=lambda reason: -reason.weight)
+    return sorted(found, key=lambda cause: -cause.weight)
 
 
-def _of_place(one: Observation) -> Iterator[Reason]:
-    state: PlaceState = one.now
+def _of_place(one: Observation) -> Iterator[Cause]:
+    state: PlaceReport = one.now
     if state.error:
         silent = f" for {one.seconds:.0f} s" if one.seconds >= 1 else ""
-        yield Reason(Weight.STOPPED, f"{state.place} has not answered{silent}: {state.error}.")
+        yield Cause(Weight.STOPPED, f"{state.place} has not answered{silent}: {state.error}.")
 
 
-def of_node(node: NodeState) -> Iterator[Reason]:
-    """Yield the reason why a node serves nobody new."""
+def of_node(node: NodeReport) -> Iterator[Cause]:
+    """Yield the cause if a node serves nobody new."""
     if node.state not in FINE_STATES:
         meaning = "admits no new client" if node.kind == "server" else "finds no new peer"
         text = f"{node.kind} {node.name} is {node.state}: it {meaning}."
-        yield Reason(Weight.STOPPED, text, (node.name,))
+        yield Cause(Weight.STOPPED, text, (node.name,))
 
 
 _BLOCKED: Final = {
@@ -102,14 +97,14 @@ _BLOCKED: Final = {
 }
 
 
-def of_channel(channel: ChannelState) -> Iterator[Reason]:
-    """Yield the reasons why messages of a channel wait: to be sent, answered, or read."""
+def of_channel(channel: ChannelReport) -> Iterator[Cause]:
+    """Yield what keeps messages of a channel waiting: to be sent, answered, or read."""
     node, peer, about = channel.node, channel.peer, (channel.node, channel.peer)
     of_service = "" if channel.service == "messages" else f" ({channel.service})"
     if channel.probes:
         probes = _number(channel.probes, "probe")
         text = f"{peer} has not answered {probes} of {node}{of_service}: the path is being probed"
-        yield Reason(Weight.STOPPED, f"{text}; it is cut, or {peer} stands still.", about)
+        yield Cause(Weight.STOPPED, f"{text}; it is cut, or {peer} stands still.", about)
     if channel.waiting and (known := _BLOCKED.get(channel.blocked)):
         way = known.format(
             peer=peer, in_flight=in_bytes(channel.in_flight), window=in_bytes(channel.window)
@@ -117,14 +112,14 @@ def of_channel(channel: ChannelState) -> Iterator[Reason]:
         waiting = _number(channel.waiting, "message")
         text = f"{waiting} of {node} for {peer}{of_service} wait: {way}{_of_path(channel)}"
         weight = Weight.STOPPED if channel.blocked == "credit" else Weight.SLOW
-        yield Reason(weight, f"{text}{_of_lanes(channel)}.", about)
+        yield Cause(weight, f"{text}{_of_lanes(channel)}.", about)
     if channel.unread >= MANY_UNREAD:
         unread = _number(channel.unread, "message")
         text = f"{node} has not read {unread} of {peer}{of_service}: its program is a slow reader."
-        yield Reason(Weight.SLOW, text, about)
+        yield Cause(Weight.SLOW, text, about)
 
 
-def _of_path(channel: ChannelState) -> str:
+def _of_path(channel: ChannelReport) -> str:
     """Return what a full window has to do with the path."""
     if channel.blocked not in ("window", "pacing"):
         return ""
@@ -136,7 +131,7 @@ def _of_path(channel: ChannelState) -> str:
     return words
 
 
-def _of_lanes(channel: ChannelState) -> str:
+def _of_lanes(channel: ChannelReport) -> str:
     """Return in which lane most of the messages wait, where there are several."""
     if len(channel.lanes) < 2:
         return ""
@@ -144,8 +139,8 @@ def _of_lanes(channel: ChannelState) -> str:
     return f"; in lane {longest.lane} {_number(longest.messages, 'message')}"
 
 
-def of_source(source: SourceState, before: SourceState | None = None) -> Iterator[Reason]:
-    """Yield the reasons why new data of a stream waits, and for whom it waits no more."""
+def of_source(source: SourceReport, before: SourceReport | None = None) -> Iterator[Cause]:
+    """Yield what new data of a stream waits for, and the receivers that it waits for no more."""
     node, topics = source.node, source.topics
     if source.waiting:
         text = f"{in_bytes(source.waiting)} of {topics} of {node} wait"
@@ -154,34 +149,34 @@ def of_source(source: SourceState, before: SourceState | None = None) -> Iterato
         if slowest is not None and slowest.room is not None and slowest.room < SMALLEST_ROOM:
             behind = _number(slowest.behind, "datagram")
             why = f"{slowest.peer} has no room, {behind} behind: its reader is slow"
-            yield Reason(Weight.SLOW, f"{text}: {why}.", (node, slowest.peer))
+            yield Cause(Weight.SLOW, f"{text}: {why}.", (node, slowest.peer))
         elif source.repairs_waiting:
             repairs = _number(source.repairs_waiting, "repair")
-            yield Reason(Weight.SLOW, f"{text}: {repairs} have to leave first.", (node,))
+            yield Cause(Weight.SLOW, f"{text}: {repairs} have to leave first.", (node,))
         else:
-            yield Reason(Weight.NOTE, f"{text} for its data rate.", (node,))
+            yield Cause(Weight.NOTE, f"{text} for its data rate.", (node,))
     elif source.repairs_waiting:
         repairs = _number(source.repairs_waiting, "repair")
         text = f"{repairs} of {topics} of {node} wait for the repair rate."
-        yield Reason(Weight.SLOW, text, (node,))
+        yield Cause(Weight.SLOW, text, (node,))
     if left := growth(source, before, "left_behind"):
         text = f"{topics} of {node} goes on without {_number(int(left), 'receiver')}: too slow."
-        yield Reason(Weight.SLOW, text, (node,))
+        yield Cause(Weight.SLOW, text, (node,))
 
 
 def of_subscription(
-    subscription: SubscriptionState, before: SubscriptionState | None = None
-) -> Iterator[Reason]:
-    """Yield the reasons why received messages of a stream wait, or never come."""
+    subscription: SubscriptionReport, before: SubscriptionReport | None = None
+) -> Iterator[Cause]:
+    """Yield what received messages of a stream wait for, and those that never come."""
     node, peer, topic = subscription.node, subscription.peer, subscription.topic
     if subscription.waiting and subscription.missing:
         waiting = _number(subscription.waiting, "message")
         missing = _number(subscription.missing, "datagram")
         text = f"{waiting} of {topic} of {peer} wait at {node}: {missing} before them are missing."
-        yield Reason(Weight.SLOW, text, (node, peer))
+        yield Cause(Weight.SLOW, text, (node, peer))
     if lost := growth(subscription, before, "lost"):
         text = f"{node} has lost {_number(int(lost), 'message')} of {topic} of {peer}."
-        yield Reason(Weight.SLOW, text, (node, peer))
+        yield Cause(Weight.SLOW, text, (node, peer))
 
 
 # Groups in lock step
@@ -191,8 +186,8 @@ def of_subscription(
 class _MemberView:
     """A group as a member sees it, and as it saw it ``seconds`` before."""
 
-    now: GroupState
-    before: GroupState | None
+    now: GroupReport
+    before: GroupReport | None
     seconds: float
 
     @property
@@ -202,7 +197,7 @@ class _MemberView:
         return known and self.seconds >= STILL
 
 
-def of_groups(observations: Iterable[Observation]) -> Iterator[Reason]:
+def of_groups(observations: Iterable[Observation]) -> Iterator[Cause]:
     """Yield for whom each group waits: in a step that stands still, or most of the time."""
     groups: defaultdict[str, list[_MemberView]] = defaultdict(list)
     for one in observations:
@@ -219,7 +214,7 @@ def of_groups(observations: Iterable[Observation]) -> Iterator[Reason]:
 
 def _of_step(
     name: str, views: Sequence[_MemberView], standing: Sequence[_MemberView]
-) -> Iterator[Reason]:
+) -> Iterator[Cause]:
     """Say for whom the earliest step waits, and what that member does."""
     step = min(view.now.step for view in standing)
     waiting = [view.now for view in standing if view.now.step == step]
@@ -238,10 +233,10 @@ def _of_step(
             why = f"; {member} waits for {listed(seen.missing)} in step {seen.step}"
         else:
             why = f"; {member} is in step {seen.step}, and its contribution is on the way"
-        yield Reason(Weight.STOPPED, f"{text}{why}.", (member, *(it.node for it in waiting)))
+        yield Cause(Weight.STOPPED, f"{text}{why}.", (member, *(it.node for it in waiting)))
 
 
-def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Reason]:
+def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Cause]:
     """Say for whom the members have waited for much of the time."""
     waited: defaultdict[str, float] = defaultdict(float)
     time, asked = 0.0, 0
@@ -256,7 +251,7 @@ def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Reason]:
     slowest = find_slowest(waited, time, asked)
     if slowest is not None:
         text = f"{name} waits {percent(waited[slowest] / time)} of the time for {slowest}"
-        yield Reason(Weight.SLOW, f"{text}, the last of most steps.", (slowest,))
+        yield Cause(Weight.SLOW, f"{text}, the last of most steps.", (slowest,))
 
 
 # Words
