@@ -16,6 +16,7 @@ from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import MOST_PORT
+from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.display import (
     LiveRunDisplay,
     NoRunDisplay,
@@ -23,7 +24,6 @@ from sphtp_client.cluster.display import (
     RunDisplay,
     StandingDisplay,
 )
-from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.outcome import RunOutcome, document, judge, judge_standing
 from sphtp_client.cluster.run_status import RunStatus
 from sphtp_client.connection import make_log_directory

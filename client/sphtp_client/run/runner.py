@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from sphtp_client.cluster.launcher import HOST, client_variables, sphtp_command
+from sphtp_client.cluster.course import HOST, client_variables, sphtp_command
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole
 from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor

@@ -10,7 +10,7 @@ import trio
 
 from sphtp.core.secure.identity import format_key
 from sphtp.security import load_secret
-from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.outcome import RunOutcome, judge
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
