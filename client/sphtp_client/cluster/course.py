@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,13 +13,23 @@ import trio
 
 import sphtp
 from sphtp.config import ControlTimers
+from sphtp.errors import SettingsError
 from sphtp.security import ClusterSecurity, load_secret
 from sphtp.shell.discovery import KEY_FILE, SERVER, TIMERS
 from sphtp.shell.keys import draw_secret, save_secret
 from sphtp.shell.status import OBSERVER_DATA
+from sphtp_client.cluster.launcher import (
+    LOCAL,
+    LOOPBACK,
+    OWN_ADDRESS,
+    Launcher,
+    ProcessSpec,
+    find_launcher,
+)
+from sphtp_client.cluster.outcome import why
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
-from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
+from sphtp_client.cluster.supervisor import Supervisor, open_supervisor
 from sphtp_client.program import ExitStatus, run_until_stopped
 
 
@@ -36,12 +46,13 @@ def secret_file() -> Iterator[Path]:
         yield file
 
 
-HOST = "127.0.0.1"
-
-
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The parameters of a run; all times in seconds."""
+    """The parameters of a run; all times in seconds.
+
+    ``network`` is that of the processes; None is the loopback of this machine. ``max_restarts`` is
+    how often something may start again that was lost.
+    """
 
     servers: int
     clients: int
@@ -61,6 +72,15 @@ class ClusterPlan:
     metrics: int | None = None
     web: int | None = None
     secret_file: Path | None = None
+    on: str = LOCAL
+    network: str | None = None
+    registry: str | None = None
+    max_restarts: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of processes."""
+        return self.servers + self.clients + self.verify
 
     @property
     def grace(self) -> float:
@@ -78,13 +98,20 @@ class ClusterPlan:
             "duplicate": self.duplicate,
             "reorder": self.reorder,
             "seed": self.seed,
+            "on": self.on,
         }
 
-    def server(self, number: int, join: str | None) -> ProcessSpec:
-        """Return the job of a server; the first one founds the cluster that others join."""
-        place = ("--new",) if join is None else ("--join", join)
+    def server(self, number: int, join: Sequence[str]) -> ProcessSpec:
+        """Return the job of a server; the first one founds the cluster that others join.
+
+        With a registry of their own, servers find each other there.
+        """
+        place = [word for address in join for word in ("--join", address)] or ["--new"]
+        if self.registry is not None:
+            place = ["--registry", self.registry]
         options = (
-            *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
+            *("--host", LOOPBACK if self.network is None else OWN_ADDRESS),
+            *("--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
             *("--log-format", "json", "--exit-with-stdin"),
             # Simulations of others must not find them. Those that stand are there to be found.
@@ -92,11 +119,18 @@ class ClusterPlan:
             *self._metrics(number - 1),
         )
         return ProcessSpec(
-            f"server {number}", ProcessRole.SERVER, sphtp_command("server", *options)
+            f"server {number}",
+            ProcessRole.SERVER,
+            sphtp_command("server", *options),
+            files=self._secret_files,
         )
 
-    def client(self, slab: int, servers: Sequence[str]) -> ProcessSpec:
-        """Return the job of the client that simulates one slab."""
+    def client(self, slab: int, servers: Sequence[str], attempt: int = 0) -> ProcessSpec:
+        """Return the job of the client that simulates one slab.
+
+        Those of one attempt work together. Of an earlier one, servers may still know a client that
+        was lost.
+        """
         addresses = [part for address in servers for part in ("--server", address)]
         options = (
             *addresses,
@@ -106,15 +140,23 @@ class ClusterPlan:
             *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
             *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
             *self._metrics(self.servers + slab),
+            *(("--run", str(attempt)) if attempt else ()),
         )
         return ProcessSpec(
-            f"client {slab}", ProcessRole.CLIENT, sphtp_command("client", *options), slab
+            f"client {slab}",
+            ProcessRole.CLIENT,
+            sphtp_command("client", *options),
+            slab,
+            files=(self.scenario, *self._secret_files),
         )
 
     def reference(self) -> ProcessSpec:
         """Return the job of the same run in one process, without servers or peers."""
         return ProcessSpec(
-            "reference", ProcessRole.REFERENCE, sphtp_command("client", "--alone", *self._work())
+            "reference",
+            ProcessRole.REFERENCE,
+            sphtp_command("client", "--alone", *self._work()),
+            files=(self.scenario,),
         )
 
     def watching(self, servers: Sequence[str]) -> str:
@@ -123,7 +165,7 @@ class ClusterPlan:
 
     def observing(self) -> Iterator[str]:
         """Yield the command that shows what the processes do, if the ports of metrics are known."""
-        if self.metrics:
+        if self.metrics and self.network is None:
             last = self.metrics + self.servers + self.clients - 1
             yield f"to see what waits: sphtp top {self.metrics}-{last}"
 
@@ -151,6 +193,10 @@ class ClusterPlan:
 
     def _secret(self) -> tuple[str, ...]:
         return () if self.secret_file is None else ("--secret-file", str(self.secret_file))
+
+    @property
+    def _secret_files(self) -> tuple[Path, ...]:
+        return () if self.secret_file is None else (self.secret_file,)
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
         return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
@@ -190,13 +236,30 @@ async def run_cluster(
     changed: Callable[[], None],
     timeouts: StopTimeouts | None = None,
 ) -> ExitStatus | None:
-    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards."""
+    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards.
+
+    Raises ``SettingsError`` if the launcher cannot be used.
+    """
 
     async def perform() -> None:
-        async with open_supervisor(status, changed, timeouts) as supervisor:
-            await _perform(plan, supervisor)
+        async with find_launcher(plan.on) as launcher:
+            placed = _placed(plan, launcher)
+            async with open_supervisor(status, changed, timeouts, launcher) as supervisor:
+                await _perform(placed, supervisor)
 
     return await run_until_stopped(perform)
+
+
+def _placed(plan: ClusterPlan, launcher: Launcher) -> ClusterPlan:
+    """Return a plan for a launcher. Raises ``SettingsError`` if it has not enough room."""
+    if launcher.slots is not None and launcher.slots < plan.size:
+        raise SettingsError(
+            f"--on {plan.on}: there is room for {launcher.slots} processes, and this run has "
+            f"{plan.size}"
+        )
+    if launcher.network is None and plan.network is not None:
+        raise SettingsError(f"--network: with --on {plan.on} the processes use loopback")
+    return replace(plan, network=plan.network or launcher.network)
 
 
 async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
@@ -241,18 +304,91 @@ async def _run(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) 
         return
     supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
     supervisor.status.notices.extend(plan.observing())
-    for slab in range(plan.clients):
-        await supervisor.start(plan.client(slab, addresses))
-    if plan.verify:
-        await supervisor.start(plan.reference())
-    status = supervisor.status
-    await supervisor.wait_until(lambda: _all_done(status) or _any_broken(status))
-    if _any_broken(status):
-        # The others find out by themselves who left and report it, which is worth waiting for.
-        with trio.move_on_after(plan.grace):
+    await Replacements(plan, supervisor, addresses).run()
+
+
+@dataclass(eq=False)
+class Replacements:
+    """The work of clients and reference, and what replaces a process that is lost.
+
+    A process is lost if a signal kills it or its machine is gone; one that ends by itself is not.
+    Clients go on without a server, so that another one takes its place, which joins those that are
+    left. A client takes the state of its slab with it: all of them start again, from the first
+    step. In all no more than ``max_restarts`` times; then a loss ends the run, or, of a server, is
+    a remark.
+    """
+
+    plan: ClusterPlan
+    supervisor: Supervisor
+    servers: list[str]
+    restarts: int = 0
+    attempt: int = 0
+
+    async def run(self) -> None:
+        """Start clients and reference, and return when they have ended, or one of them failed."""
+        plan, supervisor, status = self.plan, self.supervisor, self.supervisor.status
+        await self._start_clients()
+        if plan.verify:
+            await supervisor.start(plan.reference())
+        while True:
             await supervisor.wait_until(
-                lambda: not any(s.alive for s in status.of(ProcessRole.CLIENT))
+                lambda: _all_done(status) or _any_broken(status) or self._lost() is not None
             )
+            lost = self._lost()
+            if lost is None and _any_broken(status):
+                # The others find out by themselves who left and report it. And a machine that is
+                # gone may be known later than a client that misses its peer.
+                with trio.move_on_after(plan.grace):
+                    await supervisor.wait_until(
+                        lambda: (
+                            self._lost() is not None
+                            or not any(s.alive for s in status.of(ProcessRole.CLIENT))
+                        )
+                    )
+                lost = self._lost()
+            if lost is None:
+                return
+            await self._replace(lost)
+
+    def _lost(self) -> ProcessStatus | None:
+        """Return a lost process that may be replaced."""
+        if self.restarts >= self.plan.max_restarts:
+            return None
+        for process in self.supervisor.status.processes.values():
+            is_server = process.role is ProcessRole.SERVER
+            if process.is_lost and (not is_server or self._others(process)):
+                return process
+        return None
+
+    def _others(self, lost: ProcessStatus) -> list[str]:
+        """Return the addresses of servers that are left."""
+        servers = self.supervisor.status.of(ProcessRole.SERVER)
+        return [s.address for s in servers if s.alive and s is not lost and s.address is not None]
+
+    async def _replace(self, lost: ProcessStatus) -> None:
+        supervisor, status = self.supervisor, self.supervisor.status
+        self.restarts += 1
+        again = "all clients start" if lost.role is ProcessRole.CLIENT else "it starts"
+        sentence = f"{lost.name} was lost: {why(lost)}"
+        status.replaced.append(f"{sentence}; it was replaced")
+        count = f"{self.restarts} of {self.plan.max_restarts}"
+        status.notices.append(f"{sentence}; {again} again ({count})")
+        match lost.role:
+            case ProcessRole.SERVER:
+                number = int(lost.name.rpartition(" ")[2])
+                server = await supervisor.start(self.plan.server(number, self._others(lost)))
+                await _wait_for_servers([server], supervisor)
+                self.servers = self._others(lost)
+            case ProcessRole.CLIENT:
+                await supervisor.stop([s.name for s in status.of(ProcessRole.CLIENT)])
+                self.attempt += 1
+                await self._start_clients()
+            case _:
+                await supervisor.start(self.plan.reference())
+
+    async def _start_clients(self) -> None:
+        for slab in range(self.plan.clients):
+            await self.supervisor.start(self.plan.client(slab, self.servers, self.attempt))
 
 
 async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
@@ -274,11 +410,11 @@ async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
     """Start the first server, then those that join it; return the addresses they listen on."""
-    first = await supervisor.start(plan.server(1, None))
+    first = await supervisor.start(plan.server(1, []))
     await _wait_for_servers([first], supervisor)
     if first.address is None:
         return []
-    join = first.address
+    join = [first.address]
     others = [await supervisor.start(plan.server(n, join)) for n in range(2, plan.servers + 1)]
     await _wait_for_servers(others, supervisor)
     return [process.address for process in (first, *others) if process.address is not None]

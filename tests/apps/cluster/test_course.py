@@ -1,6 +1,7 @@
 """A cluster run from its first process to its last."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import trio
 from sphtp.core.secure.identity import format_key
 from sphtp.security import load_secret
 from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.launcher import ProcessSpec
 from sphtp_client.cluster.outcome import RunOutcome, judge
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
-from sphtp_client.cluster.supervisor import ProcessSpec
 
 
 def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
@@ -28,7 +29,7 @@ def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
 def test_every_process_that_speaks_is_told_where_it_is_and_not_what_it_is() -> None:
     with secret_file() as file:
         plan = ClusterPlan(2, 2, Path("gas.toml"), 10, secret_file=file)
-        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1"), plan.client(0, ["tcp://a:1"])]
+        jobs = [plan.server(1, []), plan.server(2, ["tcp://a:1"]), plan.client(0, ["tcp://a:1"])]
         for spec in jobs:
             assert spec.command[spec.command.index("--secret-file") + 1] == str(file)
             assert not any(format_key(load_secret(file)) in word for word in spec.command)
@@ -59,11 +60,11 @@ class FakePlan(ClusterPlan):
     def grace(self) -> float:
         return 0.1
 
-    def server(self, number: int, join: str | None) -> ProcessSpec:
-        assert join == (None if number == 1 else "tcp://h:1,tcp://h:2")
+    def server(self, number: int, join: Sequence[str]) -> ProcessSpec:
+        assert list(join) == ([] if number == 1 else ["tcp://h:1,tcp://h:2"])
         return spec(f"server {number}", ProcessRole.SERVER, self.server_script)
 
-    def client(self, slab: int, servers: object) -> ProcessSpec:
+    def client(self, slab: int, servers: object, attempt: int = 0) -> ProcessSpec:
         assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
         return spec(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
 
@@ -134,7 +135,7 @@ async def test_a_reference_that_fails_fails_the_run():
 def test_each_process_serves_metrics_at_a_port_of_its_own() -> None:
     def ports(metrics: int | None) -> list[str]:
         plan = ClusterPlan(2, 2, Path("gas.toml"), 10, metrics=metrics)
-        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1")]
+        jobs = [plan.server(1, []), plan.server(2, ["tcp://a:1"])]
         jobs += [plan.client(slab, ["tcp://a:1"]) for slab in range(2)]
         assert "--metrics" not in plan.reference().command
         seen = [f"to see what waits: sphtp top {metrics}-{metrics + 3}"] if metrics else []
