@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import click
@@ -32,6 +33,7 @@ from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
 from sphtp_client.program import ExitStatus, write_line
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
+from sphtp_server.registry.location import EtcdLocation
 
 
 @click.command(short_help="Run servers and clients, here or elsewhere, and verify the result.")
@@ -84,6 +86,8 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     """Check the parameters that the child processes would refuse, before anything starts."""
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
+    if values["registry"] is not None:
+        values["registry"] = _registry(values["registry"])
     plan = ClusterPlan(
         scenario=scenario.resolve(), steps=chosen, max_restarts=loaded.max_restarts, **values
     )
@@ -102,6 +106,13 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     if plan.qlog is not None:
         make_log_directory(plan.qlog)
     return plan
+
+
+def _registry(text: str) -> str:
+    """Return a place on etcd with a name; one of this run if none is given."""
+    location = EtcdLocation.parse(text)
+    has_name = "/" in text.partition("://")[2]
+    return str(location if has_name else replace(location, name=f"run-{token_hex(4)}"))
 
 
 def _check_network(network: str) -> None:

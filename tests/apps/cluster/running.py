@@ -21,7 +21,8 @@ ENDLESS = "1000000"
 class Run:
     """A running `sphtp cluster`; every line it prints is kept."""
 
-    def __init__(self, process: ForkedProcess) -> None:
+    def __init__(self, process: ForkedProcess | trio.Process) -> None:
+        assert process.stdout is not None
         self.process = process
         self.lines: list[str] = []
         self.source = split_lines(process.stdout)
@@ -46,6 +47,11 @@ class Run:
 
     def pids(self) -> dict[str, int]:
         found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+)", line) for line in self.lines)
+        return {match[1]: int(match[2]) for match in found if match}
+
+    def placed_pids(self) -> dict[str, int]:
+        """The process ids on the machines where an engine has placed them, the last ones."""
+        found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+) on \S+", line) for line in self.lines)
         return {match[1]: int(match[2]) for match in found if match}
 
 

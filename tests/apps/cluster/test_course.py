@@ -55,6 +55,8 @@ class FakePlan(ClusterPlan):
     scripts: tuple[str, ...] = (GOOD, GOOD)
     server_script: str = SERVER
     reference_script: str = GOOD
+    again: str = GOOD
+    second_server: str = SERVER
 
     @property
     def grace(self) -> float:
@@ -62,11 +64,13 @@ class FakePlan(ClusterPlan):
 
     def server(self, number: int, join: Sequence[str]) -> ProcessSpec:
         assert list(join) == ([] if number == 1 else ["tcp://h:1,tcp://h:2"])
-        return spec(f"server {number}", ProcessRole.SERVER, self.server_script)
+        script = self.server_script if number == 1 else self.second_server
+        return spec(f"server {number}", ProcessRole.SERVER, script)
 
     def client(self, slab: int, servers: object, attempt: int = 0) -> ProcessSpec:
         assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
-        return spec(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
+        script = self.again if attempt else self.scripts[slab]
+        return spec(f"client {slab}", ProcessRole.CLIENT, script, slab)
 
     def reference(self) -> ProcessSpec:
         return spec("reference", ProcessRole.REFERENCE, self.reference_script)
@@ -130,6 +134,66 @@ async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
 async def test_a_reference_that_fails_fails_the_run():
     outcome = await outcome_of(reference_script="raise SystemExit('out of memory')")
     assert outcome.sentence == "reference failed: exit code 1 (out of memory)"
+
+
+KILLED = "import os; os.kill(os.getpid(), 9)"
+
+
+async def test_all_clients_start_again_for_one_that_was_lost():
+    status = RunStatus()
+    outcome = await outcome_of(status, scripts=(WAITING, KILLED), max_restarts=1)
+    assert outcome.sentence == "verified: bit-identical"
+    assert outcome.remarks == ("client 1 was lost: killed by SIGKILL; it was replaced",)
+    notice = "client 1 was lost: killed by SIGKILL; all clients start again (1 of 1)"
+    assert notice in status.notices
+
+
+async def test_a_loss_too_many_ends_the_run_with_a_name():
+    outcome = await outcome_of(scripts=(WAITING, KILLED), again=KILLED, max_restarts=2)
+    assert outcome.sentence.endswith("failed: killed by SIGKILL")
+    assert len(outcome.remarks) >= 2
+
+
+async def test_a_client_that_fails_by_itself_is_not_replaced():
+    outcome = await outcome_of(scripts=(GOOD, FAILING), max_restarts=5)
+    assert outcome.sentence == "client 1 failed: exit code 3"
+
+
+async def test_a_server_that_is_lost_is_replaced_and_clients_go_on(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    dying = f"import os; p, q = {str(first)!r}, {str(second)!r}\n"
+    dying += "say(event='started', id=4, pub='tcp://h:1', sub='tcp://h:2')\n"
+    dying += "if os.path.exists(p): open(q, 'w'); sys.stdin.read()\n"
+    dying += "else: open(p, 'w'); os.kill(os.getpid(), 9)"
+    waiting = f"import os\nwhile not os.path.exists({str(second)!r}): time.sleep(0.01)\n{GOOD}"
+    outcome = await outcome_of(
+        scripts=(waiting, waiting), second_server=dying, server_script=SERVER, max_restarts=1
+    )
+    assert outcome.sentence == "verified: bit-identical"
+    assert outcome.remarks == ("server 2 was lost: killed by SIGKILL; it was replaced",)
+
+
+async def test_a_reference_that_is_lost_starts_again(tmp_path):
+    once = tmp_path / "once"
+    script = f"import os; p = {str(once)!r}\nif os.path.exists(p): result('aa')\n"
+    script += "else: open(p, 'w').close(); os.kill(os.getpid(), 9)"
+    outcome = await outcome_of(reference_script=script, max_restarts=1)
+    assert outcome.sentence == "verified: bit-identical"
+    assert outcome.remarks == ("reference was lost: killed by SIGKILL; it was replaced",)
+
+
+def test_only_clients_of_one_attempt_work_together() -> None:
+    plan = ClusterPlan(2, 2, Path("gas.toml"), 10)
+    assert "--run" not in plan.client(0, ["tcp://a:1"]).command
+    again = plan.client(0, ["tcp://a:1"], 2).command
+    assert again[again.index("--run") + 1] == "2"
+
+
+def test_servers_with_a_registry_find_each_other_there() -> None:
+    plan = ClusterPlan(2, 2, Path("gas.toml"), 10, registry="etcd://h:1/a")
+    for command in (plan.server(1, []).command, plan.server(2, ["tcp://a:1"]).command):
+        assert command[command.index("--registry") + 1] == "etcd://h:1/a"
+        assert not {"--new", "--join"} & {*command}
 
 
 def test_each_process_serves_metrics_at_a_port_of_its_own() -> None:
