@@ -3,11 +3,13 @@
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import trio
 
 from tests.chaos.rooms import Rooms, Side
+
+Name = TypeVar("Name", bound=str)
 
 HOSTS: Final[dict[Side, str]] = {"left": "10.83.0.1", "right": "10.83.0.2"}
 HUB: Final = "10.83.0.254"
@@ -63,15 +65,15 @@ def into(pid: int) -> tuple[str, ...]:
     return ("nsenter", "--net", "--target", str(pid), "--")
 
 
-class Machines(NamedTuple):
+class Machines(NamedTuple, Generic[Name]):
     """Namespaces by name, and that of the bridge, each by the process that keeps it."""
 
     hub: int
-    keepers: dict[str, int]
+    keepers: dict[Name, int]
 
 
 @asynccontextmanager
-async def open_machines(hosts: Mapping[str, str]) -> AsyncIterator[Machines]:
+async def open_machines(hosts: Mapping[Name, str]) -> AsyncIterator[Machines[Name]]:
     """Make a namespace for each address, for the length of the block.
 
     They vanish with the processes that keep them. Raises ``OSError`` or
@@ -96,8 +98,7 @@ async def open_machines(hosts: Mapping[str, str]) -> AsyncIterator[Machines]:
 async def open_namespaces() -> AsyncIterator[Namespaces]:
     """Make those of two sides for the length of the block; raises as ``open_machines``."""
     async with open_machines(HOSTS) as machines:
-        keepers = machines.keepers
-        yield Namespaces(machines.hub, {"left": keepers["left"], "right": keepers["right"]})
+        yield Namespaces(machines.hub, machines.keepers)
 
 
 async def _keep() -> trio.Process:

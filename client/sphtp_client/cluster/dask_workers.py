@@ -31,6 +31,7 @@ import trio
 from distributed import Client, get_worker
 
 from sphtp.errors import SettingsError
+from sphtp.shell.lifetime import running
 from sphtp_client.cluster.launcher import ProcessSpec, carry
 from sphtp_client.cluster.process import (
     CHUNK,
@@ -46,6 +47,10 @@ LONG_POLL: Final = 5.0
 PATIENCE: Final = 20.0
 """Seconds after which a worker that does not answer is lost."""
 CONNECT: Final = 10.0
+AHEAD: Final = 16
+"""Chunks of output that wait to be read here; further ones wait on the worker."""
+MOST: Final = 400
+"""Processes of a run. Each has a call that waits, and Dask limits its connections to 512."""
 START: Final = 60.0
 """Seconds until a worker must have started a process."""
 
@@ -105,7 +110,10 @@ class WorkerProcess:
                 found[number] = task.result()
                 if found[number]:
                     self._read_on(number)
-        code = None if self._reading or any(found) else await self._process.wait()
+        code: int | None = None
+        if not self._reading and not any(found):
+            with suppress(TimeoutError):
+                code = await asyncio.wait_for(self._process.wait(), seconds)
         return Output(found[0], found[1], code)
 
     async def end(self, how: str) -> None:
@@ -160,7 +168,7 @@ class DaskProcess(RunningProcess):
         self._lost: str | None = None
         self._ended = trio.Event()
         self._reading = trio.CancelScope(shield=True)
-        pipes = [trio.open_memory_channel[bytes](inf) for _ in range(2)]
+        pipes = [trio.open_memory_channel[bytes](AHEAD) for _ in range(2)]
         self._writers = [writer for writer, _ in pipes]
         self._readers = [_Chunks(reader) for _, reader in pipes]
 
@@ -184,7 +192,8 @@ class DaskProcess(RunningProcess):
                     output = Output(*await self._ask(PATIENCE, "read", LONG_POLL))
                     for writer, content in zip(self._writers, output[:2], strict=True):
                         if content:
-                            writer.send_nowait(content)
+                            with suppress(trio.BrokenResourceError):  # nobody reads any more
+                                await writer.send(content)
                     self._code = output.code
         except OSError as error:
             self._lost = f"its worker {self._worker} is gone ({error})"
@@ -220,6 +229,8 @@ class DaskProcess(RunningProcess):
 
     async def aclose(self) -> None:
         self._actor = self._future = None
+        for reader in self._readers:
+            await reader.aclose()
 
     async def _end(self, how: str) -> None:
         with suppress(OSError):
@@ -259,13 +270,13 @@ class _Chunks(trio.abc.ReceiveStream):
 class DaskLauncher:
     """The workers of one scheduler."""
 
-    slots = None
+    slots = MOST
 
-    def __init__(self, client: Client, network: str, nursery: trio.Nursery) -> None:
+    def __init__(self, client: Client, network: str) -> None:
         self.network = network
         self._client = client
-        self._nursery = nursery
         self._processes: list[DaskProcess] = []
+        self._to_run, self._started = trio.open_memory_channel[DaskProcess](MOST)
         # Each process has a call that waits for its output.
         self._limiter = trio.CapacityLimiter(inf)
 
@@ -281,11 +292,18 @@ class DaskLauncher:
             try:
                 process = DaskProcess(self._call, *await self._call(submit))
             except Exception as error:
-                raise OSError(f"Dask did not place it: {error}") from error
+                why = str(error) or type(error).__name__
+                raise OSError(f"Dask did not place it: {why}") from error
             await process.start()
-        self._processes.append(process)
-        self._nursery.start_soon(process.run)
+            self._processes.append(process)
+            await self._to_run.send(process)
         return process
+
+    async def run(self) -> None:
+        """Read from all processes."""
+        async with trio.open_nursery() as nursery:
+            async for process in self._started:
+                nursery.start_soon(process.run)
 
     def forget(self) -> None:
         """Read no more from any process."""
@@ -316,8 +334,8 @@ async def open_dask(on: str) -> AsyncIterator[DaskLauncher]:
         info = await trio.to_thread.run_sync(client.scheduler_info)
         if not info["workers"]:
             raise SettingsError(f"--on {on}: the scheduler has no workers")
-        async with trio.open_nursery() as nursery:
-            launcher = DaskLauncher(client, await _network_of(info["address"]), nursery)
+        launcher = DaskLauncher(client, await _network_of(info["address"]))
+        async with running(launcher.run):
             try:
                 yield launcher
             finally:
