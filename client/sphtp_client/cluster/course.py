@@ -123,6 +123,7 @@ class ClusterPlan:
             ProcessRole.SERVER,
             sphtp_command("server", *options),
             files=self._secret_files,
+            network=self.network,
         )
 
     def client(self, slab: int, servers: Sequence[str], attempt: int = 0) -> ProcessSpec:

@@ -56,7 +56,7 @@ START: Final = 60.0
 
 
 class Output(NamedTuple):
-    """What a process has written, and its exit code once it has ended and all has been read."""
+    """Output of a process, and its exit code once it has ended and all has been read."""
 
     out: bytes
     err: bytes
@@ -252,7 +252,7 @@ class DaskProcess(RunningProcess):
 
 
 class _Chunks(trio.abc.ReceiveStream):
-    """What was read, as a stream."""
+    """Chunks of output as a stream."""
 
     def __init__(self, channel: trio.MemoryReceiveChannel[bytes]) -> None:
         self._channel = channel
@@ -282,7 +282,7 @@ class DaskLauncher:
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
         """Start a process; raises ``OSError`` when that is impossible."""
-        parcel = carry(spec, self.network)
+        parcel = carry(spec)
 
         def submit() -> tuple[Any, Any]:
             future = self._client.submit(WorkerProcess, *parcel, actor=True, pure=False)

@@ -41,7 +41,8 @@ class ProcessSpec:
     """A process to start.
 
     Without ``environment``, ``directory`` and ``timeouts`` it has those of all. ``files`` are those
-    words of the command that name files, which another machine does not have.
+    words of the command that name files, which another machine does not have. ``network`` is what
+    the word ``OWN_ADDRESS`` of the command faces.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ProcessSpec:
     directory: Path | None = None
     timeouts: StopTimeouts | None = None
     files: tuple[Path, ...] = ()
+    network: str | None = None
 
 
 class Launcher(Protocol):
@@ -59,7 +61,7 @@ class Launcher(Protocol):
 
     @property
     def network(self) -> str | None:
-        """The network on which the processes reach each other, such as ``10.0.0.0/16``.
+        """The network on which processes reach each other, such as ``10.0.0.0/16``, by default.
 
         None stands for the loopback of this machine, which they do not leave.
         """
@@ -98,13 +100,13 @@ async def open_local(_: str) -> AsyncIterator[LocalLauncher]:
 
 
 class Parcel(NamedTuple):
-    """What starts a process on another machine: arguments for Python there, and its first input."""
+    """The start of a process elsewhere: arguments for Python there, and its first input."""
 
     arguments: tuple[str, ...]
     input: bytes
 
 
-def carry(spec: ProcessSpec, network: str) -> Parcel:
+def carry(spec: ProcessSpec) -> Parcel:
     """Pack a process for another machine, with its files. Raises ``OSError`` for a file.
 
     The interpreter there needs the same version of SphTP. What the machine has of our settings in
@@ -114,14 +116,14 @@ def carry(spec: ProcessSpec, network: str) -> Parcel:
 
     def packed(word: str) -> Any:
         if word == OWN_ADDRESS:
-            return {"facing": network}
+            return {"facing": spec.network}
         return {"file": places[word]} if word in places else word
 
     assert spec.command[0] == sys.executable
     content = {
         "arguments": [packed(word) for word in spec.command[1:]],
         "files": [b64encode(path.read_bytes()).decode() for path in spec.files],
-        "network": network,
+        "network": spec.network,
     }
     text = json.dumps(content).encode()
     return Parcel(("-m", "sphtp_client.cluster.place"), b"%0*d" % (DIGITS, len(text)) + text)

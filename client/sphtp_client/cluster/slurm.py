@@ -63,7 +63,7 @@ class SlurmLauncher:
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
         """Start a process; raises ``OSError`` when that is impossible."""
-        parcel = carry(spec, self.network)
+        parcel = carry(spec)
         command = (*SRUN, f"--job-name={self._name}", sys.executable, *parcel.arguments)
         process = await SlurmStep.spawn(command, environment=os.environ)
         with suppress(trio.BrokenResourceError):  # it has ended, and says why

@@ -100,8 +100,6 @@ async def open_site(folder: Path) -> AsyncIterator[Site]:
 async def dask_site(folder: Path, threads: int = 3) -> AsyncIterator[Site]:
     """A scheduler on the hub, and a worker on each machine."""
     async with open_site(folder) as site:
-        # A machine that is gone is to be missed soon.
-        site.variables["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = "5s"
         dask = (sys.executable, "-m", "dask")
         scheduler = f"tcp://{HUB}:8786"
         await site.daemon("scheduler", (*dask, "scheduler", "--host", HUB, "--no-dashboard"))

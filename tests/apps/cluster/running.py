@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 
 from sphtp_client.cluster.process import split_lines
@@ -90,3 +91,24 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+"""
+
+
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of an allocation on this machine; its srun runs what it gets."""
+    answers = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/sh\necho NodeName=n1 NodeAddr=127.0.0.1 State=IDLE\n",
+        "squeue": "#!/bin/sh\n",
+    }
+    for name, script in answers.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,5 +1,6 @@
 """A cluster run from its first process to its last."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sphtp_client.cluster.launcher import ProcessSpec
 from sphtp_client.cluster.outcome import RunOutcome, judge
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
+from tests.apps.cluster.running import fake_slurm
 
 
 def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
@@ -134,6 +136,18 @@ async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
 async def test_a_reference_that_fails_fails_the_run():
     outcome = await outcome_of(reference_script="raise SystemExit('out of memory')")
     assert outcome.sentence == "reference failed: exit code 1 (out of memory)"
+
+
+async def test_a_run_by_srun_is_verified_and_names_its_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_slurm(tmp_path, monkeypatch)
+    for name, text in {"JOB_ID": "7", "JOB_NODELIST": "n1", "NTASKS": "3"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", text)
+    status = RunStatus()
+    outcome = await outcome_of(status, on="slurm", servers=1, clients=1, scripts=(GOOD,))
+    assert outcome.sentence == "verified: bit-identical"
+    assert {process.place for process in status.processes.values()} == {os.uname().nodename}
 
 
 KILLED = "import os; os.kill(os.getpid(), 9)"

@@ -1,6 +1,5 @@
 """Launchers: what travels to another machine, and what `--on` refuses."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from click.testing import CliRunner
 
 from sphtp_client.cluster.command import cluster
@@ -17,6 +15,7 @@ from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.cluster.slurm import slots_of
 from sphtp_client.cluster.supervisor import open_supervisor
 from sphtp_client.simulation.reports import Placed, parse_event
+from tests.apps.cluster.running import fake_slurm
 from tests.house.pages import ROOT, blocks
 
 REVEAL = """
@@ -30,9 +29,9 @@ print(sys.stdin.read())
 """
 
 
-def spec_of(path: Path) -> ProcessSpec:
+def spec_of(path: Path, network: str = "127.0.0.0/8") -> ProcessSpec:
     command = (sys.executable, "-S", "-c", REVEAL, str(path), OWN_ADDRESS, "{word}")
-    return ProcessSpec("a", ProcessRole.CLIENT, command, files=(path,))
+    return ProcessSpec("a", ProcessRole.CLIENT, command, files=(path,), network=network)
 
 
 def test_a_parcel_brings_files_and_the_address_and_then_the_command_reads_on(
@@ -40,7 +39,7 @@ def test_a_parcel_brings_files_and_the_address_and_then_the_command_reads_on(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("secret")
-    parcel = carry(spec_of(path), "127.0.0.0/8")
+    parcel = carry(spec_of(path))
     path.unlink()
     assert not any("secret" in word for word in parcel.arguments)
     environment = os.environ | {"SPHTP_CLIENT_SERVER": "tcp://elsewhere:1"}
@@ -84,7 +83,7 @@ async def test_the_launcher_of_the_page_starts_processes_elsewhere(
 def test_a_network_without_a_way_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("secret")
-    parcel = carry(spec_of(path), "not/anything")
+    parcel = carry(spec_of(path, "not/anything"))
     done = subprocess.run(
         [sys.executable, *parcel.arguments], input=parcel.input, capture_output=True, check=False
     )
@@ -113,27 +112,6 @@ def test_what_is_missing_is_named_in_one_sentence(
     assert refusal("--on", "slurm") == "--on slurm needs srun: install Slurm's client commands"
 
 
-SRUN = """#!/bin/sh
-while [ "${1#--}" != "$1" ]; do shift; done
-exec "$@"
-"""
-
-
-def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of an allocation on this machine; its srun runs what it gets."""
-    answers = {
-        "srun": SRUN,
-        "scontrol": "#!/bin/sh\necho NodeName=n1 NodeAddr=127.0.0.1 State=IDLE\n",
-        "squeue": "#!/bin/sh\n",
-    }
-    for name, script in answers.items():
-        (folder / name).write_text(script)
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_slurm_without_an_allocation_or_without_room(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -150,19 +128,3 @@ def test_the_room_of_an_allocation() -> None:
     assert slots_of({"SLURM_NTASKS": "5", "SLURM_JOB_CPUS_PER_NODE": "8(x2)"}) == 5
     assert slots_of({"SLURM_JOB_CPUS_PER_NODE": "8(x2),3"}) == 19
     assert slots_of({}) == 1
-
-
-@pytest.mark.slow
-async def test_a_run_by_srun_is_verified(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gas_file: Path
-) -> None:
-    fake_slurm(tmp_path, monkeypatch)
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
-    monkeypatch.setenv("SLURM_NTASKS", "9")
-    command = (sys.executable, "-m", "sphtp", "cluster", "--on", "slurm", "--servers", "1")
-    options = ("--clients", "2", "--scenario", str(gas_file), "--steps", "20", "--verify", "--json")
-    done = await trio.run_process([*command, *options], capture_stdout=True, check=False)
-    found = json.loads(done.stdout)
-    assert found["message"] == "verified: bit-identical"
-    assert {process["place"] for process in found["processes"]} == {os.uname().nodename}
