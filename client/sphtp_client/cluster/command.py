@@ -26,6 +26,7 @@ from sphtp_client.cluster.display import (
     RunDisplay,
     StandingDisplay,
 )
+from sphtp_client.cluster.launcher import find_launcher
 from sphtp_client.cluster.outcome import RunOutcome, document, judge, judge_standing
 from sphtp_client.cluster.run_status import RunStatus
 from sphtp_client.connection import make_log_directory
@@ -97,6 +98,7 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
         raise SettingsError("--verify: with --clients 0 nothing is simulated")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
+    find_launcher(plan.on)
     if plan.network is not None:
         _check_network(plan.network)
     if plan.metrics is not None:

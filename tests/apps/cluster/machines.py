@@ -15,6 +15,7 @@ import trio
 
 from tests.apps.cluster.running import QUICK, Run
 from tests.apps.server.registry.real_etcd import EtcdMembers
+from tests.certificates import Authority
 from tests.chaos.namespaces import HUB, into, open_machines
 
 HOSTS: Final = {f"n{number}": f"10.83.0.{number}" for number in range(1, 5)}
@@ -46,6 +47,11 @@ class Site:
         """Wait until a daemon has logged something."""
         log = self.log(name)
         await _until(lambda: log.read_text().count(words) >= times)
+
+    async def cut(self, machine: str) -> None:
+        """Let nothing pass to a machine and from it; it does not notice."""
+        switch = ("bridge", "link", "set", "dev", machine, "state", "0")
+        await trio.run_process([*self.entry(), *switch])
 
     def entry(self, machine: str | None = None) -> tuple[str, ...]:
         return into(self.hub if machine is None else self.keepers[machine])
@@ -97,12 +103,15 @@ async def open_site(folder: Path) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def dask_site(folder: Path, threads: int = 3) -> AsyncIterator[Site]:
+async def dask_site(folder: Path, threads: int = 3, scheme: str = "tcp") -> AsyncIterator[Site]:
     """A scheduler on the hub, and a worker on each machine."""
     async with open_site(folder) as site:
+        if scheme == "tls":
+            site.variables.update(_certificates(folder))
         dask = (sys.executable, "-m", "dask")
-        scheduler = f"tcp://{HUB}:8786"
-        await site.daemon("scheduler", (*dask, "scheduler", "--host", HUB, "--no-dashboard"))
+        scheduler = f"{scheme}://{HUB}:8786"
+        at = ("--host", HUB, "--protocol", scheme)
+        await site.daemon("scheduler", (*dask, "scheduler", *at, "--no-dashboard"))
         await site.said("scheduler", "Scheduler at")
         for name, host in HOSTS.items():
             options = ("--host", host, "--nthreads", str(threads), "--no-nanny", "--no-dashboard")
@@ -110,6 +119,17 @@ async def dask_site(folder: Path, threads: int = 3) -> AsyncIterator[Site]:
             await site.daemon(name, (*dask, "worker", scheduler, *options, *place), name)
         await site.said("scheduler", "Starting worker compute stream", len(HOSTS))
         yield site
+
+
+def _certificates(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the variables by which Dask's programs know their certificates."""
+    authority = Authority(folder)
+    prefix = "DASK_DISTRIBUTED__COMM__TLS__"
+    yield f"{prefix}CA_FILE", str(authority.ca)
+    for role in ("scheduler", "worker", "client"):
+        cert, key = authority.issue(role)
+        yield f"{prefix}{role.upper()}__CERT", str(cert)
+        yield f"{prefix}{role.upper()}__KEY", str(key)
 
 
 ON_DASK: Final = ("--on", f"dask://{HUB}:8786")

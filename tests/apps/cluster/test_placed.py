@@ -102,7 +102,8 @@ async def test_eight_clients_on_four_machines_while_members_of_etcd_die_and_free
             etcd.members[1].send(signal.SIGCONT)
             pids = run.placed_pids()
             clients = [pid for name, pid in pids.items() if name.startswith("client")]
-            here = {namespace_of(pid) for pid in clients if is_alive(pid)}
+            assert all(map(is_alive, clients))
+            here = {namespace_of(pid) for pid in clients}
             assert await run.end() == 0
         assert run.lines[-1].startswith("verified: bit-identical")
         assert len(here) == len(HOSTS)
@@ -203,6 +204,38 @@ async def test_a_lost_worker_is_replaced_as_the_scenario_says(
         assert any("was replaced" in line for line in run.lines)
         for pid in [*pids.values(), *run.placed_pids().values()]:
             await gone(pid)
+
+
+async def test_a_machine_that_is_cut_off_ends_the_run_and_keeps_nothing(
+    tmp_path: Path, gas_file: Path
+) -> None:
+    async with dask_site(tmp_path) as site:
+        options = ("--servers", "1", "--clients", "4", "--steps", ENDLESS, *MORTAL)
+        async with DASK.cluster(site, gas_file, *options) as run:
+            await run.all_running(4)
+            pids = run.placed_pids()
+            name = machine_of(site, pids["client 1"])
+            await site.cut(name)
+            assert await run.end() == 3
+        cut_off = [who for who, pid in pids.items() if is_alive(pid)]
+        assert all(machine_of(site, pids[who]) == name for who in cut_off)
+        assert any("client 1 failed" in line or "slab 1" in line for line in run.lines[-6:])
+        # The worker gives the scheduler up, and its processes end with it.
+        with trio.fail_after(90):
+            for pid in pids.values():
+                await gone(pid)
+
+
+async def test_dask_with_certificates(tmp_path: Path, gas_file: Path) -> None:
+    async with dask_site(tmp_path, scheme="tls") as site:
+        options = ("--servers", "1", "--clients", "2", "--steps", "30", "--verify")
+        on = ("--on", f"tls+{ON_DASK[1]}")
+        async with site.cluster(gas_file, *on, *options) as run:
+            assert await run.end() == 0
+        assert run.lines[-1].startswith("verified: bit-identical")
+        async with site.cluster(gas_file, *ON_DASK, *options) as run:
+            assert await run.end() == 2
+        assert "no scheduler answers" in run.lines[-1]
 
 
 def machine_of(site: Site, pid: int) -> str:

@@ -3,6 +3,7 @@
 import copy
 import json
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,26 @@ def test_the_secret_is_in_one_object_only(tmp_path: Path) -> None:
     others = (generated() for _ in range(2))
     fresh = {of_kind(one, "Secret")["stringData"]["cluster.secret"] for one in others}
     assert len(fresh | {content}) == 3
+
+
+def test_the_first_container_makes_keys_that_programs_accept(tmp_path: Path) -> None:
+    """Kubernetes shows a secret as links to files that the group of the pod may read."""
+    items = generated()
+    given, keys = tmp_path / "given", tmp_path / "keys"
+    for folder in (given, given / "..data", keys):
+        folder.mkdir()
+    for name, text in of_kind(items, "Secret")["stringData"].items():
+        (given / "..data" / name).touch(mode=0o440)
+        (given / "..data" / name).write_text(text)
+        (given / name).symlink_to(f"..data/{name}")
+    (first,) = of_kind(items, "StatefulSet")["spec"]["template"]["spec"]["initContainers"]
+    places = {mount["mountPath"]: mount["name"] for mount in first["volumeMounts"]}
+    *shell, script = first["command"]
+    for path, name in places.items():
+        script = script.replace(path, str({"given": given, "keys": keys}[name]))
+    subprocess.run([*shell, script], check=True)
+    assert load_secret(keys / "cluster.secret")
+    assert (keys / "metrics.token").stat().st_mode & 0o777 == 0o400
 
 
 def test_policies_let_through_what_is_needed() -> None:
