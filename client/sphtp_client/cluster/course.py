@@ -200,7 +200,10 @@ class ClusterPlan:
         return () if self.secret_file is None else (self.secret_file,)
 
     def _qlog(self, slab: int) -> tuple[str, ...]:
-        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
+        if self.qlog is None:
+            return ()
+        # On another machine, the current folder is another one.
+        return ("--qlog", str(self.qlog.absolute() / f"client-{slab}.sqlog"))
 
     def _metrics(self, place: int) -> tuple[str, ...]:
         if self.metrics is None:

@@ -32,7 +32,7 @@ SRUN: Final = (
     *("--nodes=1", "--ntasks=1", "--exact"),
     # Zero: the memory of the allocation is there for all steps, and not for the first one.
     "--mem=0",
-    # At the first sign that there is no room, instead of waiting for other steps to end.
+    # Wait a minute at most for room, and not until other steps end.
     "--immediate=60",
     "--quiet",
 )
