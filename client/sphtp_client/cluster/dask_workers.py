@@ -32,7 +32,7 @@ from distributed import Client, get_worker
 
 from sphtp.errors import SettingsError
 from sphtp.shell.lifetime import running
-from sphtp_client.cluster.launcher import ProcessSpec, carry
+from sphtp_client.cluster.launcher import Parcel, ProcessSpec, carry
 from sphtp_client.cluster.process import (
     CHUNK,
     ProcessLostError,
@@ -69,16 +69,15 @@ class WorkerProcess:
     It lives in the event loop of the worker.
     """
 
-    def __init__(self, arguments: Sequence[str], parcel: bytes) -> None:
-        self._arguments = arguments
-        self._parcel = parcel
+    def __init__(self) -> None:
+        # The scheduler keeps the arguments of this call: no parcel, which has a secret, is in them.
         self._worker = urlsplit(get_worker().address).netloc
 
-    async def start(self) -> tuple[int, str]:
+    async def start(self, arguments: Sequence[str], parcel: bytes) -> tuple[int, str]:
         """Start the process, and return its id and its worker. Raises ``OSError``."""
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *self._arguments,
+            *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -88,7 +87,7 @@ class WorkerProcess:
         release = partial(_release, process)
         finalize(self, asyncio.get_running_loop().call_soon_threadsafe, release).atexit = False
         assert process.stdin is not None
-        process.stdin.write(self._parcel)
+        process.stdin.write(parcel)
         assert process.stdout is not None
         assert process.stderr is not None
         self._streams = process.stdout, process.stderr
@@ -167,7 +166,6 @@ class DaskProcess(RunningProcess):
         self._code: int | None = None
         self._lost: str | None = None
         self._ended = trio.Event()
-        self._reading = trio.CancelScope(shield=True)
         pipes = [trio.open_memory_channel[bytes](AHEAD) for _ in range(2)]
         self._writers = [writer for writer, _ in pipes]
         self._readers = [_Chunks(reader) for _, reader in pipes]
@@ -180,31 +178,26 @@ class DaskProcess(RunningProcess):
     def has_ended(self) -> bool:
         return self._ended.is_set()
 
-    async def start(self) -> None:
+    async def start(self, parcel: Parcel) -> None:
         """Start it. Raises ``OSError``."""
-        self._pid, self._worker = await self._ask(START, "start")
+        self._pid, self._worker = await self._ask(START, "start", *parcel)
 
     async def run(self) -> None:
-        """Read until it has ended, or is lost, or is of no interest any more."""
+        """Read until it has ended, or is lost."""
         try:
-            with self._reading:  # also while the run is being cancelled, and processes end
-                while self._code is None:
-                    output = Output(*await self._ask(PATIENCE, "read", LONG_POLL))
-                    for writer, content in zip(self._writers, output[:2], strict=True):
-                        if content:
-                            with suppress(trio.BrokenResourceError):  # nobody reads any more
-                                await writer.send(content)
-                    self._code = output.code
+            while self._code is None:
+                output = Output(*await self._ask(PATIENCE, "read", LONG_POLL))
+                for writer, content in zip(self._writers, output[:2], strict=True):
+                    if content:
+                        with suppress(trio.BrokenResourceError):  # nobody reads any more
+                            await writer.send(content)
+                self._code = output.code
         except OSError as error:
             self._lost = f"its worker {self._worker} is gone ({error})"
         finally:
             for writer in self._writers:
                 writer.close()
             self._ended.set()
-
-    def forget(self) -> None:
-        """Read no more."""
-        self._reading.cancel()
 
     async def wait(self) -> int:
         await self._ended.wait()
@@ -275,7 +268,7 @@ class DaskLauncher:
     def __init__(self, client: Client, network: str) -> None:
         self.network = network
         self._client = client
-        self._processes: list[DaskProcess] = []
+        self._reading = trio.CancelScope(shield=True)
         self._to_run, self._started = trio.open_memory_channel[DaskProcess](MOST)
         # Each process has a call that waits for its output.
         self._limiter = trio.CapacityLimiter(inf)
@@ -285,7 +278,7 @@ class DaskLauncher:
         parcel = carry(spec)
 
         def submit() -> tuple[Any, Any]:
-            future = self._client.submit(WorkerProcess, *parcel, actor=True, pure=False)
+            future = self._client.submit(WorkerProcess, actor=True, pure=False)
             return future, future.result(timeout=START)
 
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
@@ -294,21 +287,20 @@ class DaskLauncher:
             except Exception as error:
                 why = str(error) or type(error).__name__
                 raise OSError(f"Dask did not place it: {why}") from error
-            await process.start()
-            self._processes.append(process)
+            await process.start(parcel)
             await self._to_run.send(process)
         return process
 
     async def run(self) -> None:
-        """Read from all processes."""
-        async with trio.open_nursery() as nursery:
-            async for process in self._started:
-                nursery.start_soon(process.run)
+        """Read from all processes, also while the run is being cancelled and they end."""
+        with self._reading:
+            async with trio.open_nursery() as nursery:
+                async for process in self._started:
+                    nursery.start_soon(process.run)
 
     def forget(self) -> None:
-        """Read no more from any process."""
-        for process in self._processes:
-            process.forget()
+        """Read no more."""
+        self._reading.cancel()
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         return await trio.to_thread.run_sync(

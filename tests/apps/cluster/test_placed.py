@@ -32,7 +32,7 @@ from tests.apps.cluster.running import ENDLESS, MORTAL, Run, gone, is_alive
 
 pytestmark = pytest.mark.soak
 
-FROZEN = 3.0
+FROZEN = 2.0
 """Seconds for which a member of etcd stands still."""
 
 
