@@ -16,6 +16,7 @@ GROUP = "sphtp.commands"
 EXTRAS = {
     **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
+    "distributed": "dask",
     "h11": "etcd",
     "textual": "top",
     **dict.fromkeys(("mcap", "zstandard"), "record"),

@@ -221,6 +221,12 @@ CLIENT_OPTIONS = (
         default=0,
     ),
     _option("--slabs", "Number of slabs.", type=COUNT, default=1),
+    _option(
+        "--run",
+        "Name of the run; only clients of one run work together.",
+        metavar="TEXT",
+        default="",
+    ),
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
     _option("--json", "Print JSON objects, one a line.", is_flag=True),
@@ -276,6 +282,24 @@ CLUSTER_OPTIONS = (
     ),
     _SCENARIO,
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
+    _option(
+        "--on",
+        "Where the processes run: local, slurm, dask://HOST:PORT, tls+dask://HOST:PORT.",
+        metavar="LAUNCHER",
+        default="local",
+    ),
+    _option(
+        "--network",
+        "Network on which the processes reach each other, such as 10.0.0.0/16; each uses the "
+        "address of its machine that faces it. Default: that of the engine.",
+        metavar="NETWORK",
+    ),
+    _option(
+        "--registry",
+        "Registry on etcd that the servers share, etcd://HOST:2379,HOST:2379/NAME. Without NAME: a "
+        "new one for this run.",
+        metavar="ADDRESS",
+    ),
     _option(
         "--verify",
         "Do the same run in one process alongside and compare the final states.",

@@ -19,8 +19,8 @@ CONTEXT: Final = {"auto_envvar_prefix": "SPHTP_CLIENT"}
 
 KEYS: Final = frozenset(
     (
-        "server", "scenario", "slab", "slabs", "steps", "loss", "duplicate", "reorder", "seed",
-        "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "alone", "qlog",
+        "server", "scenario", "slab", "slabs", "run", "steps", "loss", "duplicate", "reorder",
+        "seed", "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "alone", "qlog",
         "server_key", "server_key_file", "secret_file", "identity_file", "tls_ca", "tls_cert",
         "tls_key", "metrics", "metrics_token_file", "web", "web_token_file", "exit_with_stdin",
         "seconds", "once", "json",

@@ -12,6 +12,7 @@ PRINT_NO_RECORDS = {
     "sphtp server": "its log has formats of its own: --log-format",
     "sphtp completion": "its output is a script",
     "sphtp convert": "its output is a file of a format: --to",
+    "sphtp manifest": "its output is manifests, which are JSON",
     "sphtp plot": "its output is a picture",
 }
 

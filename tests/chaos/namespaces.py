@@ -1,15 +1,18 @@
-"""Two network namespaces and a bridge between them, for machines that allow it."""
+"""Network namespaces and a bridge between them, for machines that allow it."""
 
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import trio
 
 from tests.chaos.rooms import Rooms, Side
 
+Name = TypeVar("Name", bound=str)
+
 HOSTS: Final[dict[Side, str]] = {"left": "10.83.0.1", "right": "10.83.0.2"}
+HUB: Final = "10.83.0.254"
 KEEPER: Final = ("unshare", "--net", "sh", "-c", "ip link set lo up && echo here && exec cat")
 DISABLED: Final = "0"
 FORWARDING: Final = "3"
@@ -17,6 +20,7 @@ FORWARDING: Final = "3"
 LAY: Final = """
 set -e
 ip link add bridge type bridge
+ip address add {hub}/24 dev bridge
 ip link set bridge up
 bridge link show
 """
@@ -65,27 +69,40 @@ def into(pid: int) -> tuple[str, ...]:
     return ("nsenter", "--net", "--target", str(pid), "--")
 
 
-@asynccontextmanager
-async def open_namespaces() -> AsyncIterator[Namespaces]:
-    """Make them for the length of the block; they vanish with the processes that keep them.
+class Machines(NamedTuple, Generic[Name]):
+    """Namespaces by name, and that of the bridge, each by the process that keeps it."""
 
-    Raises ``OSError`` or ``subprocess.CalledProcessError`` where that is not allowed.
+    hub: int
+    keepers: dict[Name, int]
+
+
+@asynccontextmanager
+async def open_machines(hosts: Mapping[Name, str]) -> AsyncIterator[Machines[Name]]:
+    """Make a namespace for each address, for the length of the block.
+
+    They vanish with the processes that keep them. Raises ``OSError`` or
+    ``subprocess.CalledProcessError`` where that is not allowed.
     """
     kept: list[trio.Process] = []
     try:
-        for _ in range(3):
-            keeper = await _keep()
-            kept.append(keeper)
-        hub, left, right = (keeper.pid for keeper in kept)
-        sides: dict[Side, int] = {"left": left, "right": right}
-        await _run(hub, LAY)
-        for side, pid in sides.items():
-            await _run(hub, PLUG.format(side=side, pid=pid, host=HOSTS[side]))
-        yield Namespaces(hub, sides)
+        while len(kept) <= len(hosts):
+            kept.append(await _keep())
+        hub, *pids = (keeper.pid for keeper in kept)
+        await _run(hub, LAY.format(hub=HUB))
+        for pid, (side, host) in zip(pids, hosts.items(), strict=True):
+            await _run(hub, PLUG.format(side=side, pid=pid, host=host))
+        yield Machines(hub, dict(zip(hosts, pids, strict=True)))
     finally:
         with trio.CancelScope(shield=True):
             for keeper in kept:
                 await _release(keeper)
+
+
+@asynccontextmanager
+async def open_namespaces() -> AsyncIterator[Namespaces]:
+    """Make those of two sides for the length of the block; raises as ``open_machines``."""
+    async with open_machines(HOSTS) as machines:
+        yield Namespaces(machines.hub, machines.keepers)
 
 
 async def _keep() -> trio.Process:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.apps.cluster.running import ENDLESS, cluster, gone, is_alive
+from tests.apps.cluster.running import ENDLESS, MORTAL, cluster, gone, is_alive
 
 pytestmark = pytest.mark.chaos
 
@@ -31,7 +31,7 @@ async def test_a_frozen_server_does_not_stop_the_run(gas_file: Path) -> None:
 
 @pytest.mark.soak
 async def test_a_frozen_client_is_named_and_does_not_stay(gas_file: Path) -> None:
-    options = ("--servers", "1", "--clients", "3", "--steps", ENDLESS)
+    options = ("--servers", "1", "--clients", "3", "--steps", ENDLESS, *MORTAL)
     async with cluster(gas_file, *options) as run:
         await run.all_running(3)
         os.kill(run.pids()["client 2"], signal.SIGSTOP)

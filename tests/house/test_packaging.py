@@ -32,6 +32,7 @@ EXTRAS = {
     "client/sphtp_client/recording": ("cli", "sim", "record"),
     "client/sphtp_client/top": ("cli", "top"),
     "client/sphtp_client/plot": ("cli", "sim", "record", "plot"),
+    "client/sphtp_client/cluster/dask_workers.py": ("cli", "sim", "dask"),
     "benchmarks/sphtp_benchmarks": ("cli", "sim"),
     "benchmarks/sphtp_benchmarks/systems": ("cli", "sim", "bench"),
 }
@@ -74,8 +75,8 @@ def test_the_installed_metadata_is_that_of_the_checkout() -> None:
 
 def test_every_entry_point_resolves() -> None:
     entry_points = importlib.metadata.distribution("sphtp").entry_points
-    verbs = PROJECT["project"]["entry-points"]["sphtp.commands"]
-    promised = {"sphtp", *verbs}
+    groups = PROJECT["project"]["entry-points"]
+    promised = {"sphtp", *groups["sphtp.commands"], *groups["sphtp.launchers"]}
     assert promised == {point.name for point in entry_points}
     for point in entry_points:
         assert callable(point.load()), point
@@ -110,7 +111,7 @@ def test_pages_of_the_manual_and_completions_are_installed_where_programs_look()
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = ("cli", "sim", "top", "metrics", "record", "plot", "etcd")
+    told = ("cli", "sim", "top", "metrics", "record", "plot", "etcd", "dask")
     brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 

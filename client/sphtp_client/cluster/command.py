@@ -1,11 +1,13 @@
-"""The verb ``sphtp cluster``: servers and clients on this machine, from start to end."""
+"""The verb ``sphtp cluster``: servers and clients, here or on many machines, from start to end."""
 
 import json as json_format
 import sys
 import time
 from dataclasses import replace
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import click
@@ -16,6 +18,7 @@ from sphtp.__main__ import how_to_get
 from sphtp.config import ControlTimers
 from sphtp.errors import SettingsError
 from sphtp.shell.addresses import MOST_PORT
+from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
 from sphtp_client.cluster.display import (
     LiveRunDisplay,
     NoRunDisplay,
@@ -23,7 +26,7 @@ from sphtp_client.cluster.display import (
     RunDisplay,
     StandingDisplay,
 )
-from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.launcher import find_launcher
 from sphtp_client.cluster.outcome import RunOutcome, document, judge, judge_standing
 from sphtp_client.cluster.run_status import RunStatus
 from sphtp_client.connection import make_log_directory
@@ -31,12 +34,16 @@ from sphtp_client.options import CLUSTER_OPTIONS, channel_settings, with_options
 from sphtp_client.program import ExitStatus, write_line
 from sphtp_client.simulation.scenario_file import load_scenario
 from sphtp_client.simulation.slabs import borders
+from sphtp_server.registry.location import EtcdLocation
 
 
-@click.command(short_help="Run servers and clients here, and verify the result.")
+@click.command(short_help="Run servers and clients, here or elsewhere, and verify the result.")
 @with_options(CLUSTER_OPTIONS)
 def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> None:
-    """Run servers and clients on this machine until the scenario has been simulated.
+    """Run servers and clients until the scenario has been simulated.
+
+    They run on this machine, or with --on where an engine places them: dask://HOST:PORT on the
+    workers of that scheduler, slurm inside an allocation.
 
     The processes share a secret made for the run. With --verify the final state is compared with
     that of the same run in one process. When the command ends for any reason, all processes end.
@@ -56,7 +63,11 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
     status, began = RunStatus(), time.monotonic()
     with _display(status, plan, json) as display, secret_file() as secret:
         kept = replace(plan, secret_file=secret)
-        stopped_by = trio.run(partial(run_cluster, kept, status, display.changed))
+        try:
+            stopped_by = trio.run(partial(run_cluster, kept, status, display.changed))
+        except SettingsError as error:
+            print(error, file=sys.stderr)
+            sys.exit(ExitStatus.USAGE.code)
     if plan.clients:
         outcome = judge(status, verify=plan.verify, stopped_by=stopped_by)
     else:
@@ -76,13 +87,20 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     """Check the parameters that the child processes would refuse, before anything starts."""
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
-    plan = ClusterPlan(scenario=scenario.resolve(), steps=chosen, **values)
+    if values["registry"] is not None:
+        values["registry"] = _registry(values["registry"])
+    plan = ClusterPlan(
+        scenario=scenario.resolve(), steps=chosen, max_restarts=loaded.max_restarts, **values
+    )
     if plan.clients:
         borders(loaded, plan.clients, "--clients")
     elif plan.verify:
         raise SettingsError("--verify: with --clients 0 nothing is simulated")
     ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry)
     channel_settings(plan.channel_timeout, plan.resend_time)
+    find_launcher(plan.on)
+    if plan.network is not None:
+        _check_network(plan.network)
     if plan.metrics is not None:
         _check_metrics(plan.metrics + plan.servers + plan.clients - 1)
     if plan.web is not None:
@@ -90,6 +108,20 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
     if plan.qlog is not None:
         make_log_directory(plan.qlog)
     return plan
+
+
+def _registry(text: str) -> str:
+    """Return a place on etcd with a name; one of this run if none is given."""
+    location = EtcdLocation.parse(text)
+    has_name = "/" in text.partition("://")[2]
+    return str(location if has_name else replace(location, name=f"run-{token_hex(4)}"))
+
+
+def _check_network(network: str) -> None:
+    try:
+        ip_network(network, strict=False)
+    except ValueError as error:
+        raise SettingsError(f"--network = {network}: {error}") from error
 
 
 def _check_metrics(last: int) -> None:

@@ -1,306 +1,145 @@
-"""The course of a cluster run: its command lines, its secret, and the order of its starts."""
+"""Launchers: they start the processes of a cluster, on this machine or where an engine places them.
 
-import shlex
+An engine that places programs on machines knows which are free, and may use them: Slurm, Dask, and
+through Dask Kubernetes, SSH and clouds. A ``Launcher`` is the border to it. It starts a process and
+returns a ``RunningProcess``: lines of output, the exit code, and three ways to end it. All else is
+the same everywhere: the order of starts (``course``), the watch over what runs (``supervisor``),
+and the verdict (``outcome``).
+
+What a process on another machine needs, travels through its standard input: see ``carry`` and
+``place``. So an engine has to forward three pipes, and nothing else.
+
+``--on NAME`` or ``--on NAME://ADDRESS`` opens the launcher of that name, an entry point of the
+group ``sphtp.launchers``, so that any package can add one.
+"""
+
+import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol
 
-import trio
+from sphtp.__main__ import how_to_get
+from sphtp.errors import SettingsError
+from sphtp_client.cluster.place import DIGITS
+from sphtp_client.cluster.process import ChildProcess, RunningProcess, StopTimeouts
+from sphtp_client.cluster.run_status import ProcessRole
 
-import sphtp
-from sphtp.config import ControlTimers
-from sphtp.security import ClusterSecurity, load_secret
-from sphtp.shell.discovery import KEY_FILE, SERVER, TIMERS
-from sphtp.shell.keys import draw_secret, save_secret
-from sphtp.shell.status import OBSERVER_DATA
-from sphtp_client.cluster.process import StopTimeouts
-from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
-from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
-from sphtp_client.program import ExitStatus, run_until_stopped
-
-
-@contextmanager
-def secret_file() -> Iterator[Path]:
-    """Keep a fresh secret in a directory that nobody else can enter, for the length of the block.
-
-    The secret is in a file, because every user can read the arguments of a process, and its child
-    processes inherit its environment.
-    """
-    with TemporaryDirectory(prefix="sphtp-") as folder:
-        file = Path(folder) / "secret"
-        save_secret(file, draw_secret())
-        yield file
-
-
-HOST = "127.0.0.1"
+GROUP: Final = "sphtp.launchers"
+LOCAL: Final = "local"
+LOOPBACK: Final = "127.0.0.1"
+OWN_ADDRESS: Final = "{address}"
+"""The word of a command that stands for the address of the machine on which it runs."""
 
 
 @dataclass(frozen=True)
-class ClusterPlan:
-    """The parameters of a run; all times in seconds."""
+class ProcessSpec:
+    """A process to start.
 
-    servers: int
-    clients: int
-    scenario: Path
-    steps: int
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    verify: bool = False
-    seed: int | None = None
-    heartbeat: float = 0.5
-    expiry: float = 4.0
-    channel_timeout: float = 5.0
-    resend_time: float = 0.03
-    wait: float = 30.0
-    qlog: Path | None = None
-    metrics: int | None = None
-    web: int | None = None
-    secret_file: Path | None = None
+    Without ``environment``, ``directory`` and ``timeouts`` it has those of all. ``files`` are those
+    words of the command that name files, which another machine does not have. ``network`` is what
+    the word ``OWN_ADDRESS`` of the command faces.
+    """
+
+    name: str
+    role: ProcessRole
+    command: tuple[str, ...]
+    slab: int | None = None
+    environment: Mapping[str, str] | None = None
+    directory: Path | None = None
+    timeouts: StopTimeouts | None = None
+    files: tuple[Path, ...] = ()
+    network: str | None = None
+
+
+class Launcher(Protocol):
+    """The way to start processes somewhere."""
 
     @property
-    def grace(self) -> float:
-        """Seconds that the other clients have to notice and report the failure of one."""
-        return self.channel_timeout + 2 * self.expiry + 5.0
+    def network(self) -> str | None:
+        """The network on which processes reach each other, such as ``10.0.0.0/16``, by default.
 
-    def settings(self) -> dict[str, Any]:
-        """Return the parameters that the JSON document repeats."""
-        return {
-            "servers": self.servers,
-            "clients": self.clients,
-            "scenario": str(self.scenario),
-            "steps": self.steps,
-            "loss": self.loss,
-            "duplicate": self.duplicate,
-            "reorder": self.reorder,
-            "seed": self.seed,
-        }
+        None stands for the loopback of this machine, which they do not leave.
+        """
+        ...
 
-    def server(self, number: int, join: str | None) -> ProcessSpec:
-        """Return the job of a server; the first one founds the cluster that others join."""
-        place = ("--new",) if join is None else ("--join", join)
-        options = (
-            *("--host", HOST, "--pub-port", "0", "--sub-port", "0", *place),
-            *(*self._timers(), *self._secret()),
-            *("--log-format", "json", "--exit-with-stdin"),
-            # Simulations of others must not find them. Those that stand are there to be found.
-            *(("--no-announce",) if self.clients else ()),
-            *self._metrics(number - 1),
+    @property
+    def slots(self) -> int | None:
+        """The number of processes for which there is room; None if that is not limited."""
+        ...
+
+    async def start(self, spec: ProcessSpec) -> RunningProcess:
+        """Start a process; raises ``OSError`` when that is impossible."""
+        ...
+
+
+Opening = AbstractAsyncContextManager[Launcher]
+
+
+class LocalLauncher:
+    """Children of this process."""
+
+    network = None
+    slots = None
+
+    async def start(self, spec: ProcessSpec) -> RunningProcess:
+        """Start a process; raises ``OSError`` when that is impossible."""
+        return await ChildProcess.spawn(
+            spec.command, environment=spec.environment, directory=spec.directory
         )
-        return ProcessSpec(
-            f"server {number}", ProcessRole.SERVER, sphtp_command("server", *options)
-        )
-
-    def client(self, slab: int, servers: Sequence[str]) -> ProcessSpec:
-        """Return the job of the client that simulates one slab."""
-        addresses = [part for address in servers for part in ("--server", address)]
-        options = (
-            *addresses,
-            *("--slab", str(slab), "--slabs", str(self.clients), *self._work()),
-            *("--loss", str(self.loss), "--duplicate", str(self.duplicate)),
-            *("--reorder", str(self.reorder), "--channel-timeout", str(self.channel_timeout)),
-            *("--resend-time", str(self.resend_time), "--wait", str(self.wait)),
-            *(*self._timers(), *self._seed(slab), *self._qlog(slab), *self._secret()),
-            *self._metrics(self.servers + slab),
-        )
-        return ProcessSpec(
-            f"client {slab}", ProcessRole.CLIENT, sphtp_command("client", *options), slab
-        )
-
-    def reference(self) -> ProcessSpec:
-        """Return the job of the same run in one process, without servers or peers."""
-        return ProcessSpec(
-            "reference", ProcessRole.REFERENCE, sphtp_command("client", "--alone", *self._work())
-        )
-
-    def watching(self, servers: Sequence[str]) -> str:
-        """Return the command that watches this run, for people."""
-        return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
-
-    def observing(self) -> Iterator[str]:
-        """Yield the command that shows what the processes do, if the ports of metrics are known."""
-        if self.metrics:
-            last = self.metrics + self.servers + self.clients - 1
-            yield f"to see what waits: sphtp top {self.metrics}-{last}"
-
-    def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
-        """Return lines that tell programs of users how to reach the servers."""
-        yield f"servers: {' '.join(servers)}"
-        yield f"secret: {self.secret_file}"
-        yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
-        given = (f"{name}={shlex.quote(text)}" for name, text in self.variables(servers).items())
-        yield f"for your programs: export {' '.join(given)}"
-        yield "they stand until Ctrl-C"
-
-    def variables(self, servers: Sequence[str]) -> dict[str, str]:
-        """Return the environment in which ``open_client()`` finds the servers."""
-        return client_variables(servers, self.secret_file, self.heartbeat, self.expiry)
-
-    def _work(self) -> tuple[str, ...]:
-        return (
-            *("--scenario", str(self.scenario), "--steps", str(self.steps)),
-            *("--json", "--exit-with-stdin"),
-        )
-
-    def _timers(self) -> tuple[str, ...]:
-        return ("--heartbeat", str(self.heartbeat), "--expiry", str(self.expiry))
-
-    def _secret(self) -> tuple[str, ...]:
-        return () if self.secret_file is None else ("--secret-file", str(self.secret_file))
-
-    def _qlog(self, slab: int) -> tuple[str, ...]:
-        return () if self.qlog is None else ("--qlog", str(self.qlog / f"client-{slab}.sqlog"))
-
-    def _metrics(self, place: int) -> tuple[str, ...]:
-        if self.metrics is None:
-            return ()
-        return ("--metrics", str(self.metrics + place if self.metrics else 0))
-
-    def _seed(self, slab: int) -> tuple[str, ...]:
-        return () if self.seed is None else ("--seed", str(self.seed + slab))
-
-
-def client_variables(
-    servers: Sequence[str], secret: Path | None, heartbeat: float, expiry: float
-) -> dict[str, str]:
-    """Return the variables that tell clients of servers and their secret."""
-    found = {TIMERS["heartbeat"]: str(heartbeat), TIMERS["expiry"]: str(expiry)}
-    if servers:
-        found[SERVER] = " ".join(servers)
-    if secret is not None:
-        found[KEY_FILE] = str(secret)
-    return found
-
-
-def sphtp_command(*arguments: str) -> tuple[str, ...]:
-    """Return the command line of a verb, in this interpreter."""
-    return (sys.executable, "-m", "sphtp", *arguments)
-
-
-SERVER_START = 20.0  # seconds until a server must have said that it listens
-
-
-async def run_cluster(
-    plan: ClusterPlan,
-    status: RunStatus,
-    changed: Callable[[], None],
-    timeouts: StopTimeouts | None = None,
-) -> ExitStatus | None:
-    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards."""
-
-    async def perform() -> None:
-        async with open_supervisor(status, changed, timeouts) as supervisor:
-            await _perform(plan, supervisor)
-
-    return await run_until_stopped(perform)
-
-
-async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
-    addresses = await _start_servers(plan, supervisor)
-    if len(addresses) < plan.servers:
-        return
-    async with _open_page(plan, supervisor, addresses):
-        await _run(plan, supervisor, addresses)
 
 
 @asynccontextmanager
-async def _open_page(
-    plan: ClusterPlan, supervisor: Supervisor, servers: list[str]
-) -> AsyncIterator[None]:
-    """Serve the page for the length of the block, if it is wanted, with a client that looks."""
-    if plan.web is None:
-        yield
-        return
-    # What this needs is an extra.
-    from sphtp.web import open_web
-
-    config = sphtp.Config(
-        timers=ControlTimers(heartbeat=plan.heartbeat, expiry=plan.expiry),
-        cluster=ClusterSecurity(
-            secret=None if plan.secret_file is None else load_secret(plan.secret_file)
-        ),
-    )
-    async with (
-        sphtp.open_client(servers, name="page", data=OBSERVER_DATA, config=config) as client,
-        open_web(port=plan.web, page=True, config=config) as web,
-    ):
-        with web.observe_with(client):
-            supervisor.status.page = web.page_url
-            supervisor.status.notices.append(f"page: {web.page_url}")
-            supervisor.changed()
-            yield
+async def open_local(_: str) -> AsyncIterator[LocalLauncher]:
+    """Open the launcher of processes on this machine."""
+    yield LocalLauncher()
 
 
-async def _run(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
-    if not plan.clients:
-        await _stand(plan, supervisor, addresses)
-        return
-    supervisor.status.notices.append(f"to watch it: {plan.watching(addresses)}")
-    supervisor.status.notices.extend(plan.observing())
-    for slab in range(plan.clients):
-        await supervisor.start(plan.client(slab, addresses))
-    if plan.verify:
-        await supervisor.start(plan.reference())
-    status = supervisor.status
-    await supervisor.wait_until(lambda: _all_done(status) or _any_broken(status))
-    if _any_broken(status):
-        # The others find out by themselves who left and report it, which is worth waiting for.
-        with trio.move_on_after(plan.grace):
-            await supervisor.wait_until(
-                lambda: not any(s.alive for s in status.of(ProcessRole.CLIENT))
-            )
+class Parcel(NamedTuple):
+    """The start of a process elsewhere: arguments for Python there, and its first input."""
+
+    arguments: tuple[str, ...]
+    input: bytes
 
 
-async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
-    """Wait until the last server has ended; tell programs what they need to reach one."""
-    status = supervisor.status
-    status.standing = {
-        "servers": addresses,
-        "secret_file": str(plan.secret_file),
-        "environment": plan.variables(addresses),
+def carry(spec: ProcessSpec) -> Parcel:
+    """Pack a process for another machine, with its files. Raises ``OSError`` for a file.
+
+    The interpreter there needs the same version of SphTP. What the machine has of our settings in
+    its environment does not count.
+    """
+    places = {str(path): number for number, path in enumerate(spec.files)}
+
+    def packed(word: str) -> Any:
+        if word == OWN_ADDRESS:
+            return {"facing": spec.network}
+        return {"file": places[word]} if word in places else word
+
+    assert spec.command[0] == sys.executable
+    content = {
+        "arguments": [packed(word) for word in spec.command[1:]],
+        "files": [b64encode(path.read_bytes()).decode() for path in spec.files],
+        "network": spec.network,
     }
-    if status.page is not None:
-        status.standing["web"] = status.page
-    status.notices.extend([*plan.observing(), *plan.for_programs(addresses)])
-    supervisor.changed()
-    await supervisor.wait_until(
-        lambda: not any(process.alive for process in status.of(ProcessRole.SERVER))
-    )
+    text = json.dumps(content).encode()
+    return Parcel(("-m", "sphtp_client.cluster.place"), b"%0*d" % (DIGITS, len(text)) + text)
 
 
-async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
-    """Start the first server, then those that join it; return the addresses they listen on."""
-    first = await supervisor.start(plan.server(1, None))
-    await _wait_for_servers([first], supervisor)
-    if first.address is None:
-        return []
-    join = first.address
-    others = [await supervisor.start(plan.server(n, join)) for n in range(2, plan.servers + 1)]
-    await _wait_for_servers(others, supervisor)
-    return [process.address for process in (first, *others) if process.address is not None]
+def find_launcher(on: str) -> Opening:
+    """Return the launcher that ``--on`` names, to be opened.
 
-
-async def _wait_for_servers(processes: list[ProcessStatus], supervisor: Supervisor) -> None:
-    with trio.move_on_after(SERVER_START):
-        await supervisor.wait_until(
-            lambda: all(process.address or not process.alive for process in processes)
-        )
-    for process in processes:
-        if process.alive and process.address is None:
-            process.failure = f"did not say within {SERVER_START:.0f} s that it listens"
-
-
-def _all_done(status: RunStatus) -> bool:
-    return not any(process.alive for process in _workers(status))
-
-
-def _any_broken(status: RunStatus) -> bool:
-    return any(process.exit is not None and process.exit.code != 0 for process in _workers(status))
-
-
-def _workers(status: RunStatus) -> list[ProcessStatus]:
-    return status.of(ProcessRole.CLIENT) + status.of(ProcessRole.REFERENCE)
+    Raises ``SettingsError`` if there is none, or what it needs is not installed.
+    """
+    name = on.partition("://")[0]
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in found:
+        raise SettingsError(f"--on {on}: there is no {name!r}; there are {', '.join(found)}")
+    try:
+        opening: Opening = found[name].load()(on)
+    except ModuleNotFoundError as error:
+        raise SettingsError(how_to_get(f"--on {name}", error) or str(error)) from error
+    return opening

@@ -23,7 +23,8 @@ def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = No
     ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A lost server causes a
     remark, but no failure, because a run with several servers has to survive that.
     """
-    remarks = tuple(f"{process.name} was lost: {why(process)}" for process in _lost_servers(status))
+    lost = (f"{process.name} was lost: {why(process)}" for process in _lost_servers(status))
+    remarks = (*status.replaced, *lost)
     if stopped_by is not None:
         return RunOutcome(stopped_by, f"{stopped_by.word} before the end", remarks)
     failures = tuple(f"{process.name} failed: {why(process)}" for process in _failures(status))
@@ -112,6 +113,11 @@ def _lost_servers(status: RunStatus) -> list[ProcessStatus]:
 
 def why(process: ProcessStatus) -> str:
     """Return the reason for the failure of a process that has ended."""
+    where = "" if process.place is None else f", on {process.place}"
+    return f"{_reason(process)}{where}"
+
+
+def _reason(process: ProcessStatus) -> str:
     if process.failure:
         return process.failure
     last_words = next((line for line in reversed(process.errors) if line.strip()), "")
@@ -140,6 +146,7 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
         "role": process.role.value,
         "slab": process.slab,
         "pid": process.pid,
+        "place": process.place,
         "id": process.id,
         "step": process.step,
         "exit_code": process.exit and process.exit.code,

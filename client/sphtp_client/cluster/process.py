@@ -1,25 +1,27 @@
-"""One child process: spawned by exec, read line by line, ended by its input, SIGTERM or SIGKILL.
+"""One process, here or elsewhere: read line by line, ended by its input, SIGTERM or SIGKILL.
 
-The child holds the reading end of a pipe as its standard input and ends when that closes, which
-also happens when this process is killed. It has a session of its own, so that Ctrl-C on a terminal
-reaches only the supervisor, which ends the processes in the right order.
+A child of this process holds the reading end of a pipe as its standard input and ends when that
+closes, which also happens when this process is killed. It has a session of its own, so that Ctrl-C
+on a terminal reaches only the supervisor, which ends the processes in the right order.
 """
 
 import os
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import trio
+
+from sphtp_client.cluster.place import inherited_from
 
 LINE_LIMIT = 1 << 20
 CHUNK = 1 << 16
 # The parts in which a child is waited for.
 PARTS = 8
-# The processes share few cores, and each already keeps one busy.
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_NOT_THEIRS = "SPHTP_"
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,90 @@ class StopTimeouts:
     kill: float = 5.0
 
 
-class ChildProcess:
-    """A running process and the three pipes to it."""
+class ProcessLostError(Exception):
+    """The place of a process is gone, or does not answer any more, and so is the process."""
+
+
+class RunningProcess(ABC):
+    """A process that a launcher has started, and the three pipes to it."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """The process id, where the process runs."""
+
+    @property
+    @abstractmethod
+    def has_ended(self) -> bool:
+        """True once the process has ended, or is lost."""
+
+    @abstractmethod
+    async def wait(self) -> int:
+        """Wait for the end; return the exit code, or minus the number of the signal.
+
+        Raises ``ProcessLostError``.
+        """
+
+    @abstractmethod
+    def lines(self) -> AsyncGenerator[bytes, None]:
+        """Iterate over the lines of standard output until it closes."""
+
+    @abstractmethod
+    def error_lines(self) -> AsyncGenerator[bytes, None]:
+        """Iterate over the lines of standard error until it closes."""
+
+    @abstractmethod
+    async def close_input(self) -> None:
+        """Close its standard input."""
+
+    @abstractmethod
+    async def terminate(self) -> None:
+        """Send it SIGTERM."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Send it SIGKILL."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the pipes, once the process has ended."""
+
+    @property
+    def asked(self) -> bool:
+        """True if the supervisor ended the process."""
+        return self._asked
+
+    async def stop(self, timeouts: StopTimeouts) -> None:
+        """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
+        steps = (
+            (self.close_input, timeouts.close),
+            (self.terminate, timeouts.terminate),
+            (self.kill, timeouts.kill),
+        )
+        for step, seconds in steps:
+            if self.has_ended:
+                return
+            self._asked = True
+            with trio.move_on_after(seconds):  # the place may not answer
+                await step()
+            # Where this process stood still for seconds, so did its child: that is one part.
+            for _ in range(PARTS):
+                with trio.move_on_after(seconds / PARTS):
+                    with suppress(ProcessLostError):
+                        await self.wait()
+                if self.has_ended:
+                    return
+
+
+class ChildProcess(RunningProcess):
+    """A process of this machine, spawned by exec."""
 
     def __init__(self, process: trio.Process) -> None:
+        super().__init__()
         self._process = process
-        self._asked = False
 
     @classmethod
     async def spawn(
@@ -46,7 +126,7 @@ class ChildProcess:
         *,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
-    ) -> "ChildProcess":
+    ) -> Self:
         """Start a process; raises OSError when that is impossible.
 
         ``variables`` are added to the environment that it inherits; ``environment`` is all of it.
@@ -58,7 +138,7 @@ class ChildProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=(inherited() if environment is None else dict(environment))
+                env=(inherited_from(os.environ) if environment is None else dict(environment))
                 | dict(variables or {}),
                 cwd=directory,
             )
@@ -66,20 +146,16 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
-    def asked(self) -> bool:
-        """True if the supervisor ended the process."""
-        return self._asked
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
 
     async def wait(self) -> int:
-        """Wait for the end; return the exit code, or minus the number of the signal."""
         return await self._process.wait()
 
     def lines(self) -> AsyncGenerator[bytes, None]:
-        """Iterate over the lines of standard output until it closes."""
         assert self._process.stdout is not None
         return split_lines(self._process.stdout)
 
@@ -89,53 +165,25 @@ class ChildProcess:
         await self._process.stdin.send_all(data)
 
     def error_lines(self) -> AsyncGenerator[bytes, None]:
-        """Iterate over the lines of standard error until it closes."""
         assert self._process.stderr is not None
         return split_lines(self._process.stderr)
 
     async def aclose(self) -> None:
-        """Close the pipes, once the process has ended."""
         with trio.CancelScope(shield=True):
             for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
                 assert pipe is not None
                 await pipe.aclose()
 
-    async def stop(self, timeouts: StopTimeouts) -> None:
-        """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
-        steps = (
-            (self._close, timeouts.close),
-            (self._process.terminate, timeouts.terminate),
-            (self._process.kill, timeouts.kill),
-        )
-        for step, seconds in steps:
-            if self._process.returncode is not None:
-                return
-            self._asked = True
-            step()
-            # Where this process stood still for seconds, so did its child: that is one part.
-            for _ in range(PARTS):
-                with trio.move_on_after(seconds / PARTS):
-                    await self._process.wait()
-                if self._process.returncode is not None:
-                    return
-
-    def _close(self) -> None:
+    async def close_input(self) -> None:
         stdin = self._process.stdin
         assert isinstance(stdin, trio.lowlevel.FdStream)
         stdin.close()
 
+    async def terminate(self) -> None:
+        self._process.terminate()
 
-def inherited() -> dict[str, str]:
-    """Return the environment of our own programs, which get their settings as options.
-
-    It is ours without settings of SphTP.
-    """
-    return without_settings(os.environ) | _ONE_THREAD
-
-
-def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without settings of SphTP."""
-    return {key: text for key, text in environ.items() if not key.startswith(_NOT_THEIRS)}
+    async def kill(self) -> None:
+        self._process.kill()
 
 
 async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:

@@ -18,6 +18,7 @@ from sphtp_client.simulation.reports import (
     LinkReport,
     PageLimited,
     PeerGone,
+    Placed,
     ProcessEvent,
     Result,
     ServerCame,
@@ -28,6 +29,7 @@ from sphtp_client.simulation.reports import (
 )
 
 NOT_STARTED = 127  # what a shell says of a command that it cannot run
+LOST = 255  # what ssh says when the other machine is gone
 
 
 class ProcessRole(Enum):
@@ -60,6 +62,7 @@ class ProcessStatus:
     role: ProcessRole
     slab: int | None = None
     pid: int | None = None
+    place: str | None = None
     id: int | None = None
     address: str | None = None
     step: int = 0
@@ -79,6 +82,13 @@ class ProcessStatus:
         """True if the process was started and has not ended."""
         return self.pid is not None and self.exit is None
 
+    @property
+    def is_lost(self) -> bool:
+        """True if it did not end by itself: a signal killed it, or its machine is gone."""
+        if self.exit is None or self.exit.asked:
+            return False
+        return self.exit.code < 0 or self.exit.code == LOST
+
 
 class RunStatus:
     """Every process by name, in the order of their start."""
@@ -90,7 +100,10 @@ class RunStatus:
         """The addresses and the secret of servers that stand for other programs, once they do."""
         self.page: str | None = None
         """The address of the page, if there is one."""
+        self.replaced: list[str] = []
+        """A sentence for each process that was lost and started again."""
         self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
+            Placed: self._placed,
             Started: self._started,
             Connected: self._connected,
             ServerCame: self._servers_changed,
@@ -153,6 +166,17 @@ class RunStatus:
         process.exit = ProcessExit(code, asked)
         if code != 0 and not asked:
             self.notices.append(f"{name}: pid {process.pid} ended, {process.exit}")
+
+    def lost(self, name: str, reason: str, *, asked: bool) -> None:
+        """Record a process that is gone with its place."""
+        self.processes[name].failure = reason
+        self.processes[name].exit = ProcessExit(LOST, asked)
+        if not asked:
+            self.notices.append(f"{name}: lost, {reason}")
+
+    def _placed(self, process: ProcessStatus, event: Placed) -> None:
+        process.place, process.pid = event.host, event.pid
+        self.notices.append(f"{process.name}: pid {event.pid} on {event.host}")
 
     def _started(self, process: ProcessStatus, event: Started) -> None:
         process.id, process.address = event.id, f"{event.pub},{event.sub}"

@@ -1,44 +1,35 @@
 """The supervisor: owns the processes of a cluster run from their first line to their last."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import trio
 
-from sphtp_client.cluster.process import ChildProcess, StopTimeouts
-from sphtp_client.cluster.run_status import ProcessRole, ProcessStatus, RunStatus
+from sphtp_client.cluster.launcher import Launcher, LocalLauncher, ProcessSpec
+from sphtp_client.cluster.process import ProcessLostError, RunningProcess, StopTimeouts
+from sphtp_client.cluster.run_status import ProcessStatus, RunStatus
 
 PIPES_CLOSE = 2.0  # seconds for the last lines of a process that has already ended
 
 
-@dataclass(frozen=True)
-class ProcessSpec:
-    """A process to start.
-
-    Without ``environment``, ``directory`` and ``timeouts`` it has those of all.
-    """
-
-    name: str
-    role: ProcessRole
-    command: tuple[str, ...]
-    slab: int | None = None
-    environment: Mapping[str, str] | None = None
-    directory: Path | None = None
-    timeouts: StopTimeouts | None = None
-
-
 @asynccontextmanager
 async def open_supervisor(
-    status: RunStatus, changed: Callable[[], None], timeouts: StopTimeouts | None = None
+    status: RunStatus,
+    changed: Callable[[], None],
+    timeouts: StopTimeouts | None = None,
+    launcher: Launcher | None = None,
 ) -> AsyncIterator["Supervisor"]:
-    """Open a supervisor; however the block is left, no child is alive after it.
+    """Open a supervisor; however the block is left, no process is alive after it.
+
+    Without a launcher, the processes are children of this one.
 
     ``changed`` is called, in Trio's thread, after each change of the status.
     """
     async with trio.open_nursery() as nursery:
-        supervisor = Supervisor(status, changed, timeouts or StopTimeouts(), nursery)
+        supervisor = Supervisor(
+            status, changed, timeouts or StopTimeouts(), nursery, launcher or LocalLauncher()
+        )
         try:
             yield supervisor
         finally:
@@ -49,13 +40,14 @@ async def open_supervisor(
 
 @dataclass(eq=False)
 class Supervisor:
-    """The children by name, and the tasks that listen to them."""
+    """The processes by name, and the tasks that read from them."""
 
     status: RunStatus
     changed: Callable[[], None]
     timeouts: StopTimeouts
     nursery: trio.Nursery
-    _children: dict[str, tuple[ChildProcess, StopTimeouts]] = field(default_factory=dict)
+    launcher: Launcher
+    _children: dict[str, tuple[RunningProcess, StopTimeouts]] = field(default_factory=dict)
     _watches: list[trio.CancelScope] = field(default_factory=list)
     _change: trio.Event = field(default_factory=trio.Event)
 
@@ -63,9 +55,7 @@ class Supervisor:
         """Start a process; one that cannot be started has failed at once."""
         process = self.status.take(spec.name, spec.role, slab=spec.slab)
         try:
-            child = await ChildProcess.spawn(
-                spec.command, environment=spec.environment, directory=spec.directory
-            )
+            child = await self.launcher.start(spec)
         except OSError as error:
             self.status.not_started(spec.name, str(error))
         else:
@@ -100,26 +90,33 @@ class Supervisor:
         for scope in self._watches:
             scope.cancel()
 
-    async def _watch(self, name: str, child: ChildProcess) -> None:
+    async def _watch(self, name: str, child: RunningProcess) -> None:
         with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
             self._watches.append(scope)
             async with trio.open_nursery() as readers:
                 readers.start_soon(self._read_lines, name, child)
                 readers.start_soon(self._read_error_lines, name, child)
-                code = await child.wait()
+                lost: str | None = None
+                try:
+                    code = await child.wait()
+                except ProcessLostError as error:
+                    lost = str(error)
                 # A grandchild that has inherited a pipe could keep it open for ever.
                 readers.cancel_scope.deadline = trio.current_time() + PIPES_CLOSE
             await child.aclose()
-            self.status.exited(name, code, asked=child.asked)
+            if lost is None:
+                self.status.exited(name, code, asked=child.asked)
+            else:
+                self.status.lost(name, lost, asked=child.asked)
             self._watches.remove(scope)
             self._note()
 
-    async def _read_lines(self, name: str, child: ChildProcess) -> None:
+    async def _read_lines(self, name: str, child: RunningProcess) -> None:
         async for line in child.lines():
             self.status.note_line(name, line)
             self._note()
 
-    async def _read_error_lines(self, name: str, child: ChildProcess) -> None:
+    async def _read_error_lines(self, name: str, child: RunningProcess) -> None:
         async for line in child.error_lines():
             self.status.note_error_line(name, line.decode(errors="replace"))
             self._note()

@@ -14,8 +14,8 @@ import trio
 from rich.console import Console
 
 from sphtp.errors import SettingsError
+from sphtp_client.cluster.course import secret_file
 from sphtp_client.cluster.display import LiveDisplay, PlainDisplay, RunDisplay
-from sphtp_client.cluster.launcher import secret_file
 from sphtp_client.cluster.outcome import RunOutcome
 from sphtp_client.connection import make_log_directory
 from sphtp_client.program import ExitStatus, write_line

@@ -21,7 +21,7 @@ from sphtp.config import ControlTimers
 from sphtp.core.control.records import MAX_MEMBERS, ServerAddress
 from sphtp.errors import SettingsError
 from sphtp.security import load_secret
-from sphtp_client.cluster.process import without_settings
+from sphtp_client.cluster.place import without_settings
 from sphtp_client.run.rules import ProgramRules, Restart
 from sphtp_client.simulation.scenario import Problem, place_of
 

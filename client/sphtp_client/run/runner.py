@@ -9,10 +9,11 @@ from pathlib import Path
 
 import trio
 
-from sphtp_client.cluster.launcher import HOST, client_variables, sphtp_command
+from sphtp_client.cluster.course import client_variables, sphtp_command
+from sphtp_client.cluster.launcher import LOOPBACK, ProcessSpec
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole
-from sphtp_client.cluster.supervisor import ProcessSpec, Supervisor, open_supervisor
+from sphtp_client.cluster.supervisor import Supervisor, open_supervisor
 from sphtp_client.program import ExitStatus, run_until_stopped
 from sphtp_client.run import guard
 from sphtp_client.run.board import RunBoard
@@ -60,7 +61,7 @@ class RunPlan:
         joins = [word for address in others for word in ("--join", address)]
         is_first = not others and name not in addresses
         options = (
-            *("--host", HOST, *_ports(addresses.get(name))),
+            *("--host", LOOPBACK, *_ports(addresses.get(name))),
             *(("--new",) if is_first else joins),
             *("--heartbeat", str(servers.heartbeat), "--expiry", str(servers.expiry)),
             *self._secret(),

@@ -28,6 +28,7 @@ class ClientOptions(ConnectionOptions):
     scenario: Path
     slab: int
     slabs: int
+    run: str
     steps: int | None
     json: bool
     alone: bool
@@ -66,7 +67,7 @@ def _prepare(options: ClientOptions, reporter: Reporter) -> Any:
             raise SettingsError("--web: a client that simulates --alone is in no cluster")
         return partial(run_alone, scenario, steps, reporter)
     borders(scenario, options.slabs, "--slabs")
-    job = SlabJob(scenario, options.slab, options.slabs, steps)
+    job = SlabJob(scenario, options.slab, options.slabs, steps, options.run)
     return partial(run_peer, job, options.connection(), reporter)
 
 

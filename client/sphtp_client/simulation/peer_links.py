@@ -29,12 +29,13 @@ CLOSE_TIMEOUT = 5.0  # seconds for closing all links
 
 @dataclass(frozen=True)
 class SlabJob:
-    """One slab of a run. Every peer publishes ``data``, so that others can find it."""
+    """One slab of a run. Every peer publishes ``data``, so that others of the run can find it."""
 
     scenario: Scenario
     slab: int
     slabs: int
     steps: int
+    run: str = ""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,12 +52,31 @@ class SlabJob:
         """The data of this peer, which the servers pass on to the others."""
         # Box and radius are for those who draw it.
         box, radius = list(self.scenario.box), self.scenario.largest_radius
-        return {**self._common, "slab": self.slab, "box": box, "radius": radius}
+        return {
+            **self._common,
+            "run": self.run,
+            "slab": self.slab,
+            "box": box,
+            "radius": radius,
+        }
 
     @property
     def others(self) -> tuple[int, ...]:
         """The slabs of all other peers."""
         return tuple(slab for slab in range(self.slabs) if slab != self.slab)
+
+    def has_peer(self, slab: int) -> Callable[[Peer], bool]:
+        """Return a function that recognizes the peer of a slab of this run."""
+
+        def is_it(peer: Peer) -> bool:
+            data = peer.data
+            return (
+                isinstance(data, dict)
+                and data.get("slab") == slab
+                and data.get("run", "") == self.run
+            )
+
+        return is_it
 
     def check(self, peer_id: int, data: dict[str, Any]) -> None:
         """Raise ``SettingsError``, naming the peer, when it runs something else."""
@@ -180,7 +200,7 @@ async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int
         left = max(deadline - trio.current_time(), 0.001)
         try:
             with trio.fail_after(left):
-                peer = await client.wait_for_peer(_has_slab(slab))
+                peer = await client.wait_for_peer(job.has_peer(slab))
         except trio.TooSlowError as error:
             text = f"waited {wait:g} s for slab {slab} of {job.slabs}, which did not appear"
             raise UnreachableError(text) from error
@@ -280,7 +300,3 @@ async def _check(job: SlabJob, peer: Peer) -> None:
         # So that the other side can refuse us, too, and need not wait.
         await trio.sleep(REFUSAL_LINGER)
         raise
-
-
-def _has_slab(slab: int) -> Callable[[Peer], bool]:
-    return lambda peer: isinstance(peer.data, dict) and peer.data.get("slab") == slab

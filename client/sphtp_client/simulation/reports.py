@@ -38,6 +38,14 @@ class Totals(EventRecord):
     momentum: tuple[float, ...]
 
 
+class Placed(EventRecord):
+    """A process that an engine has placed on a machine, before it does anything else."""
+
+    event: Literal["placed"] = "placed"
+    host: str
+    pid: int
+
+
 class Started(EventRecord):
     """A server that listens; ``pub`` and ``sub`` are its two URLs, with the actual ports.
 
@@ -147,7 +155,8 @@ class Failed(EventRecord):
 
 
 ProcessEvent = (
-    Started
+    Placed
+    | Started
     | Connected
     | ServerCame
     | ServerLost

@@ -187,6 +187,9 @@ class Scenario(ScenarioTable):
     max_speed: float = Field(
         strict=True, gt=0, le=1e6, description="m/s; a run stops when a sphere is faster"
     )
+    max_restarts: int = Field(
+        0, strict=True, ge=0, le=1000, description="restarts of what is lost, in all"
+    )
     spheres: Annotated[
         tuple[AnySphereGroup, ...],
         AfterValidator(_not_empty),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 
 from sphtp_client.cluster.process import split_lines
@@ -21,7 +22,8 @@ ENDLESS = "1000000"
 class Run:
     """A running `sphtp cluster`; every line it prints is kept."""
 
-    def __init__(self, process: ForkedProcess) -> None:
+    def __init__(self, process: ForkedProcess | trio.Process) -> None:
+        assert process.stdout is not None
         self.process = process
         self.lines: list[str] = []
         self.source = split_lines(process.stdout)
@@ -46,6 +48,11 @@ class Run:
 
     def pids(self) -> dict[str, int]:
         found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+)", line) for line in self.lines)
+        return {match[1]: int(match[2]) for match in found if match}
+
+    def placed_pids(self) -> dict[str, int]:
+        """The process ids on the machines where an engine has placed them, the last ones."""
+        found = (re.fullmatch(r"(\w+(?: \d+)?): pid (\d+) on \S+", line) for line in self.lines)
         return {match[1]: int(match[2]) for match in found if match}
 
 
@@ -84,3 +91,24 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+"""
+
+
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of an allocation on this machine; its srun runs what it gets."""
+    answers = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/sh\necho NodeName=n1 NodeAddr=127.0.0.1 State=IDLE\n",
+        "squeue": "#!/bin/sh\n",
+    }
+    for name, script in answers.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)

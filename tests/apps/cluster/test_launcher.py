@@ -1,147 +1,130 @@
-"""A cluster run from its first process to its last."""
+"""Launchers: what travels to another machine, and what `--on` refuses."""
 
+import os
+import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
+from click.testing import CliRunner
 
-from sphtp.core.secure.identity import format_key
-from sphtp.security import load_secret
-from sphtp_client.cluster.launcher import ClusterPlan, run_cluster, secret_file
-from sphtp_client.cluster.outcome import RunOutcome, judge
-from sphtp_client.cluster.process import StopTimeouts
+from sphtp_client.cluster.command import cluster
+from sphtp_client.cluster.launcher import OWN_ADDRESS, ProcessSpec, carry
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
-from sphtp_client.cluster.supervisor import ProcessSpec
+from sphtp_client.cluster.slurm import slots_of
+from sphtp_client.cluster.supervisor import open_supervisor
+from sphtp_client.simulation.reports import Placed, parse_event
+from tests.apps.cluster.running import fake_slurm
+from tests.house.pages import ROOT, blocks
 
-
-def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
-    with secret_file() as first, secret_file() as second:
-        assert load_secret(first) != load_secret(second)
-        assert first.parent.stat().st_mode & 0o777 == 0o700
-        assert first.stat().st_mode & 0o777 == 0o600
-    assert not first.parent.exists()
-
-
-def test_every_process_that_speaks_is_told_where_it_is_and_not_what_it_is() -> None:
-    with secret_file() as file:
-        plan = ClusterPlan(2, 2, Path("gas.toml"), 10, secret_file=file)
-        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1"), plan.client(0, ["tcp://a:1"])]
-        for spec in jobs:
-            assert spec.command[spec.command.index("--secret-file") + 1] == str(file)
-            assert not any(format_key(load_secret(file)) in word for word in spec.command)
-        assert "--secret-file" not in plan.reference().command
-
-
-HEAD = """
-import json, sys, time
-def say(**event): print(json.dumps(event), flush=True)
-def result(state):
-    totals = dict(count=1, energy=1, momentum=[0, 0, 0])
-    say(event="result", steps=3, seconds=1, state_sha256=state, start=totals, end=totals)
+REVEAL = """
+import os, sys
+path, address, word = sys.argv[1:]
+command = open("/proc/self/cmdline").read() + open("/proc/self/environ").read()
+text = open(path).read()
+print(text, oct(os.stat(path).st_mode & 0o777), address, word, text in command)
+print(os.environ["OMP_NUM_THREADS"], "SPHTP_CLIENT_SERVER" in os.environ)
+print(sys.stdin.read())
 """
-SERVER = "say(event='started', id=2, pub='tcp://h:1', sub='tcp://h:2'); sys.stdin.read()"
-GOOD = "print('noise'); result('aa')"
-FAILING = "sys.exit(3)"
-WAITING = "sys.stdin.read()"
-PATIENCE = StopTimeouts(close=5.0, terminate=0.1, kill=5.0)
 
 
-@dataclass(frozen=True)
-class FakePlan(ClusterPlan):
-    scripts: tuple[str, ...] = (GOOD, GOOD)
-    server_script: str = SERVER
-    reference_script: str = GOOD
-
-    @property
-    def grace(self) -> float:
-        return 0.1
-
-    def server(self, number: int, join: str | None) -> ProcessSpec:
-        assert join == (None if number == 1 else "tcp://h:1,tcp://h:2")
-        return spec(f"server {number}", ProcessRole.SERVER, self.server_script)
-
-    def client(self, slab: int, servers: object) -> ProcessSpec:
-        assert servers == ["tcp://h:1,tcp://h:2"] * self.servers
-        return spec(f"client {slab}", ProcessRole.CLIENT, self.scripts[slab], slab)
-
-    def reference(self) -> ProcessSpec:
-        return spec("reference", ProcessRole.REFERENCE, self.reference_script)
+def spec_of(path: Path, network: str = "127.0.0.0/8") -> ProcessSpec:
+    command = (sys.executable, "-S", "-c", REVEAL, str(path), OWN_ADDRESS, "{word}")
+    return ProcessSpec("a", ProcessRole.CLIENT, command, files=(path,), network=network)
 
 
-def spec(name: str, role: ProcessRole, script: str, slab: int | None = None) -> ProcessSpec:
-    return ProcessSpec(name, role, (sys.executable, "-S", "-c", HEAD + script), slab)
+def test_a_parcel_brings_files_and_the_address_and_then_the_command_reads_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("secret")
+    parcel = carry(spec_of(path))
+    path.unlink()
+    assert not any("secret" in word for word in parcel.arguments)
+    environment = os.environ | {"SPHTP_CLIENT_SERVER": "tcp://elsewhere:1"}
+    done = subprocess.run(
+        [sys.executable, *parcel.arguments],
+        input=parcel.input + b"and on",
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    placed, *lines = done.stdout.decode().splitlines()
+    assert isinstance(parse_event(placed.encode()), Placed)
+    assert lines == ["secret 0o600 127.0.0.1 {word} False", "1 False", "and on"]
 
 
-async def outcome_of(status: RunStatus | None = None, **changes: Any) -> RunOutcome:
-    values: dict[str, Any] = {
-        "servers": 2,
-        "clients": 2,
-        "scenario": Path("x"),
-        "steps": 3,
-        "verify": True,
-    }
-    plan = FakePlan(**(values | changes))
-    status = status or RunStatus()
-    with trio.fail_after(20):
-        stopped_by = await run_cluster(plan, status, lambda: None, PATIENCE)
-    assert not any(process.alive for process in status.processes.values())
-    return judge(status, verify=True, stopped_by=stopped_by)
-
-
-async def test_a_good_run_is_verified_and_its_servers_are_asked_to_leave():
+async def test_the_launcher_of_the_page_starts_processes_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its `ssh` runs the command here."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift 3; shift; exec "$PYTHON" "$@"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHON", sys.executable)
+    (program,) = blocks(ROOT / "docs/how-to/place-a-cluster.md", "python")
+    names: dict[str, Any] = {}
+    exec(program.text, names)
+    path = tmp_path / "file"
+    path.write_text("secret")
     status = RunStatus()
-    outcome = await outcome_of(status)
-    assert outcome.sentence == "verified: bit-identical"
-    for process in status.of(ProcessRole.SERVER):
-        assert process.exit is not None
-        assert (process.exit.code, process.exit.asked) == (0, True)
+    async with (
+        names["open_ssh"]("ssh://127.0.0.1,127.0.0.2") as launcher,
+        open_supervisor(status, lambda: None, launcher=launcher) as supervisor,
+    ):
+        process = await supervisor.start(spec_of(path))
+        await supervisor.wait_until(lambda: process.place is not None)
+    assert process.exit is not None
+    assert (process.exit.code, process.exit.asked) == (0, True)
 
 
-async def test_another_result_is_a_mismatch():
-    outcome = await outcome_of(reference_script="result('bb')")
-    assert outcome.verdict.code == 1
+def test_a_network_without_a_way_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("secret")
+    parcel = carry(spec_of(path, "not/anything"))
+    done = subprocess.run(
+        [sys.executable, *parcel.arguments], input=parcel.input, capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert "not/anything" in done.stderr.decode()
 
 
-@pytest.mark.parametrize(
-    "script", [FAILING, "raise SystemExit('not so')", "import os; os.kill(os.getpid(), 9)"]
-)
-async def test_a_server_that_cannot_start_ends_it_all(script):
-    status = RunStatus()
-    outcome = await outcome_of(status, server_script=script)
-    assert outcome.verdict.code == 3
-    assert outcome.sentence.startswith("server 1 failed")
-    assert not status.of(ProcessRole.CLIENT)
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(cluster, ["--steps", "3", *arguments])
+    assert result.exit_code == 2, result.output
+    return result.output.strip()
 
 
-async def test_who_waits_for_a_client_that_failed_is_ended_in_the_end():
-    status = RunStatus()
-    outcome = await outcome_of(status, scripts=(WAITING, FAILING))
-    assert outcome.sentence == "client 1 failed: exit code 3"
-    assert outcome.remarks == ("client 0 failed: it was still running and was ended, exit code 0",)
-    waited = status.processes["client 0"].exit
-    assert waited is not None
-    assert waited.asked
+def test_what_is_missing_is_named_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = refusal("--on", "ssh://host")
+    assert said == "--on ssh://host: there is no 'ssh'; there are dask, local, slurm, tls+dask"
+    assert "--network = 10.0.0.300/8: " in refusal("--network", "10.0.0.300/8")
+    assert "use loopback" in refusal("--network", "10.0.0.0/8")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "sphtp_client.cluster.dask_workers", raising=False)
+    said = refusal("--on", "dask://127.0.0.1:9")
+    assert said == "--on dask needs distributed: pip install 'sphtp[dask]' brings it."
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal("--on", "slurm") == "--on slurm needs srun: install Slurm's client commands"
 
 
-async def test_a_reference_that_fails_fails_the_run():
-    outcome = await outcome_of(reference_script="raise SystemExit('out of memory')")
-    assert outcome.sentence == "reference failed: exit code 1 (out of memory)"
+def test_slurm_without_an_allocation_or_without_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_slurm(tmp_path, monkeypatch)
+    assert "there is no allocation: run this inside salloc" in refusal("--on", "slurm")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    said = refusal("--on", "slurm", "--servers", "1", "--clients", "1", "--verify")
+    assert said.endswith("there is room for 2 processes, and this run has 3")
 
 
-def test_each_process_serves_metrics_at_a_port_of_its_own() -> None:
-    def ports(metrics: int | None) -> list[str]:
-        plan = ClusterPlan(2, 2, Path("gas.toml"), 10, metrics=metrics)
-        jobs = [plan.server(1, None), plan.server(2, "tcp://a:1")]
-        jobs += [plan.client(slab, ["tcp://a:1"]) for slab in range(2)]
-        assert "--metrics" not in plan.reference().command
-        seen = [f"to see what waits: sphtp top {metrics}-{metrics + 3}"] if metrics else []
-        assert [*plan.observing()] == seen
-        commands = [spec.command for spec in jobs if "--metrics" in spec.command]
-        return [command[command.index("--metrics") + 1] for command in commands]
-
-    assert ports(None) == []
-    assert ports(0) == ["0"] * 4
-    assert ports(9464) == ["9464", "9465", "9466", "9467"]
+def test_the_room_of_an_allocation() -> None:
+    assert slots_of({"SLURM_NTASKS": "5", "SLURM_JOB_CPUS_PER_NODE": "8(x2)"}) == 5
+    assert slots_of({"SLURM_JOB_CPUS_PER_NODE": "8(x2),3"}) == 19
+    assert slots_of({}) == 1

@@ -7,9 +7,10 @@ from math import inf
 import trio
 import trio.testing
 
+from sphtp_client.cluster.launcher import ProcessSpec
 from sphtp_client.cluster.process import LINE_LIMIT, StopTimeouts, split_lines
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
-from sphtp_client.cluster.supervisor import ProcessSpec, open_supervisor
+from sphtp_client.cluster.supervisor import open_supervisor
 
 HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"

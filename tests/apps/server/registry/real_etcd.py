@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,22 @@ def free_ports(count: int) -> list[int]:
 class EtcdMember:
     """One process of etcd, which keeps its data if it is started again."""
 
-    def __init__(self, name: str, folder: Path, peers: dict[str, int], port: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        peers: dict[str, int],
+        port: int,
+        host: str = "127.0.0.1",
+        entry: Sequence[str] = (),
+    ) -> None:
         self.port = port
+        self._host = host
         self._folder = folder
-        peer = f"http://127.0.0.1:{peers[name]}"
-        cluster = ",".join(f"{one}=http://127.0.0.1:{at}" for one, at in peers.items())
+        peer = f"http://{host}:{peers[name]}"
+        cluster = ",".join(f"{one}=http://{host}:{at}" for one, at in peers.items())
         self.command = [
-            PROGRAM or "etcd", "--name", name, "--data-dir", str(folder / name),
+            *entry, PROGRAM or "etcd", "--name", name, "--data-dir", str(folder / name),
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
             "--initial-cluster", cluster, "--heartbeat-interval", "50",
             "--election-timeout", "500", "--unsafe-no-fsync",
@@ -51,7 +60,7 @@ class EtcdMember:
 
     def start(self) -> None:
         scheme = "https" if self.files else "http"
-        url = f"{scheme}://127.0.0.1:{self.port}"
+        url = f"{scheme}://{self._host}:{self.port}"
         urls = ["--listen-client-urls", url, "--advertise-client-urls", url]
         environ = {"PATH": os.environ["PATH"], "ETCD_UNSUPPORTED_ARCH": os.uname().machine}
         with (self._folder / "log").open("ab") as log:
@@ -71,16 +80,18 @@ class EtcdMember:
 
 
 class EtcdMembers:
-    """A cluster of one or three members."""
+    """A cluster of one or three members; ``entry`` are words before each command."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(
+        self, folder: Path, count: int, host: str = "127.0.0.1", entry: Sequence[str] = ()
+    ) -> None:
         ports = free_ports(2 * count)
         peers = {f"m{index}": ports[index] for index in range(count)}
         self.members = [
-            EtcdMember(name, folder, peers, ports[count + index])
+            EtcdMember(name, folder, peers, ports[count + index], host, entry)
             for index, name in enumerate(peers)
         ]
-        self.url = "etcd://" + ",".join(f"127.0.0.1:{one.port}" for one in self.members)
+        self.url = "etcd://" + ",".join(f"{host}:{one.port}" for one in self.members)
         self.access = EtcdAccess()
 
     async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""Processes as steps of a Slurm allocation: ``--on slurm``, inside ``salloc`` or ``sbatch``.
+
+Each process is a job step of one task: ``srun`` asks Slurm for a processor, starts the process
+there, forwards its standard input, output and error, and ends as it does. So a process is a child
+of this one, as on this machine: an ``srun``.
+
+- When its input closes, so does that of the process. That also happens when this program is killed.
+- At SIGTERM ``srun`` kills its step, and returns when that is gone.
+- At the end, steps of this run that are left are cancelled: those of an ``srun`` that was killed.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address, ip_network
+from secrets import token_hex
+from signal import SIGKILL
+from typing import Final
+
+import trio
+
+from sphtp.errors import SettingsError
+from sphtp_client.cluster.launcher import ProcessSpec, carry
+from sphtp_client.cluster.process import ChildProcess, RunningProcess
+
+SRUN: Final = (
+    "srun",
+    # One task, on processors of its own, beside the other steps.
+    *("--nodes=1", "--ntasks=1", "--exact"),
+    # Zero: the memory of the allocation is there for all steps, and not for the first one.
+    "--mem=0",
+    # Wait a minute at most for room, and not until other steps end.
+    "--immediate=60",
+    "--quiet",
+)
+KILLED: Final = 128 + SIGKILL
+"""The exit code of ``srun`` for a task that SIGKILL has ended; no program ends so by itself."""
+ANSWER: Final = 20.0
+"""Seconds for a command of Slurm to answer."""
+_NODE_ADDRESS: Final = re.compile(r"\bNodeAddr=(\S+)")
+_PER_NODE: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+class SlurmStep(ChildProcess):
+    """The ``srun`` of a process."""
+
+    async def wait(self) -> int:
+        code = await super().wait()
+        return -SIGKILL if code == KILLED else code
+
+
+class SlurmLauncher:
+    """An allocation."""
+
+    def __init__(self, job: str, network: str, slots: int) -> None:
+        self.network = network
+        self.slots = slots
+        self._job = job
+        self._name = f"sphtp-{token_hex(4)}"
+
+    async def start(self, spec: ProcessSpec) -> RunningProcess:
+        """Start a process; raises ``OSError`` when that is impossible."""
+        parcel = carry(spec)
+        command = (*SRUN, f"--job-name={self._name}", sys.executable, *parcel.arguments)
+        process = await SlurmStep.spawn(command, environment=os.environ)
+        with suppress(trio.BrokenResourceError):  # it has ended, and says why
+            await process.write(parcel.input)
+        return process
+
+    async def cancel_rest(self) -> None:
+        """Cancel the steps of this run that are left."""
+        listing = await _answer("squeue", "--noheader", "--steps", "--jobs", self._job,
+                                "--format=%i %j")  # fmt: skip
+        steps = [line.split()[0] for line in listing.splitlines() if line.endswith(self._name)]
+        if steps:
+            await _answer("scancel", "--signal=KILL", *steps)
+
+
+@asynccontextmanager
+async def open_slurm(on: str) -> AsyncIterator[SlurmLauncher]:
+    """Use the allocation in which this program runs. Raises ``SettingsError`` if there is none."""
+    if shutil.which("srun") is None:
+        raise SettingsError(f"--on {on} needs srun: install Slurm's client commands")
+    job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
+    if job is None or nodes is None:
+        raise SettingsError(f"--on {on}: there is no allocation: run this inside salloc or sbatch")
+    text = await _answer("scontrol", "--oneliner", "show", "node", nodes)
+    network = await _network_of(_NODE_ADDRESS.findall(text))
+    if network is None:
+        raise SettingsError(f"--on {on}: the addresses of {nodes} are unknown: give --network")
+    launcher = SlurmLauncher(job, network, slots_of(os.environ))
+    try:
+        yield launcher
+    finally:
+        with trio.CancelScope(shield=True):
+            await launcher.cancel_rest()
+
+
+def slots_of(environ: Mapping[str, str]) -> int:
+    """Return the number of tasks of an allocation, or else of its processors."""
+    if "SLURM_NTASKS" in environ:
+        return int(environ["SLURM_NTASKS"])
+    counts = _PER_NODE.findall(environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
+    return sum(int(processors) * int(nodes or 1) for processors, nodes in counts)
+
+
+async def _network_of(names: list[str]) -> str | None:
+    """Return the address of a node as a network, one of the outside if there is one."""
+    found = []
+    for name in names:
+        with suppress(OSError):
+            answers = await trio.socket.getaddrinfo(name, None, type=trio.socket.SOCK_DGRAM)
+            found.append(ip_address(answers[0][4][0]))
+    # A node may know its own name as loopback.
+    found.sort(key=lambda address: address.is_loopback)
+    return str(ip_network(found[0])) if found else None
+
+
+async def _answer(*command: str) -> str:
+    """Return the output of a command of Slurm; that of one that fails or hangs is empty."""
+    with trio.move_on_after(ANSWER), suppress(OSError):
+        done = await trio.run_process(
+            command, capture_stdout=True, capture_stderr=True, check=False
+        )
+        return done.stdout.decode(errors="replace")
+    return ""
