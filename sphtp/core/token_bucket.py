@@ -24,7 +24,7 @@ BURST: Final = 10
 """The datagrams that may leave at once although a rate limits them (RFC 9002, section 7.7)."""
 
 HOLD: Final = 0.002
-"""Seconds of the rate that a pacer's bucket holds, if that is more than its burst."""
+"""Seconds of the rate that a pacer's bucket holds at least, if that is more than its burst."""
 
 BATCH: Final = 0.001
 """Seconds of the rate that are worth a wakeup."""
@@ -87,14 +87,16 @@ class TokenBuckets(Generic[K]):
 class Pacer:
     """The time of the next packet. Sizes are in bytes, times in seconds, rates in bytes/s.
 
-    The bucket holds ``burst`` bytes (ten datagrams are a good choice) or 2 ms of the rate,
-    whichever is more. A rate of None never delays a packet.
+    The bucket holds ``burst`` bytes (ten datagrams are a good choice) or ``hold`` seconds of the
+    rate, whichever is more: a sender that wakes later than that sends less than its rate. A rate of
+    None never delays a packet.
     """
 
-    __slots__ = ("_at", "_tokens", "burst")
+    __slots__ = ("_at", "_tokens", "burst", "hold")
 
     def __init__(self, burst: int) -> None:
         self.burst = burst
+        self.hold = HOLD
         self._tokens = float(burst)
         self._at: float | None = None
 
@@ -137,5 +139,5 @@ class Pacer:
         elapsed = 0.0 if self._at is None else max(now - self._at, 0.0)
         self._at = now if self._at is None else self._at + elapsed
         # The bucket must be able to hold the tokens of the largest packet.
-        room = max(self.burst, rate * HOLD, size)
+        room = max(self.burst, rate * self.hold, size)
         self._tokens = min(self._tokens + elapsed * rate, room)

@@ -106,7 +106,7 @@ class Caller(QuicConnectionProtocol):
 
 async def _serve(part: ProcessTask, create_protocol: Any) -> None:
     configuration = _configuration(part, is_client=False)
-    configuration.certificate, configuration.private_key = _certificate()
+    configuration.certificate, configuration.private_key = certificate()
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: QuicServer(configuration=configuration, create_protocol=create_protocol),
         local_addr=(HOST, 0),
@@ -158,7 +158,8 @@ def _configuration(part: ProcessTask, *, is_client: bool) -> QuicConfiguration:
     return configuration
 
 
-def _certificate() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def certificate() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return a certificate that no authority has signed, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)

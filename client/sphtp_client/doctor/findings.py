@@ -165,7 +165,10 @@ _SERVER_REMEDIES: Final = (
     (r"closes them", "sphtp server --max-connections 2000"),
     (r"connection refused", "sphtp server --new --host={host} --pub-port={port}"),
     (r"no way to", "ip route get {host}"),
-    (r"no answer from \S+:\d+$", "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT"),
+    (
+        r"no answer from \S+:(?P<port>\d+)$",
+        "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
+    ),
 )
 """The command against each error of a status request, by a part of its sentence."""
 
@@ -212,10 +215,11 @@ def _judge_server(server: ServerFacts) -> Iterator[Finding]:
 
 
 def _remedy_of(server: ServerFacts) -> str:
-    values = {"host": server.host, "port": server.port, "address": server.address}
+    values = {"host": server.host, "port": str(server.port), "address": server.address}
     for pattern, remedy in _SERVER_REMEDIES:
-        if re.search(pattern, server.error):
-            return remedy.format(**values)
+        if found := re.search(pattern, server.error):
+            # Of the two ports of a server the sentence names the one.
+            return remedy.format(**values | found.groupdict())
     return f"nc -vz {server.host} {server.port}"
 
 

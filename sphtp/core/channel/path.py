@@ -26,10 +26,14 @@ from sphtp.core.channel.path_mtu import PathMtu
 from sphtp.core.channel.sent_packets import PacketSubset, SentBatch
 from sphtp.core.channel.settings import ChannelSettings, parse_congestion
 from sphtp.core.timers import INFINITY
-from sphtp.core.token_bucket import Pacer
+from sphtp.core.token_bucket import HOLD, Pacer
 
 BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
+
+HOLD_SHARE: Final = 1 / 16
+"""The share of a round trip that a sender may be late without losing its rate. Busy machines wake
+programs some milliseconds late, and a queue that is of use on a path takes that much at once."""
 
 PROBE_PACKETS: Final = 2
 LOSSY_PACKETS: Final = 24
@@ -202,6 +206,7 @@ class Path:
         recovery, delivery = self._recovery, self._delivery
         trip = recovery.round_trip
         smoothed, minimum = trip.smoothed or 0.0, trip.minimum
+        self._pacer.hold = max(HOLD, HOLD_SHARE * min(minimum, smoothed))
         rate, limited = delivery.acked(now, newest.stamp, acked, minimum)
         if rate is not None:
             self.bandwidth.note(now, rate, smoothed)

@@ -301,6 +301,11 @@ WORTH_WAKING: Final = MOST_WAITING // 4
 """The bytes that must be free before a sender is woken: waking costs as much as a message."""
 
 
+LATE: Final = 0.01
+"""The seconds by which a program may wake late without losing its data rate (Ultra Messaging's rate
+interval)."""
+
+
 class Transmission:
     """The transmission of datagrams of ``size`` bytes, within the rate limit and flow control."""
 
@@ -321,6 +326,7 @@ class Transmission:
         self._size = size
         self._rate_limit = rate_limit
         self._pacer = Pacer.for_datagrams(size, rate_limit.data_rate(0.0))
+        self._pacer.hold = LATE
         self._flow = flow
 
     @property

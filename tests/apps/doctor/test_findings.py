@@ -185,6 +185,7 @@ def test_a_port_that_another_program_has_is_named_beside_the_server_that_is_miss
         ("connection refused by gate:8764", "sphtp server --new --host=gate --pub-port=8764"),
         ("no way to gate:8764 (No route to host)", "ip route get gate"),
         ("no answer from gate:8764", "sudo iptables -I INPUT -p tcp --dport 8764 -j ACCEPT"),
+        ("no answer from gate:8765", "sudo iptables -I INPUT -p tcp --dport 8765 -j ACCEPT"),
         (
             "gate:8764 accepts connections and closes them: full, or no SphTP server",
             "sphtp server --max-connections 2000",

@@ -129,6 +129,20 @@ def test_a_fixed_rate_is_kept_to() -> None:
     assert sender.path.rate == 12_000
 
 
+LATE = 0.01
+
+
+@pytest.mark.parametrize(("round_trip", "is_kept"), [(0.01, False), (0.2, True)])
+def test_on_a_long_path_a_late_sender_keeps_its_rate(round_trip: float, is_kept: bool) -> None:
+    sender = Sender(congestion="fixed:1e7")
+    sender.ack(round_trip, sender.send(0.0, 1200))
+    now = round_trip
+    while sender.path.budget(now, 1000, 1 << 30):
+        sender.send(now, 1200)
+    most = 1200 * sender.path.budget(now + LATE, 1000, 1 << 30)
+    assert (most > 0.95 * LATE * 1e7) == is_kept
+
+
 @pytest.mark.parametrize("congestion", ["newreno", "cubic"])
 def test_small_messages_open_the_window_by_their_own_bytes_at_most(congestion: str) -> None:
     """A window that opened by a packet for each ack would be open long before it is needed.
