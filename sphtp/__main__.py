@@ -52,7 +52,7 @@ class Verbs(click.Group):
     """A group whose commands are looked up among the installed packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the verbs; imports none."""
+        """Return the names of the verbs, without importing the verbs."""
         return sorted({*super().list_commands(ctx), *_found()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -1,17 +1,17 @@
 """State machines as tables, the runner that performs them, and their alarms.
 
 A ``Machine`` is a table of rows: in state ``at``, event ``on`` leads to state ``to`` and does
-``do`` in order. Its constructor checks it: each pair of state and event either has a row or is
-refused on purpose. A diagram can be drawn from it. It contains only the names of actions, and calls
-no function.
+``do`` in order. The constructor checks that each pair of state and event either has a row or is
+refused on purpose. The table contains only the names of actions, and calls no function, so that
+``diagram`` can draw it.
 
-A ``Runner`` joins a table with the methods of a class. A class method makes it once, after the
-class exists, because a compiled class body cannot name its own methods. Each instance has only the
-attribute ``state``. The state changes first, then the actions run, so that an action may cause the
-next event.
+A ``Runner`` joins a table with the methods of a class. A class method makes the runner once, after
+the class exists, because a compiled class body cannot name its own methods. Each instance of the
+class has only the attribute ``state``. The state changes first, then the actions run, so that an
+action may cause the next event.
 
 The meaning of a refused event depends on the cause of the event, and each event has one kind of
-cause. So a runner is given a rule for each event that any state refuses:
+cause. So a runner needs a rule for each event that any state refuses:
 
 - ``raised``: a person caused it. ``StateError`` names state and event; nothing has changed.
 - ``counted``: the network caused it. Only a counter changes; no peer can make this side raise.

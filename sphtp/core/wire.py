@@ -232,9 +232,9 @@ def take_equal(data: bytes, start: int, count: int, length: int) -> tuple[list[b
 
 
 def take_varied(data: bytes, start: int, count: int) -> tuple[list[bytes], int]:
-    """Take ``count`` lengths and payloads; return the payloads, and the offset of their end.
+    """Read ``count`` lengths and payloads; return the payloads, and the offset of their end.
 
-    Raises ``RemoteError`` or ``struct.error`` if there are fewer.
+    Raises ``RemoteError`` or ``struct.error`` if ``data`` is too short.
     """
     lengths = struct.unpack_from(f"<{count}H", data, start)
     ends = list(accumulate(lengths, initial=start + LENGTH_OVERHEAD * count))

@@ -144,12 +144,12 @@ class BusConnection:
 
 
 class ListeningSocket:
-    """The base of both listening sockets: accepts connections, runs handshakes, ends silent ones.
+    """The base of both listening sockets: accepts connections, and closes those that stay silent.
 
     Args:
-        handshakes: shared by the sockets of one server; by default with its own limits.
-        on_connected: called when a connection has greeted, and never after ``close``.
-        tls: the files for addresses ``tls+tcp``; with them, no other address is accepted.
+        handshakes: the handshakes in progress, of all sockets of a server; by default, of this one.
+        on_connected: called after the SP greeting of each connection, and never after ``close``.
+        tls: the files for ``tls+tcp`` addresses, which are then the only valid ones.
     """
 
     _OWN: int

@@ -159,10 +159,10 @@ class Handshakes:
 
 
 class SpareDescriptor:
-    """A spare descriptor, with which a connection can be accepted when there is no other one.
+    """A spare descriptor, to accept a connection when the process has no other descriptor left.
 
-    A connection that cannot be accepted stays in the queue, which stays readable for ever. Accepted
-    with the spare descriptor and closed at once, it learns of the refusal and tries again.
+    A connection that cannot be accepted stays in the queue, and keeps the socket readable. So the
+    server accepts it with the spare descriptor, and closes it at once. The peer then tries again.
     """
 
     def __init__(self) -> None:

@@ -252,15 +252,15 @@ class Client(ScopedService):
 
     @block
     async def open_channel(self, peer: Reachable) -> AsyncIterator[Channel[Any]]:
-        """Open a channel to a peer, by itself, its id or its name, for the length of the block.
+        """Open a channel to a peer, given as ``Peer``, id or name, for the length of the block.
 
         Leaving the block drains and closes the channel.
 
         Raises:
-            UnreachableError: the servers do not know the peer within ``connect_timeout``, its
-                announced key is invalid, or it does not answer within as long.
-            RefusedError: the peer is full, another one now has its address, or its messages are
-                of other types.
+            UnreachableError: the servers do not announce the peer within ``connect_timeout``, its
+                announced key is invalid, or it does not answer within ``connect_timeout``.
+            RefusedError: the peer accepts no further channel, another peer now has its address, or
+                its message types differ.
         """
         number, addresses = await self._search.reach(peer)
         async with self.node.services.open(None, addresses, number) as channel:

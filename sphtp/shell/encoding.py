@@ -59,7 +59,7 @@ class Typed:
         return Parts((self._codec.encode(value, compress=compress),))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Decode as ``Encoding`` says, always a copy: a payload is looked at more than once."""
+        """Decode a copy of the payload, since the codec reads a payload more than once."""
         del is_copied
         return self.decode_many_untrusted((bytes(payload),))
 

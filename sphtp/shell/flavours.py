@@ -114,7 +114,7 @@ class Flavour:
 
     @abstractmethod
     def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: "Kept") -> Any:
-        """Wait for a function that runs in the portal. If cancelled, keep what it returned."""
+        """Wait for a function in the portal. If the wait is cancelled, ``kept`` gets the result."""
 
     @abstractmethod
     def block(self, portal: Portal | None, manage: "Manage") -> Any:
@@ -287,14 +287,14 @@ class Kept:
     def of_call(
         cls, unclaimed: deque[Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Self:
-        """Return what is kept for a call of a method; nothing for most methods."""
+        """Return the kept results for a call of this method; most methods keep none."""
         if name in TAKES_MANY:
             limit = args[0] if args else kwargs.get("limit", len(unclaimed))
             return cls(unclaimed, limit)
         return cls(unclaimed if name in TAKES_ONE else None, None)
 
     def put(self, value: Any) -> None:
-        """Keep what a cancelled call took."""
+        """Keep the result of a cancelled call."""
         if self._unclaimed is not None:
             self._unclaimed.extend([value] if self._limit is None else value)
 

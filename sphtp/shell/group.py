@@ -184,7 +184,7 @@ class Contributions(Sequence[Any]):
 
 
 class GroupAdmission:
-    """Hands the channels that peers open to the group of a client that they are for."""
+    """Admits channels that peers open to a group, as long as this client is in the group."""
 
     def __init__(self, name: str) -> None:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")

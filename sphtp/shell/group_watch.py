@@ -1,13 +1,14 @@
-"""Watching a group in lock step from outside: a recorder gets what the members contribute.
+"""Watchers of a group in lock step: a recorder gets the contributions of the members.
 
-Theory of operation. Whoever watches a group opens a channel to each of its members. A member sends
-there each of its own contributions, and the members of a step whenever these are others than
-before. They leave together, every 20 ms: packets and their acks would cost more than the bytes. A
-member waits for nobody: what a watcher has no room for is left out, and the watcher is told the
-steps. While nobody watches, this costs a look at an empty list.
+Theory of operation. A watcher opens a channel to each member of the group. A member sends each of
+its own contributions there, and a list of the members whenever they have changed. It sends
+contributions together, every 20 ms, because single packets and their acks would cost more than the
+bytes. A member does not wait for watchers: it drops contributions for which a watcher has no room,
+and sends the watcher their steps. Without watchers, this costs a check of an empty list.
 
-A step is complete for a watcher only if it was there before the member's first one. So a watcher
-announces itself, as a group of its own name, and a member that enters waits for it briefly.
+A watcher gets every step only if it was there before the member's first one. So a watcher announces
+itself, as a member of a group with a name of its own, and a member that enters waits for it
+briefly.
 
 A message is a byte 0, a step u64 and the value as msgpack; or a byte 1 and a list in msgpack.
 """
@@ -192,7 +193,7 @@ def watch_service(group: str, admit: Callable[[ServiceChannel], None]) -> Servic
 
 
 class GroupWatchers:
-    """The watchers of a group, as a member has them."""
+    """A member's channels to the watchers of its group."""
 
     def __init__(self, group: str, member: WatchedMember, loop: "Loop") -> None:
         self._group = group

@@ -326,7 +326,7 @@ class Loop:
             self._sent_at = perf_counter()
 
     def hold(self, connection: Connection, push: Callable[[], None]) -> None:
-        """Have corked messages leave with the next ``flush_now`` or ``flush_soon``, not before."""
+        """Keep corked messages back until the next ``flush_now`` or ``flush_soon``."""
         self._expects_answer = True
         self._corked.append((connection, push))
 

@@ -1,17 +1,17 @@
 """A portal: Trio in a thread of its own, for programs that do not run on Trio.
 
-The thread runs while anything is open that a program opened through it, and one thread serves all
-of them. A ``PortalCall`` is an async function that runs there as a task; a ``HeldBlock`` is a task
-that keeps an ``async with`` block open, because Trio wants a block left by the task that entered
-it.
+One thread serves all nodes, clients and servers that the program opened through it, as long as one
+of them is open. A ``PortalCall`` is an async function that runs in the thread as a task. A
+``HeldBlock`` is a task that keeps an ``async with`` block open: in Trio, the task that enters a
+block also has to leave it.
 
-A thread, and not the event loop of asyncio in guest mode: packets are acknowledged on time while
-the program computes, or while a notebook waits for its next cell. The thread is a daemon, so that a
-program that forgot a block can end; at the end of the interpreter all blocks are left, and the
-thread is waited for, as if the program had left them.
+The alternative was Trio in the guest mode of asyncio. With a thread, packets are acknowledged on
+time even while the program computes, or a notebook waits for its next cell. The thread is a daemon,
+so that a program can end without leaving all blocks. At the end of the interpreter, the portal
+leaves them and waits for the thread.
 
-A process that is forked inherits the objects without the thread. There, calls on the parent's
-objects raise ``trio.ClosedResourceError``, and what the child opens gets a thread of its own.
+A forked process inherits the objects, but not the thread. There, calls on the parent's objects
+raise ``trio.ClosedResourceError``, and objects that the child opens get a thread of their own.
 """
 
 import atexit

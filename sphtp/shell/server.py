@@ -382,7 +382,7 @@ class Server(ScopedService):
         """Wait until this server acknowledges new ids.
 
         Raises:
-            trio.ClosedResourceError: it was closed before, or meanwhile.
+            trio.ClosedResourceError: the server was closed, before this call or during it.
         """
         await self._wait(lambda: self.state is ServerState.ACTIVE)
 

@@ -59,7 +59,7 @@ class EarlyDatagrams:
                 self._size = 0
 
     def keep(self, session: int, row: Datagrams) -> bool:
-        """Keep a row. Return False if none is expected from its address, or there are too many."""
+        """Keep datagrams. Return False if their address is not expected, or too many are kept."""
         size = self._size + _size(row)
         if row.address not in self._expected or size > MOST:
             return False

@@ -1,9 +1,9 @@
 """UDP sockets that move many datagrams per system call.
 
-A system call costs more than everything else that is done for a packet. With segmentation offload
-(UDP_SEGMENT, Linux 4.18) one call sends up to 64 KiB of datagrams of equal size, and with receive
-offload (UDP_GRO, Linux 5.0) one call fetches as many that came in a row. Where the kernel or the
-path refuses, datagrams go one by one.
+A system call costs more than all other work for a packet. With segmentation offload (UDP_SEGMENT,
+Linux 4.18) one call sends up to 64 KiB of datagrams of equal size. With receive offload (UDP_GRO,
+Linux 5.0) one call receives up to 64 KiB of such datagrams. If the kernel or the path refuses an
+offload, each call sends or receives one datagram.
 
 A datagram to a multicast group reaches all its members: the network copies it.
 """

@@ -1,21 +1,21 @@
 """A web server beside servers, clients and nodes: metrics, health, and a page of the cluster.
 
-One small ASGI application has all pages; ``starlette`` routes, and ``hypercorn`` talks HTTP on
-Trio. Of hypercorn only the part that serves one connection is used. Around it stand the limits that
-a process needs which is there for something else: so many connections at most, a reader that stalls
-is cut off, and the end of the block waits for nobody.
+One small ASGI application has all pages. ``starlette`` routes requests, and ``hypercorn`` serves
+HTTP on Trio. Only the part of hypercorn that serves one connection is used. Limits protect the
+process, whose main work is another: the number of connections is bounded, a reader that stalls is
+disconnected, and the end of the block does not wait for readers.
 
-What the pages tell is read-only, and yet it is not for everybody: names of peers and topics are in
-it. On loopback, requests must name the host as loopback, so that a page of another site cannot read
-them through a name that it lets point here. Elsewhere a token is asked for. What a browser asks for
-on behalf of another site (``Sec-Fetch-Site``) is refused before anything is done for it.
+The pages are read-only, but not public: they contain names of peers and topics. On loopback, the
+host in a request must be loopback, so that a page of another site cannot read them through its own
+host name. Elsewhere requests need a token. Requests that a browser sends for another site
+(``Sec-Fetch-Site``) are refused before any other work.
 
-The page is a few files that hold no data. A browser that has them asks for the status of the
-cluster, a line of JSON each second, and for the states of a simulation, as bytes. Both are answers
-without an end, to requests that carry the token as a header: it is in the fragment of the address,
-which a browser sends to nobody. What is sent is the newest there is when the browser has taken what
-was sent before. So a slow one gets less, and no queue grows. As long as nobody looks, nobody is
-asked anything.
+The page is a few files without data. From these, a browser requests the status of the cluster, a
+line of JSON each second, and the states of a simulation, as bytes. Both responses have no end. The
+requests carry the token as a header; the page takes it from the fragment of its address, which
+browsers do not send. When the browser has taken one state, it gets the newest one. So a slow
+browser gets fewer states, and no queue grows. As long as no browser shows the page, the server
+requests no status from peers.
 """
 
 import hmac
@@ -143,13 +143,13 @@ class Web:
 
     @property
     def url(self) -> str:
-        """Its address as a browser takes it, such as ``http://127.0.0.1:9464``."""
+        """The address of the server for a browser, such as ``http://127.0.0.1:9464``."""
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def page_url(self) -> str:
-        """The address of the page for a browser, with the token. Who has it may read the page."""
+        """The address of the page for a browser, with the token that allows reading the page."""
         return f"{self.url}/" if self._token is None else f"{self.url}/#token={quote(self._token)}"
 
     @property
@@ -166,10 +166,10 @@ class Web:
             self._observer.problem = reason
 
     def observe_with(self, client: Client) -> AbstractContextManager[None]:
-        """Let the page see the cluster through a client of it, for the length of the block.
+        """Get the data of the page through this client of a cluster, for the length of the block.
 
-        The client needs to do nothing else, and the page shows it as what it is. Raises
-        ``StateError`` if there is no page.
+        The client needs to do nothing else. The page shows it as an observer. Raises ``StateError``
+        if there is no page.
         """
         if self._observer is None:
             raise StateError("there is no page: open_web(page=True) serves one")
@@ -197,18 +197,19 @@ async def open_web(
         watched: the servers, clients and nodes to serve metrics of; and collectors of
             ``prometheus_client``, with metrics of the program itself.
         host, port: the address to listen at; port 0 takes any free one.
-        token: what requests must have as ``Authorization: Bearer TOKEN``, except those for health.
-            Without one, only a loopback address is allowed.
-        page: True to serve the page of the cluster at ``/``. Of ``watched``, the first client asks
-            its peers, and tells its own status to those that ask; see also ``observe_with``.
-        picture: the pattern of the topics on which peers publish the places of what they simulate.
+        token: the token in ``Authorization: Bearer TOKEN``, which all requests need except those
+            for health. Without one, only a loopback address is allowed.
+        page: True to serve the page of the cluster at ``/``. The first client of ``watched``
+            requests the status of its peers, and sends its own to peers that request it; see also
+            ``observe_with``.
+        picture: the pattern of the topics on which peers publish the places of simulated objects.
         steps: statistics of steps that the first client makes without a group, by a name, which is
             part of the names of their metrics: ``sphtp_NAME_step_seconds``.
-        config: the config of the clients, for the page. With its ``cluster``, other servers are
-            asked for their metrics.
+        config: the config of the clients, for the page. With its ``cluster``, the page also
+            requests the metrics of other servers.
 
     Raises:
-        WebAddressError: it cannot listen there.
+        WebAddressError: the server cannot listen at this address.
         SettingsError: the address is more than loopback and there is no token, the token is
             shorter than 16 characters, an object has no metrics, or the metrics of ``steps`` would
             have the names of others, as those of ``group`` would.

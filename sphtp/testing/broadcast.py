@@ -149,9 +149,10 @@ class Broadcast(Simulation):
         self.touch(publisher)
 
     def crash(self, publisher: Publisher, *, unnoticed: bool = False, anew: bool = False) -> None:
-        """End the node of a source without notice.
+        """End the node of a source, which sends no farewell.
 
-        With ``unnoticed`` receivers get no sign of the end; with ``anew`` they find another source.
+        Its receivers notice the end, unless it is ``unnoticed``. With ``anew``, they find another
+        source afterwards.
         """
         publisher.is_on_air = False
         self._exit(publisher, publisher.address)

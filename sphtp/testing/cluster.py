@@ -137,7 +137,7 @@ class SimulatedClient(Participant[ClientMachine]):
 
     @property
     def is_established(self) -> bool:
-        """True if all servers have acknowledged its id."""
+        """True if all servers have acknowledged the client's id."""
         return self.machine.state is ClientState.ESTABLISHED
 
     @property
@@ -245,9 +245,9 @@ class SimulatedCluster:
     ) -> SimulatedClient:
         """Start a client of this name that dials the servers with these numbers.
 
-        ``data`` is what peers learn of it, or ``packed`` where it is bytes that need not be
-        msgpack. ``clock`` is the start and the rate of its own clock. Other ``options`` are those
-        of ``ClientMachine``, such as ``ids``.
+        Peers get ``data``, packed by msgpack, or the bytes ``packed`` as they are. ``clock`` is the
+        start and the rate of the client's clock. Other ``options`` are those of ``ClientMachine``,
+        such as ``ids``.
         """
         if packed is None:
             packed = b"" if data is None else pack(data)

@@ -192,9 +192,9 @@ MOST = 65_000
 class Crowd(Stage):
     """``count`` endpoints, identified by their position: 0, 1, 2 ...
 
-    Each step polls every endpoint, so that tens are quick and thousands are not. For a bottleneck
-    that several paths share use ``network.share_link``. With ``security`` all are sealed, each with
-    an identity of its own.
+    Each step polls every endpoint, so that a crowd of thousands is slow. For a bottleneck that
+    several paths share, use ``network.share_link``. With ``security`` all endpoints are sealed, and
+    each has an identity of its own.
     """
 
     def __init__(

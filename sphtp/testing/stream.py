@@ -107,7 +107,7 @@ class Publisher:
         self.source.handle_left(now, receiver)
 
     def fetch_server(self) -> FetchServer:
-        """Return the server of one connection to the history, limited to the rate of repairs."""
+        """Return a server of the history for one connection, which sends at ``repair_rate``."""
         source, rate = self.source, self.settings.repair_rate
         return FetchServer(source.history, source.session, self._topics, source.part, rate)
 

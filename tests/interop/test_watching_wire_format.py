@@ -14,6 +14,7 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.cluster_observer import PATIENCE
 from sphtp.shell.group_watch import (
     DELAY,
+    LONGEST_REDIAL,
     MOST_QUEUED,
     REDIAL,
     GroupWatchers,
@@ -184,15 +185,17 @@ def test_the_numbers_are_those_of_the_code() -> None:
         row = rows_under(title)[0]
         assert int(row[1], 16) == schema.schema_hash
     assert STATUS_SCHEMA.schema_hash == Schema(["sphtp.Status: version 1"]).schema_hash
+    page = " ".join(PAGE.split())
     for words in (
         "the one line `sphtp.Status: version 1`",
         f"keeps {MOST_OBSERVERS} such channels",
-        f"late for us after {PATIENCE:g} s",
-        f"at most {MOST_ITEMS}\nitems",
+        f"waits {PATIENCE:g} s for the answer",
+        f"at most {MOST_ITEMS} items",
         f"at most {MOST_CHANNELS} channels",
-        f"`{mark_of('')}` behind it",
+        f"followed by `{mark_of('')}`",
         f"for {WATCHER_PATIENCE:g} s at most",
-        f"again every {REDIAL:g} s",
-        f"{1000 * DELAY:g} ms after the first, or when they have {MOST_QUEUED:,} bytes",
+        f"again after {REDIAL:g} s",
+        f"intervals up to {LONGEST_REDIAL:g} s",
+        f"{1000 * DELAY:g} ms, or until they have {MOST_QUEUED:,} bytes",
     ):
-        assert words in PAGE, words
+        assert words in page, words

@@ -203,12 +203,13 @@ Frame = Content | Ping | Padding | Credit | AckDelay | Close
 
 
 class Packet(NamedTuple):
-    """One packet, or ``number`` consecutive packets that mean together the same as one.
+    """One packet, or ``number`` consecutive packets joined into one.
 
-    ``sequence`` is that of the first one, cut to 16 bits as ``ack`` is. ``ack_bits`` joins the acks
-    of all, and may have more than 32 bits. ``ack_delay`` is how long, in seconds, the peer held
-    back the ack of packet ``ack``. Frames with messages are in ``content``, all others but the
-    delay in ``control``. ``size`` counts the bytes of all datagrams.
+    ``sequence`` is the sequence of the first packet. It has 16 bits, as ``ack`` has. ``ack_bits``
+    joins the acks of all packets, and may have more than 32 bits. ``ack_delay`` is the time, in
+    seconds, for which the peer held back the ack of packet ``ack``. ``content`` has the frames with
+    messages, ``control`` all others except ``AckDelay``. ``size`` counts the bytes of all
+    datagrams.
     """
 
     sequence: int

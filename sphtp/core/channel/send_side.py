@@ -78,9 +78,9 @@ s. Of the 24 that follow a keepalive, one has to arrive each way."""
 class SendSide:
     """The sender of a connection's messages, from the queue until their acks.
 
-    ``received`` and ``ack_timer`` are the receive side's: they give the acks that each packet
-    carries, and when an ack has to leave. ``credit`` is what this side grants the peer; packets
-    carry it.
+    ``received`` and ``ack_timer`` belong to the receive side. The first gives the acks for each
+    packet, the second the time at which an ack has to leave. Packets also carry ``credit``, which
+    the receive side grants to the peer.
     """
 
     def __init__(

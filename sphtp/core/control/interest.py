@@ -1,25 +1,25 @@
-"""Presence of some groups only: what a client watches, and how servers publish it.
+"""Presence of some groups only: the groups that a client watches, and the topics of servers.
 
-A subscriber of SphTP is sent everything and filters by the first four bytes of a message, before
-any Python runs. Presence is published under 0, so that whoever subscribes to 0 wakes for each peer
-that enters, of 10,000 as of 10. So a client that restricts its interest does not subscribe to 0,
-but to topics that keep silent about strangers:
+A socket that subscribes gets every message, and filters by the first four bytes of the message,
+before any Python runs. Servers publish presence under 0, so that a client that subscribes to 0
+wakes for each peer that enters. A client that restricts its interest does not subscribe to 0, but
+to topics without the presence of other groups:
 
 - its own id, as always;
-- 1, which has the copies of what everybody needs: heartbeats, departures of servers, commands of
-  the application;
+- 1, which has copies of the messages for all clients: heartbeats, departures of servers, commands
+  of the application;
 - one topic for each group that it watches, which has the records of the group's members.
 
-Group topics are even. Clients have odd ids, and servers publish nothing for a server where clients
-listen, so that no even topic but 0 is in use. A topic is a hash of the group's name: two groups
-with one topic, of 2^31, are one group to whoever watches either.
+Group topics are even. No other topic but 0 is even: clients have odd ids, and servers publish
+messages for servers on sockets of their own. A topic is a hash of the group's name. If two groups
+have the same one of the 2^31 topics, a client that watches one of them gets the records of both.
 
-A server publishes under a group's topic only as long as somebody watches it, which costs the others
-one filtered message. Watching is soft state, as in IGMP: every quarter of an expiry the client
-sends each server a ``Watch`` for each group and for each peer that it has looked up, with the
-digest of what it has from this server. A server answers where its own digest differs. So a group
-is known within one round trip, lost news come with the next ``Watch``, and no heartbeat carries the
-digests of all groups to all clients.
+A server publishes under a group's topic only as long as a client watches the group. Each such
+message costs the other clients one filtered message. A watch is soft state, as in IGMP: every
+quarter of an expiry the client sends each server a ``Watch`` for each group and for each peer that
+it has looked up, with the digest of its records from this server. A server answers if its own
+digest differs. So the client knows a group within one round trip, the next ``Watch`` replaces lost
+records, and no heartbeat carries the digests of all groups to all clients.
 """
 
 from collections import deque

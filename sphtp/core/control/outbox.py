@@ -196,11 +196,11 @@ class Outbox:
             self._lists[client] = None
 
     def request_snapshot(self, server: int) -> None:
-        """Ask a server for all clients that it hears itself."""
+        """Request from a server a list of all clients whose heartbeats it receives."""
         self.send(BusAudience.SERVERS, SnapshotRequest(self.sender, server).encode())
 
     def answer_snapshot(self, server: int) -> None:
-        """Tell one server about all clients that this server hears itself."""
+        """Send one server a list of all clients whose heartbeats this server receives."""
         if self._has_room(len(self._snapshots)):
             self._snapshots[server] = None
 

@@ -1,13 +1,13 @@
-"""The server's registrations: the held ids, and the effect of each message of a client.
+"""The server's registrations: the ids that clients hold, and the answers to clients' messages.
 
-A NACK is decided here, and nowhere else. ``ClientAdmission`` decides the answer to each message of
+Only this module decides about a NACK. ``ClientAdmission`` decides the answer to each message of
 a client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a
-conflict between two servers, each of which had registered another holder of one id. ``Outbox``
-sends both.
+conflict between two servers that have registered different holders of one id. ``Outbox`` sends
+both.
 
 ``Registrations`` holds the registered clients and their sponsors. It reports each change to
-clients, servers and the application. ``Replication`` keeps the lists of all servers equal: by news
-at once, and by snapshots when news were lost.
+clients, servers and the application. ``Replication`` keeps the lists of all servers equal: servers
+send each change at once, and a snapshot if a change was lost.
 """
 
 from collections import deque
@@ -658,7 +658,7 @@ class SharedAdmission(ClientAdmission):
         self._outbox.nack(holder, Reason.CONFLICT)
 
     def handle_seen(self, now: float, change: HolderSeen) -> None:
-        """Take in a client that another server has registered."""
+        """Add or update a client that another server has registered."""
         record, server = change.record, change.server
         reserved = self._store.reserved.find(now, record.id)
         if reserved == ReservedId(record.nonce, Reason.LEFT):

@@ -112,7 +112,7 @@ class Registry(Protocol):
         ...
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that the holder was heard, and start its expiry again."""
+        """Restart the expiry of an id, because its holder has sent a message."""
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
@@ -210,7 +210,7 @@ class MemoryRegistry:
         self._prints.put(record)
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that the holder was heard, and start its expiry again."""
+        """Restart the expiry of an id, because its holder has sent a message."""
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:

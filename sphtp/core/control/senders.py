@@ -61,7 +61,7 @@ class SenderConnections:
             self.forget(next(iter(self._last)))
 
     def forget(self, holder: Holder) -> None:
-        """Let any connection speak for a sender: nobody holds its id any more."""
+        """Accept the sender's messages from any connection, because its id is free again."""
         last = self._last.pop(holder, None)
         if last is not None:
             shared = self._by_pipe[last[0]]

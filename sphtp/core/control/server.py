@@ -1,4 +1,4 @@
-"""The server of the control plane: it runs the table, and dispatches actions to its parts."""
+"""The server of the control plane: runs the table ``SERVER``, and passes actions to its parts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

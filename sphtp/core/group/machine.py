@@ -1,29 +1,29 @@
 """The membership of one member: how it enters, which changes it takes part in, how it ends.
 
-Theory of operation. The package says what the members agree on, and why that holds. Here is the one
-member's part. It has a channel (a *link*) to each other one, an exchange of steps (``steps``), and
-the seats that were installed last (``seats``). After each input ``_consider`` looks at the state of
-things as a whole, and does what it calls for:
+Theory of operation. The docstring of the package describes the agreement of the members. This
+module has one member's part. A member has a channel (a *link*) to each other member, an exchange of
+steps (``steps``), and the seats that were installed last (``seats``). After each input,
+``_consider`` examines the whole state of the member, and chooses an action:
 
-- nothing installed yet: found a group, promise to follow a founder, or wait to be let in;
-- somebody is suspected (a link to it was lost, here or elsewhere), or somebody wants in: if this
-  member is the coordinator, a change (``_coordinate``); if not, a complaint to the coordinator;
+- no seats are installed yet: found a group, promise to follow a founder, or wait for INSTALL;
+- a member is suspected (its link was lost, here or elsewhere), or a newcomer wants to enter: the
+  coordinator begins a change (``_coordinate``); any other member sends it a complaint;
 - the coordinator has sent FLUSH: answer it;
-- all others are through with a member that leaves: end.
+- this member leaves, and all others have released it: end.
 
-So no input has a handler that knows what to do next, and the order of inputs matters little: a
-FLUSH that comes before the lost channel is answered when the channel is lost.
+So no handler of an input chooses the next action, and the order of inputs matters little: if a
+FLUSH arrives before a channel is lost, the member answers it after the loss.
 
 A change has three messages: FLUSH (``_start_round``), STATE (``_answer_request``), and INSTALL
-(``_decide``); it is in force with ``_apply``. Contributions that somebody may lack travel before
-STATE and INSTALL, one by one. A round is begun anew if somebody else is lost
-meanwhile or wants in (``_is_outdated``); answers to an earlier round are ignored by its number.
-``_frozen_by`` is the round that keeps this member from beginning steps. It ends with an INSTALL, or
-this member does after ``AGREEMENT_TIMEOUT``.
+(``_decide``); ``_apply`` puts it in force. Contributions that a member may lack travel before STATE
+and INSTALL, one by one. The coordinator begins a new round if another member is lost meanwhile, or
+another newcomer wants to enter (``_is_outdated``); the number of the round shows which answers are
+outdated. ``_frozen_by`` is the round that keeps this member from beginning steps. The round ends
+with INSTALL, or the member gives up after ``AGREEMENT_TIMEOUT``.
 
-How long that takes: a channel is lost 10 s after the other side went silent, the change takes one
-round trip, and a member that cannot agree with enough others gives up 30 s after it lost the last
-one. Servers report a client as gone after 10 s, so their word comes before that.
+The times: a channel is lost 10 s after the other side went silent, and the change takes one round
+trip. A member that cannot agree with enough others gives up 30 s after it lost the last one.
+Servers report a client as gone after 10 s, which is earlier.
 """
 
 from collections import deque
@@ -122,7 +122,7 @@ class SeatTaken(NamedTuple):
 
 
 class SeatEnded(NamedTuple):
-    """A member takes part no more from ``seat.end`` on: it left or died."""
+    """A member has left or died, and takes no part from ``seat.end`` on."""
 
     seat: Seat
 
@@ -172,8 +172,8 @@ class _Flush:
 class GroupMachine:
     """One member of a group.
 
-    After each input or command take what there is from ``poll_link``, ``poll_close``, ``poll_step``
-    and ``poll_event``, and look at ``failure`` and ``poll_timeout``. ``now`` is in seconds.
+    After each input or command, take all outputs from ``poll_link``, ``poll_close``, ``poll_step``
+    and ``poll_event``, and read ``failure`` and ``poll_timeout``. ``now`` is in seconds.
     """
 
     def __init__(self, now: float, key: Key, terms: GroupTerms) -> None:
@@ -229,17 +229,17 @@ class GroupMachine:
 
     @property
     def has_ended(self) -> bool:
-        """True if it takes part in nothing any more, and all channels may be closed."""
+        """True if this member has left the group, or failed, and all channels may be closed."""
         return self.state is GroupState.ENDED
 
     @property
     def step(self) -> int:
-        """The step that is contributed to next, or being made."""
+        """The present step, or, between two steps, the next one."""
         return self._steps.step
 
     @property
     def seats(self) -> Seats:
-        """All seats that are still of any consequence."""
+        """All seats that this member still needs."""
         return self._steps.seats
 
     @property
@@ -254,17 +254,17 @@ class GroupMachine:
 
     @property
     def missing(self) -> AbstractSet[Key] | None:
-        """Those whose contributions the present step lacks; None while none is being made."""
+        """The members whose contributions the present step lacks; None between two steps."""
         return self._steps.missing
 
     @property
     def is_put_off(self) -> bool:
-        """True if the present step is open, and others have to do something before it begins."""
+        """True if the present step is open, and cannot begin before messages of others arrive."""
         return self._steps.is_put_off
 
     @property
     def awaited(self) -> list[int]:
-        """The channels from which the contributions that the present step lacks are to come."""
+        """The channels of the members whose contributions the present step lacks."""
         links = self._by_key
         return [links[key].number for key in self._steps.missing or () if key in links]
 
@@ -281,7 +281,7 @@ class GroupMachine:
     # Commands
 
     def head(self) -> bytes:
-        """Return what stands before this member's next contribution."""
+        """Return the head of this member's next contribution."""
         return contribution_head(self.step)
 
     def contribute(self, data: Contribution, neighbours: Collection[Key] | None = None) -> None:
@@ -289,8 +289,8 @@ class GroupMachine:
 
         ``data`` is ``head()`` and msgpack.
 
-        Raises what ended the group, ``StateError`` in the middle of a step, and ``LocalError`` for
-        a neighbour that is no member.
+        Raises the error that ended the group, ``StateError`` in the middle of a step, and
+        ``LocalError`` for a neighbour that is no member.
         """
         self.check()
         if self.is_open:
@@ -306,14 +306,14 @@ class GroupMachine:
         self._begin()
 
     def check(self) -> None:
-        """Raise what ended the group, or ``StateError`` before it has begun."""
+        """Raise the error that ended the group, or ``StateError`` before the group has begun."""
         if self.failure is not None:
             raise self.failure
         if self.state is not GroupState.MEMBER:
             raise StateError(f"a member that is {self.state.value} makes no steps")
 
     def leave(self, now: float) -> None:
-        """Leave from the next step on. ``state`` is ENDED when nobody needs anything more."""
+        """Leave from the next step on. ``state`` becomes ENDED when all others have released it."""
         if self.state in (GroupState.LEAVING, GroupState.ENDED):
             return
         _RUNNER.step(self, GroupEvent.LEAVE)
@@ -345,7 +345,7 @@ class GroupMachine:
     # Inputs
 
     def handle_link_opened(self, now: float, number: int, peer_id: int) -> None:
-        """Handle a channel to somebody who has announced this group, or who opened it.
+        """Handle a channel to a peer that has announced this group, or that opened the channel.
 
         ``peer_id`` is the id in the cluster with which the channel was opened.
         """
@@ -373,7 +373,7 @@ class GroupMachine:
         self._consider(now)
 
     def handle_departed(self, now: float, peer_id: int) -> None:
-        """Handle that the servers report a client as gone."""
+        """Handle a report of the servers that a client is gone."""
         if any(seat.id == peer_id for seat in self.seats):
             self._departed.add(peer_id)
             self._consider(now)
@@ -443,7 +443,7 @@ class GroupMachine:
         self._consider(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Do all work that is due at ``now``."""
         if self._gives_up_at is not None and now >= self._gives_up_at:
             self._gives_up_at = None
             names = ", ".join(self._name_of(key) for key in sorted(self._lost | self._complaints))
@@ -457,12 +457,11 @@ class GroupMachine:
 
     @property
     def has_output(self) -> bool:
-        """True if there may be something to take from ``poll_link``, ``poll_close`` or
-        ``poll_event``."""
+        """True if ``poll_link``, ``poll_close`` or ``poll_event`` may have an output."""
         return bool(self._ready or self._closing or self._events)
 
     def poll_link(self) -> tuple[int, deque[Contribution]] | None:
-        """Return a channel and what it has to send, oldest first; the caller takes it off."""
+        """Return a channel and its messages, oldest first; the caller removes the messages."""
         while self._ready:
             number = self._ready.popitem()[0]
             link = self._links.get(number)
@@ -479,7 +478,7 @@ class GroupMachine:
         return self._steps.poll_step()
 
     def poll_event(self) -> SeatTaken | SeatEnded | None:
-        """Return what happened to the members; None if nothing did."""
+        """Return a change of the members; None if there is none."""
         return self._events.popleft() if self._events else None
 
     def poll_timeout(self) -> float | None:

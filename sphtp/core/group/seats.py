@@ -1,28 +1,28 @@
-"""Seats: who takes part in which step, and all that follows from that alone.
+"""Seats: the members of each step, and all conclusions from the seats alone.
 
 Theory of operation. A member has a seat: the steps from ``start`` on and before ``end``. The seats
-are what virtual synchrony calls a view, with one difference. A view of Isis is replaced by the next
-one between two messages, and each message belongs to the view in which it was sent. Here a step
-belongs to whoever has a seat in it; so the seats of several steps are known at once, a member that
-leaves or enters some steps ahead needs no change of its own, and what was decided about a step is
-true of it for ever.
+correspond to a view of virtual synchrony, with one difference. In Isis, the next view replaces a
+view between two messages, and each message belongs to the view in which it was sent. Here a step
+belongs to the members with a seat in it. So the seats of several steps are known at once, a member
+that leaves or enters some steps ahead needs no change of its own, and a decision about a step is
+final.
 
-All members have to draw the same conclusions from the same seats, so these are pure functions of
-them:
+All members have to draw the same conclusions from the same seats. So the conclusions are pure
+functions of the seats:
 
-- **The order of members** is that of places. A place is the step and the id of the first who had
-  it. A newcomer stands behind all that were there before; one that takes the place of a dead member
-  (``OnDeath.WAIT``) stands where that one stood, for the result of a step depends on the order.
+- **The order of members** is that of places. A place is the step and the id of its first member. A
+  newcomer comes after all members before it. A newcomer that takes the place of a dead member
+  (``OnDeath.WAIT``) keeps that place, because the result of a step depends on the order.
 - **The coordinator** is the oldest member, as in Isis: the one with the lowest start and key, of
   those to which there is a channel.
-- **The quorum**: those that stay are more than half of the living, or half with the oldest (the
-  primary partition of Isis), or else the servers report all the others as gone. The last is not in
-  Isis. Two members of which one was killed are no majority, and two is the most frequent size.
+- **The quorum**: the remaining members are more than half of the living, or half with the oldest
+  (the primary partition of Isis), or the servers report all the others as gone. The last rule is
+  not in Isis. Two members are the most frequent size, and the survivor of two is no majority.
 - **The result of a change** (``seats_after``): ends for the dead, starts for the newcomers.
 
-A seat that has ended is kept until everybody has begun a step behind it: until then somebody makes
-a step with it. The seat of a dead member is kept for longer where the step at its end fails, or
-waits for somebody of its name.
+A seat that has ended is kept until all members have begun a later step: until then a member makes a
+step with it. The seat of a dead member is kept for longer if the step at its end fails, or waits
+for a newcomer of the same name.
 """
 
 import math
@@ -81,7 +81,7 @@ class Seat(NamedTuple):
 
 
 def in_order(seats: Iterable[Seat]) -> Seats:
-    """Return seats in the order of members; of one place, the one that had it first."""
+    """Return seats in the order of members; of equal places, the earlier seat first."""
     return tuple(sorted(seats, key=_rank))
 
 
@@ -107,7 +107,7 @@ def with_end(seats: Seats, key: Key, end: int) -> Seats:
 
 
 def coordinator_of(seats: Seats, lost: Container[Key]) -> Key | None:
-    """Return the oldest of the living to which no channel was lost; None if there is nobody."""
+    """Return the oldest living member to which no channel was lost; None if there is none."""
     return min(
         [(seat.start, seat.key) for seat in seats if seat.end is None and seat.key not in lost],
         default=(0, None),
@@ -127,7 +127,7 @@ def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int])
 
 
 def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
-    """Return who gives the state to all that start after it; None if nobody can."""
+    """Return the member that sends the state to later members; None if none can."""
     givers = [
         (seat.start, seat.key, seat)
         for seat in seats
@@ -137,8 +137,8 @@ def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
 
 
 class StepView(NamedTuple):
-    """All that the seats say of a step. It is the same for many steps on end: for the steps from
-    ``first`` on and before ``end``, where a seat starts or ends."""
+    """The members of a step. They are the same for the steps from ``first`` on and before ``end``,
+    where a seat starts or ends."""
 
     first: int
     end: float
@@ -175,7 +175,7 @@ def vacant_seats(seats: Seats) -> list[Seat]:
 
 
 def merged(seats: Seats, others: Seats, dead: Container[Key]) -> Seats:
-    """Return the seats with what somebody else has installed: starts and ends stay as they are."""
+    """Return the seats merged with those that another member has installed, which do not change."""
     known = {seat.key: seat for seat in seats}
     for seat in others:
         mine = known.get(seat.key)
@@ -214,7 +214,7 @@ def seats_after(
 
 
 def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death: OnDeath) -> Seats:
-    """Return the seats with those of newcomers, who start at a step or take a vacant place."""
+    """Return the seats with those of newcomers, which start at a step or take a vacant place."""
     vacant = vacant_seats(seats) if on_death is OnDeath.WAIT else []
     placed = []
     for newcomer in newcomers:
@@ -229,7 +229,7 @@ def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death
 
 
 def without_ended(seats: Seats, floor: int, needed: Container[Key], on_death: OnDeath) -> Seats:
-    """Return the seats without those of no consequence any more.
+    """Return the seats without those that no member needs any more.
 
     ``floor`` is the lowest of the steps that the members have begun, and ``needed`` has those whose
     end somebody does not know yet.

@@ -1,22 +1,22 @@
-"""The exchange of contributions, step by step, among members who are given.
+"""The exchange of contributions, step by step, among given members.
 
 Theory of operation. This member contributes to its open step, takes the contributions of others,
-and completes the step when it has one of each member that it exchanges with. It then holds these
-contributions on, for a member that dies has sent its last one to some and not to others, and who
-lacks it gets it from whoever has it. In virtual synchrony such messages are *unstable*: it is not
-known yet that all have them. In Isis each message carries acknowledgements of others to find that
-out. Here a contribution is its own acknowledgement: who has begun step n has completed all steps
-before, and needs nothing of them. So a step is stable, and dropped, when all others are known to
-have begun a later one. ``_floor`` is the first that is not.
+and completes the step when it has one of each member that it exchanges with. It keeps these
+contributions afterwards: a member that dies has sent its last one to some members only, and the
+others get it from these. In virtual synchrony such messages are *unstable*: no member knows yet
+that all have them. In Isis each message carries acknowledgements of other messages for this
+purpose. Here a contribution is an acknowledgement, too: a member that has begun step n has
+completed all earlier steps, and needs nothing of them. So a member drops a step, as stable, when
+all others are known to have begun a later one. ``_floor`` is the first step that is not stable.
 
-As long as all exchange with all, at most two steps are held: nobody begins step n + 1 before it has
-a contribution to step n of each. Members that exchange with neighbours only may drift apart. They
-stop at ``WINDOW`` steps ahead of the last one, and they tell those to which they send nothing how
-far they are after each ``PROGRESS_EVERY`` steps, so that these can drop what they hold.
+As long as all exchange with all, a member holds at most two steps: no member begins step n + 1
+before it has a contribution to step n of each. Members that exchange with neighbours only may
+drift apart. They stop at ``WINDOW`` steps ahead of the last one. After each ``PROGRESS_EVERY``
+steps they report their step to members to which they send nothing, so that these can drop steps.
 
-A flush stops the exchange for a while. Whoever is being removed is ``refused``: nothing more is
-taken from it, so that what is reported of it (``report``) stays true until the seats with its end
-are installed.
+A flush stops the exchange for a while. Members that are being removed are ``refused``: this member
+accepts nothing more from them, so that its ``report`` of their contributions stays true until the
+seats with their ends are installed.
 """
 
 from bisect import bisect_left
@@ -57,7 +57,7 @@ KEPT: Final = 1
 
 
 class CompleteStep(NamedTuple):
-    """A step and its contributions, in the order of the members; each behind its head."""
+    """A step and its contributions with their heads, in the order of the members."""
 
     step: int
     seats: Seats
@@ -89,7 +89,7 @@ class _OpenStep:
 
 
 class StepExchange:
-    """The steps of one member: its own contributions, and those of others that are held.
+    """The steps of one member: its own contributions, and the contributions of others.
 
     The membership sets ``seats``, and calls ``refresh`` when they have changed.
     """
@@ -148,7 +148,7 @@ class StepExchange:
 
     @property
     def missing(self) -> AbstractSet[Key] | None:
-        """Those whose contributions the open step lacks; None while no step is being made."""
+        """The members whose contributions the open step lacks; None if no step is open."""
         return None if self._open is None else self._open.missing
 
     @property
@@ -188,15 +188,15 @@ class StepExchange:
         self._open = None
 
     def end(self) -> None:
-        """Make no step any more, and hold nothing: it may be memory that others share."""
+        """End all steps, and drop all contributions, which may be in memory that others share."""
         self._open = None
         self._held.clear()
 
     def begin(self) -> list[tuple[Key, Contribution]]:
-        """Begin the step that is put off. Return what leaves, and for whom.
+        """Begin the step that is put off. Return the messages to send, with their receivers.
 
         The caller has made sure that no flush is under way. A step among neighbours is put off
-        until everybody else has come up. Call ``refresh`` behind it.
+        until all others are within the window. Call ``refresh`` afterwards.
         """
         opened, step = self._open, self.step
         if opened is None or opened.is_begun:
@@ -222,7 +222,7 @@ class StepExchange:
         return leaving
 
     def refresh(self) -> bool:
-        """Find whose contributions the open step lacks. Return true if that completes it."""
+        """Find the contributions that the open step lacks. Return True if it is complete."""
         opened = self._open
         if opened is None or not opened.is_begun:
             return False
@@ -233,9 +233,9 @@ class StepExchange:
         return self._complete_if_ready(opened)
 
     def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
-        """Take a contribution. Return true if that completes the open step.
+        """Take a contribution. Return True if that completes the open step.
 
-        Raises ``RemoteError`` for a step that nobody can have reached.
+        Raises ``RemoteError`` for a step that no member can have reached.
         """
         if step <= self._heights.get(key, -1) or key in self.refused or key in self.dead:
             return False
@@ -264,11 +264,11 @@ class StepExchange:
             self._reached[key] = step
 
     def note_reported(self, key: Key, step: int) -> None:
-        """Note that a member was sent something that shows how far this one is."""
+        """Note that a member was sent a message that shows this member's step."""
         self._reported[key] = step
 
     def forget_progress(self, key: Key) -> None:
-        """Forget how far a member is, whose channel has ended."""
+        """Forget the step of a member whose channel has ended."""
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
@@ -327,15 +327,15 @@ class StepExchange:
     # A change of the members
 
     def refuse(self, keys: Iterable[Key]) -> None:
-        """Take nothing more from those whom a flush removes, until ``install``."""
+        """Accept nothing more from the members that a flush removes, until ``install``."""
         self.refused |= frozenset(keys)
 
     def report(
         self, removed: Collection[Key]
     ) -> tuple[tuple[tuple[Key, int], ...], dict[tuple[Key, int], bytes]]:
-        """Return the heights and the contributions of those removed, and of those that have ended.
+        """Return the last steps and the contributions of removed members, and of ended seats.
 
-        Somebody else may lack them.
+        Other members may lack these contributions.
         """
         heights, held = [], {}
         for seat in self.seats:
@@ -349,13 +349,13 @@ class StepExchange:
         return tuple(heights), held
 
     def start_at(self, step: int) -> None:
-        """Let the first step of this member be this one, and drop what came for earlier ones."""
+        """Set the first step of this member, and drop contributions to earlier steps."""
         self.step, self.begun = step, step - 1
         for old in [old for old in self._held if old < step]:
             del self._held[old]
 
     def install(self, held: Mapping[tuple[Key, int], bytes]) -> None:
-        """End a change: the seats are set, and this is what somebody may lack of the dead."""
+        """End a change, after the seats were set, with the contributions of dead members."""
         for (key, step), data in held.items():
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)
@@ -393,10 +393,10 @@ UNFAIR: Final = 1.5
 
 
 def find_slowest(waited: Mapping[str, float], time: float, asked: int) -> str | None:
-    """Return the member for whom the others wait much of the time, or None.
+    """Return the member for which the others wait much of the time, or None.
 
-    ``waited`` has the seconds that those who were asked waited for each member, and ``time`` is
-    the sum of the seconds for which each of them was watched.
+    ``waited`` has the seconds for which other members waited for each member. ``time`` is the sum
+    of the seconds for which these other members were observed.
     """
     member, most = max(waited.items(), key=lambda it: it[1], default=("", 0.0))
     # One alone cannot tell whether another would say the same of it.
@@ -416,7 +416,7 @@ that takes over 10 s waits for a program that has stopped."""
 
 
 class TimeHistogram:
-    """Counts of times in buckets. ``counts`` has one more than ``BOUNDS``, for longer times."""
+    """Counts of times in buckets. ``counts`` ends with one for times above all ``BOUNDS``."""
 
     __slots__ = ("counts", "total")
 
@@ -435,8 +435,8 @@ class StepStatistics(Generic[Member]):
 
     ``steps`` are the times from the end of one step to the end of the next, computing included.
     ``exchanges`` are the times from this member's contribution to the end of the step, and
-    ``waits`` the same by the member whose contribution came last, without the steps for which
-    nobody was waited for.
+    ``waits`` the same by the member whose contribution came last, without the steps at which this
+    member was the last one.
     """
 
     def __init__(self) -> None:
@@ -461,6 +461,6 @@ class StepStatistics(Generic[Member]):
         self._ended_at = ended
 
     def keep_only(self, members: Collection[Member]) -> None:
-        """Forget those who are no members any more."""
+        """Forget all other members, which have left or died."""
         for gone in self.waits.keys() - set(members):
             del self.waits[gone]

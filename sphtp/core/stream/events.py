@@ -30,7 +30,7 @@ class EndReason(Name):
 
 
 class Origin(Name):
-    """The way by which a message came."""
+    """The path on which a message arrived."""
 
     LIVE = "the stream, as new data or as a repair"
     RETRANSMIT = "late join: the source sent it before this side joined"

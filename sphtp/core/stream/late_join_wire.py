@@ -82,7 +82,7 @@ class FetchRequest(NamedTuple):
 
 
 class InfoAnswer(NamedTuple):
-    """INFO: the messages from ``low`` on, below ``next``, are kept."""
+    """INFO: the source keeps the messages from ``low`` to ``next - 1``."""
 
     request_key: RequestKey
     low: int

@@ -127,7 +127,7 @@ class Gap:
 
     @property
     def span(self) -> Span:
-        """The numbers."""
+        """The sequence numbers of the missing datagrams."""
         return Span(self.first, self.last)
 
     @property

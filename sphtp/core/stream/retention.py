@@ -43,7 +43,7 @@ GRAIN: Final = 1 / 64
 
 
 class KeptMessages(NamedTuple):
-    """Consecutive messages from ``first`` on. A large one was sent in several ``parts``."""
+    """Messages with consecutive numbers from ``first`` on; or one, sent in several ``parts``."""
 
     first: int
     parts: int

@@ -163,7 +163,7 @@ class PathModel:
         self._lost = max(self._lost - size, 0)
 
     def age_rate(self) -> None:
-        """Begin a cycle: forget the rates seen before the last one."""
+        """Begin a cycle, and forget the rates of all cycles but the one that ends here."""
         if self._rates[1]:
             self._rates = (self._rates[1], 0.0)
 
