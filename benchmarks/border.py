@@ -82,7 +82,6 @@ CODECS: Final[Mapping[str, str]] = {
     "stream.membership": "JOIN, WELCOME and the other messages of membership",
     "stream.records": "records of messages in stream datagrams",
     "stream.sealing": "sealed stream datagrams",
-    "stream.session_messages": "session messages",
     "stream.wire": "NAK, NCF, STATUS, data",
 }
 

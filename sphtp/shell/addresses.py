@@ -1,15 +1,24 @@
-"""Network addresses: the lookup of names, and the local address towards them."""
+"""Network addresses: the lookup of names, the local address towards them, and those of a client.
+
+A client has the addresses of servers, the address that it binds, and those for its peers.
+"""
 
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 import trio
 
+from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError, UnreachableError
+from sphtp.shell.lifetime import running
+from sphtp.shell.probe import GRACE, FaultKind, ServerFault, ServerWait
+from sphtp.shell.tls import Tls, require_tls
 
 MOST_PORT: Final = 65535
 
@@ -71,3 +80,120 @@ async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
         hosts = ", ".join(host for host, _ in addresses)
         raise UnreachableError(f"no address of {hosts} is one that this node can send to")
     return list(found)
+
+
+Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
+
+
+def parse_servers(servers: Servers, tls: Tls | None) -> list[ServerAddress]:
+    """Return the addresses of servers that a program gives. Raises ``SettingsError``."""
+    if not servers:
+        raise SettingsError("servers is empty; allowed is one address or more")
+    if isinstance(servers, str | ServerAddress):
+        servers = [servers]
+    parsed = [_parse_one(server) for server in servers]
+    require_tls(parsed, tls)
+    return parsed
+
+
+def _parse_one(server: object) -> ServerAddress:
+    match server:
+        case ServerAddress():
+            return server
+        case str():
+            return ServerAddress.parse(server)
+        case (str(host), int(port)):
+            bare = host.removeprefix("[").removesuffix("]")
+            return ServerAddress.parse(f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}")
+        case _:
+            raise SettingsError(
+                f"server address {server!r}: allowed is text such as 'tcp://host:8764', a "
+                "ServerAddress, or a pair of host and port"
+            )
+
+
+class AddressDiscovery:
+    """The discovery of this machine's addresses that face the servers.
+
+    Programs start in any order, so a name may become known late. The methods raise
+    ``UnreachableError`` if there is no way to any server for longer than ``server_wait`` allows.
+    """
+
+    def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
+        self._servers = [_host_and_port(server.pub) for server in servers]
+        self._server_wait = server_wait
+
+    async def where_to_bind(self) -> str:
+        """Choose the address to bind: the one that faces all servers, or the wildcard address.
+
+        If all servers are on loopback, this is loopback, so that no other machine can connect.
+        """
+        facing = await self._facing()
+        if len(facing) == 1:
+            return facing[0]
+        return "::" if all(":" in host for host in facing) else "0.0.0.0"  # noqa: S104
+
+    async def candidates_of(
+        self, bound: Address, advertise: Sequence[Address] = ()
+    ) -> list[Candidate]:
+        """List the addresses at which peers may reach a bound socket: ``advertise``, if given.
+
+        A socket bound to every address has those of its family that face the servers. Loopback
+        addresses are left out unless there are no others, because on another machine they mean that
+        machine. Raises ``SettingsError`` if no address of that family faces a server.
+        """
+        if advertise:
+            return [Candidate(*address) for address in advertise]
+        host, port = bound
+        here = ip_address(host)
+        if not here.is_unspecified:
+            return [Candidate(host, port)]
+        facing = map(ip_address, await self._facing())
+        own = [address for address in facing if address.version == here.version]
+        if not own:
+            raise SettingsError(
+                f"host is {host}, and no IPv{here.version} address faces the servers; "
+                "give another host, or name an address in advertise"
+            )
+        outside = [address for address in own if not address.is_loopback]
+        return [Candidate(str(address), port) for address in outside or own]
+
+    async def _facing(self) -> list[str]:
+        server_wait = self._server_wait
+        slow = ServerFault(
+            FaultKind.SILENT, f"{', '.join(h for h, _ in self._servers)} still being looked up"
+        )
+        fault = slow
+        with trio.CancelScope(deadline=server_wait.deadline):
+            while True:
+                async with running(partial(_warn_later, server_wait, slow)):
+                    facing, complaints = await self._look()
+                if facing:
+                    return facing
+                fault = ServerFault(FaultKind.ABSENT, "; ".join(complaints))
+                server_wait.note(fault)
+                await trio.sleep(server_wait.pause)
+        raise server_wait.give_up(fault.text)
+
+    async def _look(self) -> tuple[list[str], list[str]]:
+        """Return the addresses that face servers, and the errors of servers without any."""
+        facing: dict[str, None] = {}
+        complaints: dict[str, None] = {}
+        for host, port in self._servers:
+            try:
+                facing[await local_address_towards(host, port)] = None
+            except UnreachableError as error:
+                complaints[str(error)] = None
+        return list(facing), list(complaints)
+
+
+async def _warn_later(server_wait: ServerWait, fault: ServerFault) -> None:
+    await trio.sleep(GRACE)
+    server_wait.warn(fault)
+
+
+def _host_and_port(url: str) -> Address:
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise SettingsError(f"server address {url!r} names no host and port")
+    return parts.hostname, parts.port

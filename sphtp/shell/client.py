@@ -46,7 +46,7 @@ from sphtp.core.requests.table import RequestStatistics
 from sphtp.core.secure.identity import Identity
 from sphtp.core.topics import TopicPattern
 from sphtp.errors import RequestError, SettingsError, StateError
-from sphtp.shell.address_discovery import AddressDiscovery, Servers, parse_servers
+from sphtp.shell.addresses import AddressDiscovery, Servers, parse_servers
 from sphtp.shell.channel import Channel
 from sphtp.shell.clock import Clock
 from sphtp.shell.config import DEFAULTS, SECRETS, Config, decisions

@@ -9,9 +9,8 @@ import trio
 import sphtp
 from sphtp.core.control.records import Candidate, ServerAddress
 from sphtp.errors import SettingsError, UnreachableError
-from sphtp.shell import address_discovery
-from sphtp.shell.address_discovery import AddressDiscovery
-from sphtp.shell.addresses import local_address_towards
+from sphtp.shell import addresses
+from sphtp.shell.addresses import AddressDiscovery, local_address_towards
 from sphtp.shell.probe import ServerWait
 
 
@@ -43,7 +42,7 @@ def facing(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> Sequence[S
         await trio.lowlevel.checkpoint()
         return hosts[host]
 
-    monkeypatch.setattr(address_discovery, "local_address_towards", towards)
+    monkeypatch.setattr(addresses, "local_address_towards", towards)
     return servers(*hosts)
 
 
