@@ -113,6 +113,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "control.client": "ClientMachine",
     "control.server": "ServerMachine",
     "group.machine": "GroupMachine",
+    "nat": "NatTraversal",
     "requests.table": "RequestTable: requests of both sides, and the table of their channel",
     "stream.receiver": "Receiver: the transport of one subscription",
     "stream.source": "SourceTransport",

@@ -17,6 +17,7 @@ EXTRAS = {
     **dict.fromkeys(("click", "pydantic", "rich", "structlog"), "cli"),
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
     "h11": "etcd",
+    "aioice": "nat",
     "textual": "top",
     **dict.fromkeys(("mcap", "zstandard"), "record"),
     "numpy": "sim",
