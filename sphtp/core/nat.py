@@ -20,7 +20,12 @@ which are those of ICE (RFC 8445):
    and the handshake goes there, too.
 
 No candidate gets through if one NAT is symmetric and the other filters by port, or both are
-symmetric: the port of the mapping cannot be known. These two need a relay.
+symmetric: the port of the mapping cannot be known. These two need a relay, at one of them: a server
+of TURN (RFC 8656), at which the node allocates a public address, the *relayed candidate*. The relay
+passes on what comes to that address, from hosts that the node has permitted. A peer that is reached
+through the node's own relay has another address, whose host ends in ``RELAYED``: to a channel it is
+one more path to the peer. Such a path is tried after ``RELAY_AFTER`` seconds, when the others have
+had their time. While it is used, the node looks for a better one every ``RECHECK`` seconds.
 
 The same request brings a channel back whose NAT has given the socket another address. Both
 sides send on, and neither gets an answer: the peer's filter does not know the new address. After
@@ -32,15 +37,18 @@ Requests are repeated as in RFC 8489, section 6.2.1. ``NatTraversal`` knows no b
 inputs and outputs are decoded messages.
 """
 
+import re
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple
 
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import ExpiringDict, TimerQueue, earliest
 from sphtp.core.token_bucket import TokenBucket
+from sphtp.errors import SettingsError
 
 RTO: Final = 0.5
 REQUESTS: Final = 7
@@ -67,6 +75,12 @@ node only after half an expiry, 5 s: see ``SenderConnections``."""
 CHECK_AGAIN: Final = 0.25
 CHECKS: Final = 4
 """Seconds until a check is repeated, doubled each time, and the most for one candidate."""
+
+RELAY_AFTER: Final = 1.0
+"""Seconds for which a dialling node waits for a direct way before it dials through its relay."""
+
+RECHECK: Final = 5.0
+"""Seconds between two attempts to find a direct way while a channel uses the relay."""
 
 STALL: Final = 1.0
 """Seconds without a packet of the peer, while it owes an ack, after which the way is taken to be
@@ -167,6 +181,8 @@ class NatTraversal:
         self._requests_due: TimerQueue[Address] = TimerQueue()
         self._attempts: dict[int, _Attempt] = {}
         self._check_requests_due: TimerQueue[int] = TimerQueue()
+        self._relays_due: TimerQueue[int] = TimerQueue()
+        self._relays: deque[int] = deque()
         self._checks: dict[int, _Check] = {}
         self._checks_due: TimerQueue[int] = TimerQueue()
         self._next_check = 0
@@ -260,12 +276,14 @@ class NatTraversal:
         token = self._secrets.getrandbits(TOKEN_BITS)
         self._attempts[token] = _Attempt(peer)
         self._check_requests_due.set(token, now + wait)
+        self._relays_due.set(token, now + RELAY_AFTER)
         return token
 
     def end(self, token: int) -> None:
         """End an attempt: there is a way, or nobody wants one any more."""
         self._attempts.pop(token, None)
         self._check_requests_due.set(token, None)
+        self._relays_due.set(token, None)
 
     def takes_check(self, source: Address, credential: CheckCredential) -> bool:
         """Return True if a check that came from ``source`` belongs to an attempt of this node."""
@@ -351,6 +369,7 @@ class NatTraversal:
         """Do what is due by now."""
         for server in self._requests_due.take_due(now):
             self._handle_request_due(now, server)
+        self._relays.extend(self._relays_due.take_due(now))
         for token in self._check_requests_due.take_due(now):
             self._request_checks(now, token)
         for number in self._checks_due.take_due(now):
@@ -362,6 +381,7 @@ class NatTraversal:
             self._requests_due.next_due(),
             self._check_requests_due.next_due(),
             self._checks_due.next_due(),
+            self._relays_due.next_due(),
         )
 
     def poll_request(self) -> BindingRequest | None:
@@ -372,6 +392,251 @@ class NatTraversal:
         """Return the next credential with which to request checks of its peer, or None."""
         return self._check_requests.popleft() if self._check_requests else None
 
+    def poll_relay(self) -> int | None:
+        """Return the token of the next attempt that is to go through the relay, too, or None."""
+        return self._relays.popleft() if self._relays else None
+
     def poll_check(self) -> ConnectivityCheck | None:
         """Return the next check to send, or None."""
         return self._ready_checks.popleft() if self._ready_checks else None
+
+
+# A relay: TURN (RFC 8656)
+
+PERMISSION_REFRESH: Final = 240.0
+"""Seconds between two CreatePermission requests for one host; a permission lasts 300 s (RFC 8656,
+section 9)."""
+
+BINDING_REFRESH: Final = 300.0
+"""The same for a channel, which lasts 600 s (section 12)."""
+
+FIRST_CHANNEL: Final = 0x4000
+LAST_CHANNEL: Final = 0x4FFF
+"""The numbers of channels (section 12)."""
+
+MOST_PERMISSIONS: Final = 64
+"""The most hosts with a permission; the oldest one makes room."""
+
+TURN_PORT: Final = 3478
+
+ALLOCATE_AGAIN: Final = 30.0
+"""Seconds from a failed allocation to the next one."""
+
+STALE_NONCE: Final = 438
+UNAUTHENTICATED: Final = 401
+"""The errors after which a request is repeated with the realm and nonce in them (RFC 8489, 9.2.5).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServer:
+    """A relay for peers that no way connects: a server of TURN (RFC 8656), such as coturn.
+
+    It sees sealed packets only. Raises ``SettingsError``.
+    """
+
+    host: str
+    """Its name or address."""
+    user: str
+    """The user of its long-term credential."""
+    password: str = field(repr=False)
+    """The password."""
+    port: int = TURN_PORT
+    """Its UDP port."""
+
+    def __post_init__(self) -> None:
+        if not (self.host and self.user and self.password):
+            raise SettingsError("a TURN server needs a host, a user and a password")
+        if not 1 <= self.port <= 65_535:
+            raise SettingsError(f"port is {self.port}; allowed is 1 to 65535")
+
+    @classmethod
+    def parse(cls, url: str, password: str) -> "TurnServer":
+        """Read ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
+        match = _TURN_URL.fullmatch(url)
+        if match is None:
+            raise SettingsError(f"{url!r}: allowed is turn://user@host:port, without a password")
+        host = match["ipv6"] or match["host"]
+        return cls(host, match["user"], password, int(match["port"] or TURN_PORT))
+
+
+_TURN_URL: Final = re.compile(
+    r"turn://(?P<user>[^@:/]+)@(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[0-9A-Za-z._-]+))"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+class TurnMethod(Enum):
+    """The methods of TURN's requests (RFC 8656, section 17)."""
+
+    ALLOCATE = "allocate"
+    REFRESH = "refresh"
+    CREATE_PERMISSION = "create permission"
+    CHANNEL_BIND = "channel bind"
+
+
+class TurnRequest(NamedTuple):
+    """A request to the relay. ``peer`` is the address that it is about, None for the allocation."""
+
+    method: TurnMethod
+    transaction: int
+    peer: Address | None = None
+    channel: int = 0
+    realm: str = ""
+    nonce: bytes = b""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    request: TurnRequest
+    requests: int = 0
+    is_repeated: bool = False
+
+
+Due = tuple[str, object]
+
+
+class RelayAllocation:
+    """This node's allocation at a relay (RFC 8656): a public address that relays to its socket.
+
+    The relay lets in only hosts with a permission. A peer's address that data goes to gets a
+    channel, so that a datagram grows by four bytes instead of 36.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._realm, self._nonce = "", b""
+        self._transactions: dict[int, _Transaction] = {}
+        self._due: TimerQueue[Due] = TimerQueue()
+        self._permitted: dict[str, None] = {}
+        self._channels: dict[Address, int] = {}
+        self._bound: dict[Address, int] = {}
+        self._peers: dict[int, Address] = {}
+        self._requests: deque[TurnRequest] = deque()
+        self.relayed: Address | None = None
+        """The relayed candidate; None without an allocation."""
+        self.failure = ""
+        """Why there is none, in the words of the relay."""
+
+    def begin(self, now: float) -> None:
+        """Ask the relay for an allocation."""
+        self._send(now, TurnMethod.ALLOCATE)
+
+    def permit(self, now: float, hosts: Iterable[str]) -> None:
+        """Let these hosts send to the relayed address, as soon as there is one."""
+        for host in hosts:
+            if host not in self._permitted:
+                if len(self._permitted) >= MOST_PERMISSIONS:
+                    oldest = next(iter(self._permitted))
+                    del self._permitted[oldest]
+                    self._due.set(("permit", oldest), None)
+                self._permitted[host] = None
+                if self.relayed is not None:
+                    self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+
+    def channel_to(self, now: float, peer: Address) -> int | None:
+        """Return the channel for data to a peer; None while the relay has not bound it."""
+        if peer not in self._channels and len(self._channels) <= LAST_CHANNEL - FIRST_CHANNEL:
+            number = self._channels[peer] = FIRST_CHANNEL + len(self._channels)
+            self._peers[number] = peer
+            self._send(now, TurnMethod.CHANNEL_BIND, peer, number)
+        return self._bound.get(peer)
+
+    def peer_of(self, channel: int) -> Address | None:
+        """Return the peer whose data come in a channel."""
+        return self._peers.get(channel)
+
+    def handle_success(
+        self, now: float, transaction: int, relayed: Address | None = None, lifetime: int = 600
+    ) -> None:
+        """Handle the answer to a request."""
+        done = self._end(transaction)
+        if done is None:
+            return
+        request = done.request
+        if request.method is TurnMethod.ALLOCATE:
+            self.relayed, self.failure = relayed, ""
+            for host in self._permitted:
+                self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+        if request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+            self._due.set(("refresh", None), now + max(lifetime, 60) / 2)
+        elif request.peer is not None and request.method is TurnMethod.CREATE_PERMISSION:
+            if request.peer[0] in self._permitted:
+                self._due.set(("permit", request.peer[0]), now + PERMISSION_REFRESH)
+        elif request.peer is not None:
+            self._bound[request.peer] = request.channel
+            self._due.set(("bind", request.peer), now + BINDING_REFRESH)
+
+    def handle_error(
+        self, now: float, transaction: int, code: int, reason: str, realm: str, nonce: bytes
+    ) -> None:
+        """Handle the refusal of a request."""
+        done = self._end(transaction)
+        if done is None:
+            return
+        if code in (UNAUTHENTICATED, STALE_NONCE) and not done.is_repeated and nonce:
+            self._realm, self._nonce = realm or self._realm, nonce
+            request = done.request
+            self._send(now, request.method, request.peer, request.channel, is_repeated=True)
+        elif done.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+            self._lose(now, f"{code} {reason}")
+
+    def handle_timeout(self, now: float) -> None:
+        """Repeat and refresh what is due by now."""
+        for what, key in self._due.take_due(now):
+            if what == "repeat" and isinstance(key, int):
+                self._repeat(now, key)
+            elif what == "refresh":
+                self._send(now, TurnMethod.REFRESH)
+            elif what == "allocate":
+                self._send(now, TurnMethod.ALLOCATE)
+            elif what == "permit" and isinstance(key, str):
+                self._send(now, TurnMethod.CREATE_PERMISSION, (key, 0))
+            elif isinstance(key, tuple):
+                self._send(now, TurnMethod.CHANNEL_BIND, key, self._channels[key])
+
+    def poll_timeout(self) -> float | None:
+        """Return when ``handle_timeout`` is next due; None if never."""
+        return self._due.next_due()
+
+    def poll_request(self) -> TurnRequest | None:
+        """Return the next request to send, or None."""
+        return self._requests.popleft() if self._requests else None
+
+    def _send(
+        self,
+        now: float,
+        method: TurnMethod,
+        peer: Address | None = None,
+        channel: int = 0,
+        *,
+        is_repeated: bool = False,
+    ) -> None:
+        number = self._secrets.getrandbits(TRANSACTION_BITS)
+        request = TurnRequest(method, number, peer, channel, self._realm, self._nonce)
+        self._transactions[number] = _Transaction(request, is_repeated=is_repeated)
+        self._repeat(now, number)
+
+    def _repeat(self, now: float, number: int) -> None:
+        pending = self._transactions[number]
+        if pending.requests >= REQUESTS:
+            self._end(number)
+            if pending.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+                self._lose(now, "no answer")
+            return
+        self._requests.append(pending.request)
+        self._due.set(("repeat", number), now + RTO * 2**pending.requests)
+        pending.requests += 1
+
+    def _end(self, number: int) -> _Transaction | None:
+        self._due.set(("repeat", number), None)
+        return self._transactions.pop(number, None)
+
+    def _lose(self, now: float, why: str) -> None:
+        """Begin anew in a while: the allocation is refused, or over."""
+        self.relayed, self.failure = None, why
+        self._transactions.clear()
+        self._due = TimerQueue()
+        for known in (self._channels, self._bound, self._peers):
+            known.clear()
+        self._due.set(("allocate", None), now + ALLOCATE_AGAIN)

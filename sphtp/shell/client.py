@@ -62,6 +62,7 @@ from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.tls import Tls
 
 if TYPE_CHECKING:
+    from sphtp.core.nat import TurnServer
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.group import GroupAdmission, LockstepGroup
     from sphtp.shell.source import Source
@@ -585,6 +586,7 @@ async def open_client(
             within 3 s or ``timers.start_timeout``, or it found several clusters.
         RefusedError: the servers do not admit this client; ``reason`` is their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
+        ModuleNotFoundError: ``config.relay`` is given, and the extra ``nat`` is not installed.
     """
     if servers is None:
         servers, config = await _look_for_servers(config)
@@ -621,7 +623,11 @@ async def open_client(
             async with (
                 client,
                 _registered(registration, server_wait, cluster.tls),
-                running(partial(_traverse_nat, node, machine, registration, hosts, announces)),
+                running(
+                    partial(
+                        _traverse_nat, node, machine, registration, hosts, announces, config.relay
+                    )
+                ),
             ):
                 callers.look_up = search.look_up_caller
                 yield client
@@ -670,20 +676,23 @@ async def _traverse_nat(
     registration: Registration,
     hosts: Sequence[Candidate],
     announces: bool,
+    relay: "TurnServer | None",
 ) -> None:
     """Find ways through NAT, as soon as a server answers STUN, until cancelled."""
-    while not machine.stun_servers:
+    while not machine.stun_servers and relay is None:
         await registration.next_change()
     try:
         driver = node.roster.open_nat()
     except ModuleNotFoundError as error:
+        if relay is not None:
+            raise
         log.warning(
             "servers help peers behind NAT, and this client cannot use that: %s. "
             'Install it: pip install "sphtp[nat]"',
             error,
         )
         return
-    await driver.run(machine, registration, hosts, announces=announces)
+    await driver.run(machine, registration, hosts, announces=announces, relay=relay)
 
 
 def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:

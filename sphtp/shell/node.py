@@ -137,7 +137,7 @@ class NodeRoster:
         """
         from sphtp.shell.nat import NatDriver
 
-        self.nat = NatDriver(self._udp, self._endpoint, self._loop.flush_soon)
+        self.nat = NatDriver(self._udp, self._endpoint, self._loop.flush_soon, lambda: self.peers)
         self._loop.take_stun = self.nat.take_own_untrusted
         return self.nat
 

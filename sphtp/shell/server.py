@@ -30,7 +30,6 @@ from sphtp.core.control.registry import SharedRegistry
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import FEATURES, STUN
 from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
@@ -248,7 +247,7 @@ async def open_shared_server(
             limits=limits,
             registry=None if store is None else store.registry,
             asks_admission=admit is not everybody,
-            features=STUN if stun else FEATURES,
+            answers_stun=stun,
         )
         bus = _ServerBus(
             subscriber,

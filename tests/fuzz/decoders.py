@@ -8,11 +8,13 @@ import io
 import json
 import mmap
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from math import isfinite
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from rich.console import Console
@@ -66,11 +68,12 @@ from sphtp.core.group.messages import (
 )
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
+from sphtp.core.nat import TurnServer
 from sphtp.core.requests import wire
 from sphtp.errors import RemoteError
 from sphtp.shell.discovery import texts_untrusted
 from sphtp.shell.encoding import HELD, RAW, encoding_for
-from sphtp.shell.nat import NatDriver, answer_binding_untrusted
+from sphtp.shell.nat import NatDriver, RelayLink, answer_binding_untrusted, decode_stun_untrusted
 from sphtp.shell.shared_memory import InboundSegment
 from sphtp.shell.status import read_untrusted
 from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
@@ -388,10 +391,18 @@ def _table() -> Spheres:
 
 
 def stun(data: bytes) -> None:
-    """A STUN message, at a server and at a node."""
-    driver = NatDriver(cast("Any", None), Endpoint(Random(1), ChannelSettings()), print)
+    """A STUN message, at a server, at a node, and from a relay."""
+    link = RelayLink(cast("Any", None), TurnServer("host", "user", "password"), ADDRESS)
+    assert link.take_channel_untrusted(data) is None
+    driver = NatDriver(
+        cast("Any", SimpleNamespace(family=socket.AF_INET)),
+        Endpoint(Random(1), ChannelSettings()),
+        print,
+        dict,
+    )
     (row,) = driver.take_own_untrusted(0.0, [Datagrams.of(ADDRESS, data)]) or (None,)
     assert row is None or row.data == data
+    link.handle(0.0, decode_stun_untrusted(data))
     answer = answer_binding_untrusted(data, ADDRESS)
     assert answer is None or len(answer) <= len(data) + 12
 

@@ -125,6 +125,11 @@ def _of_stun() -> Iterable[bytes]:
     yield bytes(request)
     mapped = {"XOR-MAPPED-ADDRESS": ("203.0.113.1", 40_000)}
     yield bytes(message(method, kind.RESPONSE, bytes(12), mapped))
+    relayed = {"XOR-PEER-ADDRESS": ("203.0.113.1", 4), "DATA": b"sealed"}
+    yield bytes(message(stun.Method.DATA, kind.INDICATION, bytes(12), relayed))
+    refused = {"ERROR-CODE": (401, "Unauthorized"), "REALM": "sphtp", "NONCE": b"once"}
+    yield bytes(message(stun.Method.ALLOCATE, kind.ERROR, bytes(12), refused))
+    yield b"\x40\x00\x00\x02ab"
     check = message(method, kind.INDICATION, bytes(12), {"USERNAME": f"{0:08x}:{5:08x}"})
     check.add_message_integrity(b"0" * 16)
     yield bytes(check)

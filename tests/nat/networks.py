@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 SERVER: Final = "198.51.100.10"
+RELAY_USER: Final = ("sphere", "not much of a secret")
 KINDS: Final = ("full cone", "address restricted", "port restricted", "symmetric")
 LET_IN: Final = {
     "full cone": "iif pub udp dport 1024-65535 dnat to {inside}",

@@ -1,14 +1,18 @@
-"""A client behind NAT. ``peer.py NAME [OTHER [SECONDS]]`` echoes, or dials OTHER and sends."""
+"""A client behind NAT. ``peer.py NAME [OTHER [SECONDS]]`` echoes, or dials OTHER and sends.
+
+With ``RELAY`` in the environment it has a relay.
+"""
 
 import json
+import os
 import sys
 
 import trio
 
 from sphtp import Config, open_client
-from sphtp.config import ControlTimers
+from sphtp.config import ControlTimers, TurnServer
 from sphtp.errors import SphtpError
-from tests.nat.networks import SERVER
+from tests.nat.networks import RELAY_USER, SERVER
 
 
 async def answer(channel) -> None:
@@ -21,7 +25,8 @@ async def answer(channel) -> None:
 
 async def main() -> None:
     name, other, seconds = sys.argv[1], *([*sys.argv[2:], "", "0"])[:2]
-    config = Config(timers=ControlTimers(start_timeout=20))
+    relay = TurnServer(SERVER, *RELAY_USER) if "RELAY" in os.environ else None
+    config = Config(timers=ControlTimers(start_timeout=20), relay=relay)
     async with open_client(f"tcp://{SERVER}:8764", name=name, config=config) as client:
         if not other:
             print("here", flush=True)

@@ -1,18 +1,20 @@
 """Each kind of NAT against each, on real sockets: network namespaces and nftables (root)."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
 import trio
 
-from tests.nat.networks import KINDS, SERVER, Networks, open_networks
+from tests.nat.networks import KINDS, RELAY_USER, SERVER, Networks, open_networks
 
 pytestmark = pytest.mark.soak
 
@@ -23,14 +25,29 @@ SERVE = f"-m sphtp server --host {SERVER} --insecure --stun --new --no-announce 
 
 @pytest.fixture(scope="module")
 def networks() -> Iterator[Networks]:
+    missing = [name for name in ("nft", "ip", "conntrack", "turnserver") if which(name) is None]
+    if missing or os.geteuid() != 0:
+        pytest.fail(f"needs root on Linux, and the programs {missing}")
     with open_networks() as made:
         yield made
 
 
+TURN = (
+    *("turnserver", "-n", "--listening-ip", SERVER, "--relay-ip", SERVER, "--realm", "sphtp"),
+    *("--lt-cred-mech", "--user", ":".join(RELAY_USER), "--no-tls", "--no-dtls", "--no-cli"),
+    *("--no-tcp", "--log-file", "stdout", "--simple-log", "--pidfile", "/dev/null"),
+)
+
+
 @asynccontextmanager
-async def started(networks: Networks, place: str, *command: str) -> AsyncIterator[trio.Process]:
+async def started(
+    networks: Networks, place: str, *command: str, relay: bool = False
+) -> AsyncIterator[trio.Process]:
     process = await trio.lowlevel.open_process(
-        [*networks.entry(place), *command], stdout=subprocess.PIPE, cwd=ROOT
+        [*networks.entry(place), *command],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, **({"RELAY": "1"} if relay else {})},
     )
     try:
         yield process
@@ -51,12 +68,19 @@ async def lines(process: trio.Process) -> AsyncIterator[str]:
             yield line.decode()
 
 
-async def dial(networks: Networks, seconds: float = 0.0) -> AsyncIterator[dict[str, Any]]:
-    """Have the peer on the left dial the one on the right; yield what it prints."""
+async def dial(
+    networks: Networks, seconds: float = 0.0, relayed: str = ""
+) -> AsyncIterator[dict[str, Any]]:
+    """Have the peer on the left dial the one on the right; yield what it prints.
+
+    Those whose sides are in ``relayed`` have a relay.
+    """
     async with (
         started(networks, "server", sys.executable, *SERVE.split()),
-        started(networks, "right", *PEER, "right") as right,
-        started(networks, "left", *PEER, "left", "right", str(seconds)) as left,
+        started(networks, "right", *PEER, "right", relay="right" in relayed) as right,
+        started(
+            networks, "left", *PEER, "left", "right", str(seconds), relay="left" in relayed
+        ) as left,
     ):
         del right
         async for line in lines(left):
@@ -96,3 +120,31 @@ async def test_an_address_that_changes_costs_no_message(networks: Networks) -> N
                     networks.move(side, "port restricted")
         print(side, told)
         assert "messages" in told[-1], told
+
+
+async def test_a_relay_connects_those_that_nothing_else_connects(networks: Networks) -> None:
+    failed = list[str]()
+    async with started(networks, "server", *TURN) as turn:
+        del turn
+        for left, right, relayed in [
+            ("symmetric", "symmetric", "left"),
+            ("symmetric", "symmetric", "right"),
+            ("port restricted", "symmetric", "left"),
+            ("port restricted", "symmetric", "right"),
+            ("symmetric", "port restricted", "left"),
+            ("symmetric", "port restricted", "right"),
+            ("port restricted", "port restricted", "left"),
+        ]:
+            networks.set_kind("left", left)
+            networks.set_kind("right", right)
+            told = list[dict[str, Any]]()
+            with trio.move_on_after(30):
+                told = [each async for each in dial(networks, 1.0, relayed)]
+            print(f"{left} dials {right}, relay at {relayed}: {told}")
+            is_direct = "symmetric" not in (left, right)
+            opened = told[0].get("opened", 99) if told else 99
+            used = told[0]["address"][0] if opened < 99 else ""
+            is_relayed = used.endswith("%relay") or used == SERVER
+            if opened > 3 or is_relayed is is_direct or "messages" not in told[-1]:
+                failed.append(f"{left} dials {right}, relay at {relayed}: {told}")
+    assert not failed, "\n".join(failed)

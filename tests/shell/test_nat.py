@@ -3,15 +3,18 @@
 import logging
 import socket
 import sys
+from hashlib import md5
+from typing import Any
 
 import pytest
 import trio
 from aioice import stun
 
 from sphtp import Config, open_client, open_server
-from sphtp.config import ServerLimits
+from sphtp.config import ServerLimits, TurnServer
 from sphtp.core.control.counters import Count
 from sphtp.errors import UdpAddressError
+from sphtp.shell.lifetime import running
 from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
@@ -55,10 +58,11 @@ async def test_no_more_answers_leave_than_the_limit_allows() -> None:
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
-    async with open_server(BIND, new_cluster=True, stun=True) as server:
-        taken = place(server)[1]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind(("127.0.0.1", 0))
+        taken = udp.getsockname()[1]
         with pytest.raises(UdpAddressError, match=str(taken)):
-            async with open_server(f"tcp://127.0.0.1:0,{taken}", stun=True):
+            async with open_server(f"tcp://127.0.0.1:{taken},0", stun=True):
                 pass
 
 
@@ -90,3 +94,67 @@ async def test_without_the_extra_a_client_says_what_it_lacks(
         with pytest.raises(ModuleNotFoundError):
             async with open_server(BIND, stun=True):
                 pass
+
+
+class Relay:
+    """A server of TURN for one client, in as few lines as a test needs."""
+
+    def __init__(self, udp: trio.socket.SocketType) -> None:
+        self.udp, self.client = udp, ("", 0)
+        self.seen: list[stun.Method] = []
+        self.sent: list[tuple[str, bytes]] = []
+
+    async def run(self) -> None:
+        while True:
+            datagram, self.client = await self.udp.recvfrom(2048)
+            if datagram[0] >> 6 == 1:
+                self.sent.append(("channel", datagram[4:]))
+                continue
+            message = stun.parse_message(datagram)
+            if message.message_class is stun.Class.INDICATION:
+                self.sent.append(("indication", message.attributes["DATA"]))
+                continue
+            self.seen.append(message.message_method)
+            await self.udp.sendto(self.answer(message), self.client)
+
+    def answer(self, message: stun.Message) -> bytes:
+        def reply(kind: stun.Class, attributes: dict[str, Any]) -> stun.Message:
+            number = message.transaction_id
+            return stun.Message(message.message_method, kind, number, attributes)
+
+        if "NONCE" not in message.attributes:
+            refused: dict[str, Any] = {
+                "ERROR-CODE": (401, "Unauthorized"),
+                "REALM": "r",
+                "NONCE": b"n",
+            }
+            return bytes(reply(stun.Class.ERROR, refused))
+        key = md5(b"me:r:secret", usedforsecurity=False).digest()
+        assert message.check_message_integrity(key)
+        granted = reply(
+            stun.Class.RESPONSE, {"XOR-RELAYED-ADDRESS": ("192.0.2.1", 7), "LIFETIME": 600}
+        )
+        granted.add_message_integrity(key)
+        return bytes(granted)
+
+
+async def test_a_client_announces_the_address_at_its_relay() -> None:
+    with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        await udp.bind(("127.0.0.1", 0))
+        relay = Relay(udp)
+        host, port = udp.getsockname()
+        config = Config(relay=TurnServer(host, "me", "secret", port))
+        async with (
+            open_server(BIND, new_cluster=True) as server,
+            running(relay.run),
+            open_client(str(server.address), name="left", config=config) as left,
+            open_client(str(server.address), name="right") as right,
+        ):
+            await right.wait_for_peer(lambda peer: ("192.0.2.1", 7) in peer.addresses)
+            assert relay.seen[:2] == [stun.Method.ALLOCATE] * 2
+            # Both reach each other, so that nothing passes the relay.
+            async with right.open_channel("left") as channel:
+                await channel.send("straight")
+                async with await left.accept() as other:
+                    assert await other.receive() == "straight"
+            assert relay.sent == []

@@ -53,7 +53,6 @@ from sphtp.core.control.vocabulary import (
     FEATURES,
     NO_NONCE,
     RESTRICTED,
-    STUN,
     Reason,
     draw_client_id,
     draw_nonce,
@@ -244,7 +243,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return tuple(
             heartbeat.member.address
             for heartbeat in self._directory.heartbeats.values()
-            if heartbeat.features & STUN and heartbeat.member.address is not None
+            if heartbeat.answers_stun and heartbeat.member.address is not None
         )
 
     def set_candidates(self, now: float, candidates: Sequence[Candidate]) -> None:

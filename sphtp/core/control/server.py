@@ -79,7 +79,7 @@ from sphtp.core.control.server_table import (
     ServerState,
 )
 from sphtp.core.control.settings import ControlTimers, ServerLimits
-from sphtp.core.control.vocabulary import EVERYBODY, FEATURES, MemberState, check_user_numbers
+from sphtp.core.control.vocabulary import EVERYBODY, MemberState, check_user_numbers
 from sphtp.core.entropy import Entropy, Secrets
 from sphtp.core.fsm import Runner
 from sphtp.core.timers import earliest
@@ -140,8 +140,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``registry`` replaces the one in
     memory; one that is shared also decides on the view, and the server is detached without it.
     With ``asks_admission`` the application decides on each client that ``poll_applicant`` returns,
-    by ``handle_admission``. ``features`` are those of its heartbeats. Raises ``SettingsError`` if
-    others cannot dial ``address``.
+    by ``handle_admission``. ``answers_stun`` is what its heartbeats say. Raises ``SettingsError``
+    if others cannot dial ``address``.
     """
 
     def __init__(
@@ -156,14 +156,14 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         limits: ServerLimits = _DEFAULT_LIMITS,
         registry: Registry | None = None,
         asks_admission: bool = False,
-        features: int = FEATURES,
+        answers_stun: bool = False,
     ) -> None:
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
         super().__init__(SERVER, _RUNNER, entropy, timers)
         self.clock = ClusterClock(timers.max_drift, serves=True)
         """The cluster's time."""
-        self._features = features
+        self._answers_stun = answers_stun
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
         self._has_company, self._has_met_others = False, False
@@ -505,7 +505,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.clock.take_charge(now, own.id, own.nonce, present, live)
         stamp, request = self.clock.stamp(now), self.clock.poll_request(now, live)
         digest = self._registry.digest
-        heartbeat = ServerHeartbeat(own, self.view, digest, stamp, request, self._features).encode()
+        heartbeat = ServerHeartbeat(
+            own, self.view, digest, stamp, request, self._answers_stun
+        ).encode()
         self._outbox.send_to_all(heartbeat, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._heartbeat_from = now + self._timers.heartbeat / 10

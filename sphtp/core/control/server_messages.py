@@ -23,6 +23,7 @@ from sphtp.core.control.vocabulary import (
     EVERYBODY,
     FEATURES,
     NO_NONCE,
+    STUN,
     USER_PARAMETERS,
     VERSION,
     WITHOUT_PRESENCE,
@@ -42,7 +43,7 @@ class ServerHeartbeat:
     roster: Digest | None = None
     stamp: Stamp | None = None
     request: TimeRequest | None = None
-    features: int = FEATURES
+    answers_stun: bool = False
 
     def encode(self) -> bytes:
         """Return the bytes."""
@@ -54,7 +55,7 @@ class ServerHeartbeat:
             self.member.id,
             Command.HEARTBEAT,
             codec.VERSION.of(VERSION),
-            codec.FEATURES.of(self.features),
+            codec.FEATURES.of(STUN if self.answers_stun else FEATURES),
             codec.NONCE.of(self.member.nonce),
             codec.STATE.of(self.member.state),
             codec.VIEW.of(self.view.number),
@@ -262,7 +263,7 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
         codec.ROSTER.first(message),
         codec.TIME.first(message),
         codec.TIME_REQUEST.first(message),
-        codec.FEATURES.first(message) or 0,
+        bool((codec.FEATURES.first(message) or 0) & STUN),
     )
 
 

@@ -363,7 +363,7 @@ class SourceTransport:
         bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
-            bodies.append(self._session_message(now, number))
+            bodies.append(self._encode_announcement(now, number))
         bodies += self._transmission.poll(now, self._batch - len(bodies))
         if self._window.lead != lead:
             self._sessions.handle_data(now)
@@ -380,7 +380,7 @@ class SourceTransport:
         if (since := self._flow.awaited_since) is not None:
             self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
 
-    def _session_message(self, now: float, number: int) -> bytes:
+    def _encode_announcement(self, now: float, number: int) -> bytes:
         # It comes round in silence, too, when nothing else lets go of what is old.
         self._window.expire(now)
         self.history.expire(now)

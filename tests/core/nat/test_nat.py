@@ -4,7 +4,9 @@ from itertools import product
 from random import Random
 
 from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.nat import CHECKS, MOST_REFLEXIVE, PER_SECOND, CheckCredential, NatTraversal
 from tests.core.nat.world import KINDS, World, is_direct
 
@@ -122,3 +124,22 @@ def test_a_check_of_a_stranger_is_not_taken() -> None:
     assert taken == MOST_REFLEXIVE - 1
     traversal.end(token)
     assert not traversal.takes_check(source, CheckCredential(5, token))
+
+
+def test_candidates_are_dialled_two_by_two_and_one_that_is_found_at_once() -> None:
+    endpoint, found = Endpoint(Random(SEED), ChannelSettings()), ("203.0.113.9", 9)
+    candidates = [("203.0.113.1", port) for port in range(1, 7)]
+    connection, now, flights = endpoint.dial(0.0, candidates), 0.0, list[list[tuple[str, int]]]()
+    for _ in range(4):
+        flights.append([])
+        while (row := endpoint.poll_transmit(now)) is not None:
+            flights[-1].append(row.address)
+        if len(flights) == 1:
+            endpoint.handle_candidate(now, connection, found)
+            sent = endpoint.poll_transmit(now)
+            assert sent is not None
+            assert sent.address == found
+        now = endpoint.poll_timeout() or 0.0
+        endpoint.handle_timeout(now)
+    dialled = [*candidates[:2], found, *candidates[2:]]
+    assert flights == [candidates[:2], dialled[:4], dialled[:6], dialled]
