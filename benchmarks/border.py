@@ -82,7 +82,6 @@ CODECS: Final[Mapping[str, str]] = {
     "stream.membership": "JOIN, WELCOME and the other messages of membership",
     "stream.records": "records of messages in stream datagrams",
     "stream.sealing": "sealed stream datagrams",
-    "stream.session_messages": "session messages",
     "stream.wire": "NAK, NCF, STATUS, data",
 }
 
@@ -114,6 +113,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "control.client": "ClientMachine",
     "control.server": "ServerMachine",
     "group.machine": "GroupMachine",
+    "nat": "NatTraversal",
     "requests.table": "RequestTable: requests of both sides, and the table of their channel",
     "stream.receiver": "Receiver: the transport of one subscription",
     "stream.source": "SourceTransport",

@@ -67,7 +67,7 @@ STREAM_TERMS: Final[Mapping[str, str]] = {
     "ignore interval": "retransmission",
     "retransmit rate limit": "rate_limit",
     "rate limit": "rate_limit",
-    "session message": "session_messages",
+    "session message": "transmission_window",
     "bundling": "transmission",
     "flow control": "flow_control",
     "late join": "late_join",

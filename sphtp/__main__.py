@@ -18,6 +18,7 @@ EXTRAS = {
     **dict.fromkeys(("hypercorn", "prometheus_client", "starlette"), "metrics"),
     "distributed": "dask",
     "h11": "etcd",
+    "aioice": "nat",
     "textual": "top",
     **dict.fromkeys(("mcap", "zstandard"), "record"),
     "numpy": "sim",

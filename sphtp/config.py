@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sphtp.core.control.settings import ClientLimits as ClientLimits
     from sphtp.core.control.settings import ControlTimers as ControlTimers
     from sphtp.core.control.settings import ServerLimits as ServerLimits
+    from sphtp.core.nat import TurnServer as TurnServer
     from sphtp.core.stream.settings import Backoff as Backoff
     from sphtp.core.stream.settings import StreamSettings as StreamSettings
     from sphtp.shell.impairment import Impairment as Impairment

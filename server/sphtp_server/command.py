@@ -8,7 +8,7 @@ from typing import Any
 import click
 import trio
 
-from sphtp.errors import BusAddressInUseError, BusError, SettingsError
+from sphtp.errors import BusAddressInUseError, BusError, SettingsError, UdpAddressError
 from sphtp_server.daemon import serve
 from sphtp_server.logs import LogTarget, open_log_at
 from sphtp_server.settings import SOURCES, ServerSettings
@@ -42,7 +42,7 @@ def server(config: Path | None, **flags: Any) -> None:
     try:
         with target:
             trio.run(serve, settings, open_log_at(target, settings.log_format), target, load)
-    except (SettingsError, ModuleNotFoundError) as error:
+    except (SettingsError, ModuleNotFoundError, UdpAddressError) as error:
         raise click.UsageError(str(error)) from error
     except BusError as error:
         raise click.UsageError(_hint(settings, error)) from error

@@ -51,6 +51,7 @@ LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
     Count.OVER_ANNOUNCES_PER_SECOND: "announces_per_second",
     Count.OVER_LOOKUPS_PER_SECOND: "lookups_per_second",
+    Count.OVER_STUN_PER_SECOND: "stun_per_second",
     Count.OVER_DATA_PER_SECOND: "data_per_second",
     Count.OVER_MAX_ANSWERS: "max_answers",
     Count.OVER_MAX_CONNECTIONS: "max_connections",

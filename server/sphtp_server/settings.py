@@ -145,6 +145,11 @@ class ServerSettings(BaseModel):
         description="Let clients find this server without its address (by default): those of this "
         "user on this host and, unless it listens on loopback, those on this network.",
     )
+    stun: bool = Field(
+        False,
+        description="Answer STUN at the UDP port with the number of --pub-port, so that peers "
+        "behind NAT find each other.",
+    )
     insecure: bool = Field(
         False, description="Listen on more than loopback without a secret or TLS."
     )
@@ -215,6 +220,12 @@ class ServerSettings(BaseModel):
         ge=1,
         le=MAX_RATE,
         description="Changes of its data or topics that one client may send in a second.",
+    )
+    stun_per_second: float = Field(
+        _LIMITS.stun_per_second,
+        ge=1,
+        le=MAX_RATE,
+        description="Requests of STUN that are answered in a second.",
     )
     max_answers: int = Field(
         _LIMITS.max_answers,
@@ -376,8 +387,11 @@ class ServerSettings(BaseModel):
     def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
         """Run the server for the length of the block. Raises as ``open_server``.
 
-        Raises ``ModuleNotFoundError``, with the remedy, without the extra that a registry needs.
+        Raises ``ModuleNotFoundError``, with the remedy, without the extra that a registry or STUN
+        needs.
         """
+        if self.stun:
+            _require_stun()
         return open_shared_server(
             self.store(),
             self.bind(),
@@ -385,6 +399,7 @@ class ServerSettings(BaseModel):
             join=self.join,
             new_cluster=self.new,
             announce=self.announce,
+            stun=self.stun,
             admit=admit,
             config=self.config(),
         )
@@ -500,6 +515,7 @@ class ServerSettings(BaseModel):
             self.max_connections,
             self.max_handshakes,
             self.handshake_timeout,
+            self.stun_per_second,
         )
 
     def signing_key(self) -> ServerKey | None:
@@ -524,6 +540,16 @@ class ServerSettings(BaseModel):
 
 
 SOURCES: Final = Sources(ServerSettings, "SPHTP_SERVER_")
+
+
+def _require_stun() -> None:
+    try:
+        import aioice  # noqa: F401
+    except ModuleNotFoundError as error:
+        from sphtp.__main__ import how_to_get
+
+        remedy = how_to_get("--stun", error) or str(error)
+        raise ModuleNotFoundError(remedy, name=error.name) from error
 
 
 def _public_keys(keys: Iterable[str], file: Path | None) -> frozenset[bytes]:

@@ -1081,6 +1081,7 @@ local TERM = {
   number("parameter.error", 8),
 }
 local VIEW, ORIGIN = number("parameter.view", 8), number("parameter.origin", 8)
+local TOKEN = number("parameter.token", 8)
 local BOOT, NUMBER_OF_MESSAGE = hex("parameter.boot", 8), number("parameter.count", 8)
 
 -- By id: the name, what reads the data, and how many of them one message may have.
@@ -1169,6 +1170,7 @@ PARAMETERS = {
     at:read(tree, ORIGIN)
   end },
   [0x20] = { "ORIGIN", rows(ORIGIN) },
+  [0x21] = { "TOKEN", rows(TOKEN) },
 }
 end
 
@@ -1192,6 +1194,7 @@ local COMMANDS = {
   [0x10] = { "LOOKUP", client = "NONCE PEER_ID TARGET WATCH" },
   [0x11] = { "PEERS", server = "PART " .. PEER_LIST },
   [0x12] = { "PEER_LEFT", server = "GONE" },
+  [0x13] = { "CHECK", client = "NONCE PEER_ID! TOKEN!", server = "PEER_ID! TOKEN! CANDIDATE" },
   [0x18] = { "STATUS_REQUEST", client = "NONCE" },
   [0x19] = { "STATUS", server = "PART! TEXT!" },
   [0x1a] = { "TIME", server = "ORIGIN! TIME!" },

@@ -60,6 +60,9 @@ def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
 
 Address = tuple[str, int]
 
+RELAYED: Final = "%relay"
+"""The end of the host of an address that is reached through this node's relay (``core.nat``)."""
+
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_000
 """The most datagrams, and bytes in them, that one system call sends."""

@@ -6,6 +6,7 @@ id that was acknowledged, it dials the addresses of the peers that servers intro
 the keys of those peers.
 """
 
+import logging
 import os
 from collections.abc import (
     AsyncIterator,
@@ -21,7 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, overload
 
 import trio
 
@@ -37,7 +38,7 @@ from sphtp.core.control.outputs import (
     PeerEntered,
     PeerLeft,
 )
-from sphtp.core.control.records import Member, Peer
+from sphtp.core.control.records import Candidate, Member, Peer
 from sphtp.core.control.settings import ClientLimits, ControlTimers
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import pack
@@ -61,12 +62,16 @@ from sphtp.shell.requests import MOST_HANDLED, RequestHandler, Requests
 from sphtp.shell.tls import Tls
 
 if TYPE_CHECKING:
+    from sphtp.core.nat import TurnServer
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.group import GroupAdmission, LockstepGroup
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.topics import TopicSubscription
     from sphtp.shell.udp import MulticastGroup
+
+
+log: Final = logging.getLogger("sphtp.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,6 +586,7 @@ async def open_client(
             within 3 s or ``timers.start_timeout``, or it found several clusters.
         RefusedError: the servers do not admit this client; ``reason`` is their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
+        ModuleNotFoundError: ``config.relay`` is given, and the extra ``nat`` is not installed.
     """
     if servers is None:
         servers, config = await _look_for_servers(config)
@@ -594,12 +600,13 @@ async def open_client(
         port,
         config=replace(config, security=security.of_node),
     ) as node:
+        hosts, announces = await discovery.candidates_of(node.address, advertise), not advertise
         machine = ClientMachine(
             decisions(config.seed),
             timers,
             secrets=SECRETS,
             servers=addresses,
-            candidates=await discovery.candidates_of(node.address, advertise),
+            candidates=hosts,
             data=b"" if data is None else pack(data),
             ids=ids,
             key=security.identity.public,
@@ -613,7 +620,15 @@ async def open_client(
             search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
             client = Client(node, machine, registration, security.identity, peers, search, name)
             # Peers may send requests as soon as servers introduce this client.
-            async with client, _registered(registration, server_wait, cluster.tls):
+            async with (
+                client,
+                _registered(registration, server_wait, cluster.tls),
+                running(
+                    partial(
+                        _traverse_nat, node, machine, registration, hosts, announces, config.relay
+                    )
+                ),
+            ):
                 callers.look_up = search.look_up_caller
                 yield client
 
@@ -653,6 +668,31 @@ async def _registered(
         finally:
             with trio.CancelScope(shield=True):
                 await registration.leave()
+
+
+async def _traverse_nat(
+    node: Node,
+    machine: ClientMachine,
+    registration: Registration,
+    hosts: Sequence[Candidate],
+    announces: bool,
+    relay: "TurnServer | None",
+) -> None:
+    """Find ways through NAT, as soon as a server answers STUN, until cancelled."""
+    while not machine.stun_servers and relay is None:
+        await registration.next_change()
+    try:
+        driver = node.roster.open_nat()
+    except ModuleNotFoundError as error:
+        if relay is not None:
+            raise
+        log.warning(
+            "servers help peers behind NAT, and this client cannot use that: %s. "
+            'Install it: pip install "sphtp[nat]"',
+            error,
+        )
+        return
+    await driver.run(machine, registration, hosts, announces=announces, relay=relay)
 
 
 def _note(node: Node, peers: dict[int, Peer], event: ClientEvent) -> None:

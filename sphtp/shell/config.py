@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sphtp.core.channel.instrument import Instrument
     from sphtp.core.control.settings import ClientLimits, ControlTimers, ServerLimits
     from sphtp.core.messages import MessageCodec
+    from sphtp.core.nat import TurnServer
     from sphtp.core.secure.signing import ServerKey
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.impairment import Impairment
@@ -84,6 +85,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "client_limits": "sphtp.core.control.settings ClientLimits",
     "server_limits": "sphtp.core.control.settings ServerLimits",
     "impairment": "sphtp.shell.impairment Impairment",
+    "relay": "sphtp.core.nat TurnServer",
     "limits": "sphtp.core.channel.security HandshakeLimits",
 }
 """The module and the name of each part's class; ``limits`` is a part of ``security``."""
@@ -123,6 +125,10 @@ class Config:
     """
     instruments: "Sequence[Instrument]" = ()
     """Are told what happens in a node and its channels."""
+    relay: "TurnServer | None" = None
+    """The relay of a client, for peers that no way through their NATs connects. It needs the extra
+    ``nat``.
+    """
     impairment: "Impairment | None" = None
     """The faults of the datagrams that arrive, to try out a bad network."""
     seed: int | None = None

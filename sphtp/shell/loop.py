@@ -33,7 +33,7 @@ for an answer, and if the last answer came within that time: a single miss ends 
 import math
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -130,6 +130,8 @@ class Loop:
         self.reported = trio.lowlevel.ParkingLot()
         # Takes messages that came by shared memory, and returns whose they are.
         self.take_entries: Callable[[], list[Connection]] | None = None
+        # Takes STUN messages out of what has come, and returns the rest.
+        self.take_stun: Callable[[float, Sequence[Datagrams]], Sequence[Datagrams]] | None = None
         # How many times a task that waited for messages has gone on.
         self._resumed = 0
         # Busy polling: how many wait for messages, whether something was sent since one was read,
@@ -250,6 +252,8 @@ class Loop:
         """
         now = trio.current_time()
         rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
+        if self.take_stun is not None:
+            rows = self.take_stun(now, rows)
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
         if self.take_entries is not None:

@@ -9,7 +9,12 @@ ack got lost.
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import asdict, dataclass
 from functools import partial
 from socket import socket
@@ -45,6 +50,7 @@ from sphtp.shell.udp import UdpSocket
 if TYPE_CHECKING:
     from sphtp.core.stream.settings import StreamSettings
     from sphtp.shell.channel import ServiceChannel
+    from sphtp.shell.nat import NatDriver
     from sphtp.shell.source import Source
     from sphtp.shell.subscription import StreamMessage, Subscription
     from sphtp.shell.udp import MulticastGroup
@@ -115,10 +121,29 @@ class NodeStatistics:
 class NodeRoster:
     """The peers that servers introduced to a node, and its own id: its client keeps both."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, udp: UdpSocket, endpoint: Endpoint, loop: Loop) -> None:
         self.peers: Mapping[int, Peer] = {}
         """The peers, by id: channels to them have their names."""
+        self.nat: NatDriver | None = None
+        """The ways to peers behind NAT, and to this node behind one, if servers help with that."""
+        self._udp = udp
         self._endpoint = endpoint
+        self._loop = loop
+
+    def open_nat(self) -> "NatDriver":
+        """Return the driver of the ways through NAT, which takes STUN messages from now on.
+
+        Raises ``ModuleNotFoundError`` without the extra ``nat``.
+        """
+        from sphtp.shell.nat import NatDriver
+
+        self.nat = NatDriver(self._udp, self._endpoint, self._loop.flush_soon, lambda: self.peers)
+        self._loop.take_stun = self.nat.take_own_untrusted
+        return self.nat
+
+    def attempting(self, connection: Connection) -> AbstractContextManager[None]:
+        """Look for ways to the peer that is dialled, for the length of the block."""
+        return nullcontext() if self.nat is None else self.nat.attempting(connection)
 
     def set_own_id(self, peer_id: int) -> None:
         """Give the node the id that the servers have acknowledged."""
@@ -175,7 +200,7 @@ class Node(ScopedService):
         )
         """The protocols of the library itself, of which streams are one."""
         self.services.add(self.streams.service)
-        self.roster = NodeRoster(endpoint)
+        self.roster = NodeRoster(udp, endpoint, self._loop)
         """The node's place in a cluster, for its client."""
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
@@ -385,7 +410,8 @@ class Node(ScopedService):
         wait_open = self._channels[connection].wait_open
         self._loop.flush_now()
         async with channel:
-            await wait_open()
+            with self.roster.attempting(connection):
+                await wait_open()
             yield channel
 
     def _dial(

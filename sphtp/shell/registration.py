@@ -103,6 +103,10 @@ class Registration:
                 raise RefusedError(f"the servers refuse this client: {reason}", reason)
             await self._changed.park()
 
+    async def next_change(self) -> None:
+        """Wait for the next input of the machine."""
+        await self._changed.park()
+
     async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:
         """Wait until every server of the view has acknowledged the id.
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import trio
 
 from sphtp.core.control.codec import Parameter
-from sphtp.core.control.counters import Count
+from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.outputs import (
     BusAudience,
     HangUp,
@@ -30,6 +30,7 @@ from sphtp.core.control.registry import SharedRegistry
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.settings import ControlTimers, ServerLimits
+from sphtp.core.token_bucket import TokenBucket
 from sphtp.errors import BusError, SettingsError
 from sphtp.shell.addresses import is_loopback
 from sphtp.shell.bus_dialing import PubSocket
@@ -133,6 +134,7 @@ async def open_server(
     join: Sequence[str | ServerAddress] = (),
     new_cluster: bool = False,
     announce: bool = False,
+    stun: bool = False,
     admit: Admit = everybody,
     config: Config = DEFAULTS,
 ) -> AsyncIterator["Server"]:
@@ -148,6 +150,8 @@ async def open_server(
         new_cluster: True if no client holds an id yet, so that there is nothing to wait for.
         announce: True lets clients find it without an address: those of this user on this host
             and, unless it listens on loopback only, those on this network.
+        stun: True answers STUN at the UDP port with the number of its PUB socket, so that peers
+            behind NAT find each other. It needs the extra ``nat``.
         admit: called for each new client. False refuses it, and so does an error, which is logged
             with its traceback under ``sphtp.server``. See ``sphtp.security.allow_only``.
         config: ``cluster``, ``timers``, ``server_limits`` and ``seed`` of it.
@@ -155,6 +159,8 @@ async def open_server(
     Raises:
         BusAddressInUseError: a port is in use; the message names it.
         BusError: the machine does not have that address.
+        UdpAddressError: with ``stun``, the UDP port is in use.
+        ModuleNotFoundError: with ``stun``, the extra is not installed.
         SettingsError: the address is more than loopback and nothing protects it, a file of ``tls``
             cannot be used, the secret has the wrong size, programs that accept only
             ``server_keys`` would drop this server's messages, or all addresses of ``join`` are
@@ -167,6 +173,7 @@ async def open_server(
         join=join,
         new_cluster=new_cluster,
         announce=announce,
+        stun=stun,
         admit=admit,
         config=config,
     ) as server:
@@ -203,6 +210,7 @@ async def open_shared_server(
     join: Sequence[str | ServerAddress] = (),
     new_cluster: bool = False,
     announce: bool = False,
+    stun: bool = False,
     admit: Admit = everybody,
     config: Config = DEFAULTS,
 ) -> AsyncIterator["Server"]:
@@ -239,10 +247,23 @@ async def open_shared_server(
             limits=limits,
             registry=None if store is None else store.registry,
             asks_admission=admit is not everybody,
+            answers_stun=stun,
         )
-        bus = _ServerBus(subscriber, clients, servers, wakeup, trust, among_servers, handshakes)
+        bus = _ServerBus(
+            subscriber,
+            clients,
+            servers,
+            wakeup,
+            trust,
+            among_servers,
+            handshakes,
+            TokenBucket(limits.stun_per_second),
+        )
         asked = guarded_admission(admit)
-        async with Server(machine, bound, advertised, bus, tls, asked, store) as server:
+        async with (
+            _answering_stun(bound if stun else None, bus.stun_rate, machine.counters),
+            Server(machine, bound, advertised, bus, tls, asked, store) as server,
+        ):
             if not announce:
                 yield server
                 return
@@ -251,6 +272,22 @@ async def open_shared_server(
 
             async with announced(server, config):
                 yield server
+
+
+@asynccontextmanager
+async def _answering_stun(
+    bound: ServerAddress | None, rate: TokenBucket, counters: ControlCounters
+) -> AsyncIterator[None]:
+    """Answer STUN beside the PUB socket for the length of the block, unless ``bound`` is None."""
+    if bound is None:
+        yield
+        return
+    # Loaded only by servers that answer STUN.
+    from sphtp.shell.nat import answering
+
+    place = urlsplit(bound.pub)
+    async with answering(place.hostname or "", place.port or 0, rate, counters):
+        yield
 
 
 def _parse(address: str | ServerAddress) -> ServerAddress:
@@ -365,6 +402,7 @@ class Server(ScopedService):
         """Change the limits. Clients and connections beyond them stay."""
         self._machine.set_limits(limits)
         self._bus.handshakes.limits = _accept_limits(limits)
+        self._bus.stun_rate.set_rate(limits.stun_per_second)
 
     def set_tls(self, tls: Tls) -> None:
         """Read certificates, and use them for connections to come; those that are open stay.
@@ -551,6 +589,8 @@ class _ServerBus:
     """Marks messages to servers, which are numbered and signed apart."""
     handshakes: Handshakes
     """The limits of connections."""
+    stun_rate: TokenBucket
+    """The answers to STUN requests in a second."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:

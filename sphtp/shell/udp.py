@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from sys import maxsize
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import trio
 
-from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, Address, Datagrams
+from sphtp.core.datagrams import MOST_BYTES, MOST_DATAGRAMS, RELAYED, Address, Datagrams
 from sphtp.errors import SettingsError, UdpAddressError
 
 LARGEST_DATAGRAM: Final = 65_535
@@ -70,8 +70,19 @@ class UdpCounters:
     held_back_on_purpose: int = 0
 
 
+class Relaying(Protocol):
+    """A relay: a server to which datagrams for others are sent, wrapped."""
+
+    address: Address
+    """The address of the server."""
+
+    def wrap(self, peer: Address, datagram: bytes) -> bytes:
+        """Return the datagram that has the server send this one to a peer."""
+        ...
+
+
 class UdpSocket:
-    """A bound socket that never blocks.
+    """A bound socket that never blocks. ``relay`` sends to addresses that end in ``RELAYED``.
 
     ``too_large`` holds the address and the size in bytes of datagrams that the host refused for
     their size. ``is_drained`` is true if the last ``receive_batch`` left nothing behind.
@@ -81,6 +92,7 @@ class UdpSocket:
         self.counters = UdpCounters()
         self.too_large: dict[tuple[Address, int], None] = {}
         self.is_drained = True
+        self.relay: Relaying | None = None
         self._socket = bind(host, port, is_shared=is_shared)
         self._segments = has_offload(self._socket)
         self._address: Address = self._socket.getsockname()[:2]
@@ -127,6 +139,8 @@ class UdpSocket:
         Return False if there is no room for the rest, which has to be offered again. Datagrams that
         the network refuses count as sent and lost.
         """
+        if self.relay is not None and rows and rows[0].address[0].endswith(RELAYED):
+            return self._send_relayed(rows, self.relay)
         while rows:
             number = self._fitting(rows) if len(rows) > 1 else 1
             first = rows[0]
@@ -138,6 +152,16 @@ class UdpSocket:
                 return False
         return True
 
+    def _send_relayed(self, rows: deque[Datagrams], relay: Relaying) -> bool:
+        """Send rows through the relay. What finds no room is lost, as on the way behind it."""
+        has_room = True
+        while rows and has_room:
+            row = rows.popleft()
+            peer = row.address[0].removesuffix(RELAYED), row.address[1]
+            wrapped = [relay.wrap(peer, datagram) for datagram in row.datagrams]
+            has_room = self.send(deque([Datagrams.of(relay.address, data) for data in wrapped]))
+        return has_room
+
     def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
         """Send one row to each of some addresses, last first, and remove those to which it left.
 
@@ -145,7 +169,7 @@ class UdpSocket:
         """
         pieces, number = (data,), -(-len(data) // size)
         cut = ((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size)),) if number > 1 else ()
-        if cut and not self._segments:
+        if (cut and not self._segments) or self.relay is not None:
             return
         sendmsg, counters = self._socket.sendmsg, self.counters
         with suppress(OSError):

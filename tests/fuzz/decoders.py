@@ -8,15 +8,19 @@ import io
 import json
 import mmap
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from math import isfinite
-from typing import Any, Final
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 from rich.console import Console
 
 from sphtp.core.arrays import array_parts, read_array_untrusted
+from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.frames import (
     DATA,
     Close,
@@ -36,6 +40,7 @@ from sphtp.core.channel.handshake import (
     encode_connect,
     encode_refuse,
 )
+from sphtp.core.channel.settings import ChannelSettings
 from sphtp.core.channel.shared_memory import (
     DATA_START,
     ENTRY,
@@ -55,7 +60,7 @@ from sphtp.core.control import announcement
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
-from sphtp.core.datagrams import decode_front_untrusted, encode_front
+from sphtp.core.datagrams import Datagrams, decode_front_untrusted, encode_front
 from sphtp.core.group.messages import (
     contribution_head,
     decode_group_message_untrusted,
@@ -64,10 +69,12 @@ from sphtp.core.group.messages import (
 )
 from sphtp.core.messages import Compression, MessageFactory, PlainMessages
 from sphtp.core.messages.codec import MessageCodec
+from sphtp.core.nat import TurnServer
 from sphtp.core.requests import wire
 from sphtp.errors import RemoteError
 from sphtp.shell.discovery import texts_untrusted
 from sphtp.shell.encoding import HELD, RAW, encoding_for
+from sphtp.shell.nat import NatDriver, RelayLink, answer_binding_untrusted, decode_stun_untrusted
 from sphtp.shell.shared_memory import InboundSegment
 from sphtp.shell.status import read_untrusted
 from sphtp_client.doctor.collection import members_untrusted, wall_offset_untrusted
@@ -386,6 +393,23 @@ def _table() -> Spheres:
     return initial_spheres(scenario())
 
 
+def stun(data: bytes) -> None:
+    """A STUN message, at a server, at a node, and from a relay."""
+    link = RelayLink(cast("Any", None), TurnServer("host", "user", "password"), ADDRESS)
+    assert link.take_channel_untrusted(data) is None
+    driver = NatDriver(
+        cast("Any", SimpleNamespace(family=socket.AF_INET)),
+        Endpoint(Random(1), ChannelSettings()),
+        print,
+        dict,
+    )
+    (row,) = driver.take_own_untrusted(0.0, [Datagrams.of(ADDRESS, data)]) or (None,)
+    assert row is None or row.data == data
+    link.handle(0.0, decode_stun_untrusted(data))
+    answer = answer_binding_untrusted(data, ADDRESS)
+    assert answer is None or len(answer) <= len(data) + 12
+
+
 DECODERS: Final[Mapping[str, Decoder]] = {
     "channel-front": front,
     "channel-header": header,
@@ -399,6 +423,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "group-message": group_message,
     "announcement": announced,
     "shared-memory": shared_memory,
+    "stun": stun,
     "shared-segment": shared_segment,
     "shared-message": shared_message,
     "control-message": control_message,

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Final
 
 import numpy as np
+from aioice import stun
 
 from sphtp.core.arrays import array_parts
 from sphtp.core.channel import noise as wire
@@ -114,6 +115,24 @@ def _announcements() -> Iterable[bytes]:
     for text in ("tcp://10.0.0.1:8764", "tls+tcp://[::1]:8764"):
         values = Announcement.make(ServerAddress.parse(text), 2, b"secret").encode()
         yield "\n".join(f"{key}={value}" for key, value in values.items()).encode()
+
+
+def _of_stun() -> Iterable[bytes]:
+    message, method, kind = stun.Message, stun.Method.BINDING, stun.Class
+    request = message(method, kind.REQUEST, bytes(12))
+    yield bytes(request)
+    request.add_fingerprint()
+    yield bytes(request)
+    mapped = {"XOR-MAPPED-ADDRESS": ("203.0.113.1", 40_000)}
+    yield bytes(message(method, kind.RESPONSE, bytes(12), mapped))
+    relayed = {"XOR-PEER-ADDRESS": ("203.0.113.1", 4), "DATA": b"sealed"}
+    yield bytes(message(stun.Method.DATA, kind.INDICATION, bytes(12), relayed))
+    refused = {"ERROR-CODE": (401, "Unauthorized"), "REALM": "sphtp", "NONCE": b"once"}
+    yield bytes(message(stun.Method.ALLOCATE, kind.ERROR, bytes(12), refused))
+    yield b"\x40\x00\x00\x02ab"
+    check = message(method, kind.INDICATION, bytes(12), {"USERNAME": f"{0:08x}:{5:08x}"})
+    check.add_message_integrity(b"0" * 16)
+    yield bytes(check)
 
 
 def _of_shared_memory() -> Iterable[bytes]:
@@ -262,6 +281,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     # A member that introduces itself, and then says one of each.
     "group-watched": lambda: (bytes([0, 1, 1, 1, 2, 1, 3, 1, 7, 1, 4, 1]),),
     "announcement": _announcements,
+    "stun": _of_stun,
     "shared-memory": _of_shared_memory,
     "shared-segment": _entries,
     "shared-message": _shared_messages,

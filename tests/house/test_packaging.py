@@ -25,7 +25,9 @@ EXTRAS = {
     "sphtp/shell/discovery.py": ("discovery",),
     "sphtp/shell/metrics.py": ("metrics",),
     "sphtp/shell/web.py": ("metrics",),
+    "sphtp/shell/nat.py": ("nat",),
     "server/sphtp_server": ("cli",),
+    "server/sphtp_server/settings.py": ("cli", "nat"),
     "server/sphtp_server/registry": ("cli", "etcd"),
     "client/sphtp_client": ("cli", "sim"),
     "client/sphtp_client/relay": ("cli",),
@@ -111,7 +113,7 @@ def test_pages_of_the_manual_and_completions_are_installed_where_programs_look()
 
 def test_the_command_knows_which_extra_brings_what() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    told = ("cli", "sim", "top", "metrics", "record", "plot", "etcd", "dask")
+    told = ("cli", "sim", "top", "metrics", "record", "plot", "etcd", "dask", "nat")
     brought = {name: extra for extra in told for name in declared(extras[extra])}
     assert {name: brought[name] for name in brought.keys() - {"sphtp"}} == command.EXTRAS
 

@@ -250,6 +250,7 @@ PARAMETERS: dict[int, tuple[str, Decoder]] = {
     ),
     0x1F: ("TIME_REQUEST", record(server=_server_id, origin=Cursor.u64)),
     0x20: ("ORIGIN", record(origin=Cursor.u64)),
+    0x21: ("TOKEN", record(token=Cursor.u64)),
     0x18: (
         "SIGNATURE",
         record(
@@ -308,6 +309,8 @@ COMMANDS: dict[tuple[int, str], str] = {
     (0x10, "client"): "NONCE? PEER_ID? TARGET? WATCH*",
     (0x11, "server"): f"PART? {RECORDS}",
     (0x12, "server"): "GONE*",
+    (0x13, "client"): "NONCE? PEER_ID TOKEN",
+    (0x13, "server"): "PEER_ID TOKEN CANDIDATE*",
     (0x18, "client"): "NONCE?",
     (0x19, "server"): "PART TEXT",
     (0x1A, "server"): "ORIGIN TIME",

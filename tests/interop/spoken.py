@@ -128,6 +128,9 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.LOOKUP: lambda s: client.Lookup(
             s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TARGET), s.all(DataId.WATCH)
         ),
+        Command.CHECK: lambda s: client.CheckRequest(
+            s.sender, s.nonce, s.one(DataId.PEER_ID), s.one(DataId.TOKEN)
+        ),
         Command.STATUS_REQUEST: lambda s: client.StatusRequest(s.sender, s.nonce),
         None: lambda s: client.ClientUser(s.sender, s.nonce, s.command, s.beside_nonce()),
     },
@@ -138,6 +141,13 @@ SPEAKERS: dict[str, dict[int | None, Callable[[Said], AnyMessage]]] = {
         Command.LEAVE: lambda s: server.ServerLeave(s.sender, s.nonce),
         Command.PEERS: lambda s: server.Peers(s.sender, s.to, s.peers(), s.one(DataId.PART)),
         Command.PEER_LEFT: lambda s: server.PeersGone(s.sender, s.to, s.all(DataId.GONE)),
+        Command.CHECK: lambda s: server.PeerCheck(
+            s.sender,
+            s.to,
+            s.one(DataId.PEER_ID),
+            s.one(DataId.TOKEN),
+            s.all(DataId.CANDIDATE),
+        ),
         Command.STATUS: lambda s: server.StatusReply(
             s.sender, s.to, s.one(DataId.PART), s.one(DataId.TEXT)
         ),

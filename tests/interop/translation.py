@@ -259,6 +259,7 @@ _KINDS = (
         lambda request: {"server": request.server, "origin": request.origin},
     ),
     _number(wire.ORIGIN, "origin"),
+    _number(wire.TOKEN, "token"),
     Kind(
         VOUCHER,
         lambda n: (n["boot"], n["count"], bytes.fromhex(n["code"])),

@@ -8,7 +8,7 @@ side. ``lifecycle`` is the table of states.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sphtp.core.channel import endings
@@ -159,6 +159,17 @@ class Connection:
             self.known_as, self.peer_id, (self.address, *self.handshake.candidates)
         )
 
+    @property
+    def received_at(self) -> float:
+        """The time of the peer's last sign of life."""
+        return self._received_at
+
+    @property
+    def is_owed(self) -> bool:
+        """True if the peer has to acknowledge a packet."""
+        side = self._send_side
+        return side is not None and side.recovery.bytes_in_flight > 0
+
     # Inputs
 
     def handle_start(self, now: float) -> None:
@@ -198,6 +209,19 @@ class Connection:
         self.protection, self.peer_key = answered.protection, answered.peer_key
         self.path_validation = answered.path_validation
         self._step(now, Event.CROSSED)
+
+    def handle_candidate(self, now: float, address: Address, secrets: Secrets) -> None:
+        """Handle the sign that the peer can be reached at an address, too.
+
+        An attempt dials it, at once. An open channel with keys validates the path to it.
+        """
+        if self.state is State.CONNECTING:
+            if self.handshake.add_candidate(address):
+                self._send_connects(now, self.handshake.connects_to([address]))
+            return
+        has_keys = isinstance(self.protection, AesGcm) and self.protection.peer
+        if has_keys and self.state is not State.CLOSED and address != self.address:
+            self.handle_moved(now, address, secrets)
 
     def handle_joined(self, now: float) -> None:
         """End: this side's own attempt has adopted this connection."""
@@ -487,7 +511,10 @@ class Connection:
     # Actions
 
     def _send_connect(self, now: float, _: Closed) -> None:
-        for connect in self.handshake.connects():
+        self._send_connects(now, self.handshake.connects())
+
+    def _send_connects(self, now: float, connects: Iterable[Datagrams]) -> None:
+        for connect in connects:
             if self.initiator is None:
                 self._outgoing.append(connect)
             else:

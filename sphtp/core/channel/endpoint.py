@@ -347,6 +347,11 @@ class Endpoint:
         for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 
+    def handle_candidate(self, now: float, connection: Connection, address: Address) -> None:
+        """Handle the sign that the peer of a connection can be reached at an address, too."""
+        connection.handle_candidate(now, address, self._secrets)
+        self.touch(connection)
+
     # Outputs
 
     def poll_transmit(self, now: float, most: int = MOST_BYTES) -> Datagrams | None:

@@ -1,6 +1,6 @@
 """The handshake in the clear: CONNECT, ACCEPT and REFUSE, and when they are retransmitted.
 
-The dialling side sends CONNECT to every address of the peer, and the peer answers with ACCEPT or
+The dialling side sends CONNECT to the addresses of the peer, and the peer answers with ACCEPT or
 REFUSE. CONNECT and ACCEPT carry the transport parameters of their sender (RFC 9000, section 18). A
 CONNECT is padded to be longer than any answer, so that an attacker gains nothing by a forged source
 address. An answer repeats the opener's token, which tells it from an answer to an older attempt. In
@@ -279,13 +279,22 @@ def answering_id(connection_id: int) -> int:
     return connection_id ^ 1
 
 
+CANDIDATES_PER_FLIGHT: Final = 2
+"""The candidates that each flight dials besides those of the one before. Flights leave every 0.1 s
+at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section 14.2: Ta)."""
+
+MOST_CANDIDATES: Final = 16
+"""The most candidates of one attempt, with those that are found while it goes on."""
+
+
 class ClearHandshake:
     """The handshake of one connection; its states are in the table of ``lifecycle``.
 
-    ``candidates`` are the addresses of the peer. All are dialled at once, and the first to answer
-    is used. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is the
-    size of a CONNECT in bytes. ``timer`` decides when this side retransmits. This side takes
-    segments of shared memory at ``rendezvous``, and the peer at ``peer_rendezvous``.
+    ``candidates`` are the addresses of the peer, the best one first. Each flight dials some more of
+    them (``CANDIDATES_PER_FLIGHT``), and the first to answer is used. ``wanted`` is the peer's id
+    in the cluster, 0 for any peer. ``connect_size`` is the size of a CONNECT in bytes. ``timer``
+    decides when this side retransmits. This side takes segments of shared memory at
+    ``rendezvous``, and the peer at ``peer_rendezvous``.
     """
 
     def __init__(
@@ -310,6 +319,7 @@ class ClearHandshake:
         self.origin: Origin | None = None
         self.granted: Connect | None = None
         self._silent = set(self.candidates)
+        self._flights = 0
         self._grant: Datagrams | None = None
 
     @property
@@ -343,16 +353,30 @@ class ClearHandshake:
         """Dial this address only: the peer has proven that it is there."""
         self._silent.intersection_update({address})
 
+    def add_candidate(self, address: Address) -> bool:
+        """Dial another address, too.
+
+        Return False if it is a candidate already, or there are too many.
+        """
+        if address in self.candidates or len(self.candidates) >= MOST_CANDIDATES:
+            return False
+        # Before those whose turn has not come: something has come from this one.
+        dialled = self._flights * CANDIDATES_PER_FLIGHT
+        self.candidates = (*self.candidates[:dialled], address, *self.candidates[dialled:])
+        self._silent.add(address)
+        return True
+
     def connects(self) -> Iterator[Datagrams]:
-        """Return a CONNECT to each candidate that has not refused."""
+        """Return a CONNECT to each candidate whose turn has come, and that has not refused."""
+        self._flights += 1
+        return self.connects_to(self.candidates[: self._flights * CANDIDATES_PER_FLIGHT])
+
+    def connects_to(self, addresses: Sequence[Address]) -> Iterator[Datagrams]:
+        """Return a CONNECT to each of these candidates that has not refused."""
         digests, size = self.schema.digests, self._connect_size
         connect = Connect(self.token, self.wanted, self.offer, digests, size, self.rendezvous)
         datagram = encode_connect(connect)
-        return (
-            Datagrams.of(address, datagram)
-            for address in self.candidates
-            if address in self._silent
-        )
+        return (Datagrams.of(address, datagram) for address in addresses if address in self._silent)
 
     def give_way(self, answered: "ClearHandshake") -> tuple[Address, TransportParameters]:
         """Adopt the peer's own attempt, as it was answered.

@@ -40,6 +40,7 @@ from sphtp.core.control.server_messages import (
     AnyMessage,
     IdAck,
     IdNack,
+    PeerCheck,
     Peers,
     PeersGone,
     ServerHeartbeat,
@@ -113,6 +114,13 @@ _SIGNALS: Final = {
 
 _DEFAULT_LIMITS = ClientLimits()
 
+_READDRESSED: Final = 12
+"""The heartbeats in whose place new addresses are announced once more. PUB may lose one; and the
+addresses may be new because all connections are, which servers believe after half an expiry."""
+
+_MOST_CHECKS: Final = 64
+"""The requests to check that wait to be polled; older ones are dropped."""
+
 S, E, A = ClientState, ClientSignal, ClientAction
 
 
@@ -146,6 +154,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """The reason of the last refusal since the client was established last, or None."""
         self.clock = ClusterClock(timers.max_drift)
         """The cluster's time."""
+        self._readdressed = 0
+        self._checks: deque[PeerCheck] = deque(maxlen=_MOST_CHECKS)
         self._identity = ClientIdentity(entropy, secrets, ids or iter(()))
         self._interest = Interest(presence)
         self._sender = ClientSender(candidates, data, key, name)
@@ -227,6 +237,32 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         if self.state is S.ESTABLISHED:
             self._sender.lookup(self._identity.holder, peer=peer_id)
 
+    @property
+    def stun_servers(self) -> tuple[ServerAddress, ...]:
+        """The living servers that answer STUN."""
+        return tuple(
+            heartbeat.member.address
+            for heartbeat in self._directory.heartbeats.values()
+            if heartbeat.answers_stun and heartbeat.member.address is not None
+        )
+
+    def set_candidates(self, now: float, candidates: Sequence[Candidate]) -> None:
+        """Replace the addresses for peers, and announce them: the first ``MAX_CANDIDATES``."""
+        self._wake(now)
+        if self._sender.set_candidates(candidates) and self.state is S.ESTABLISHED:
+            self._readdressed = _READDRESSED
+            self._announce(now)
+
+    def request_check(self, now: float, peer: int, token: int) -> None:
+        """Request that a peer checks this client's candidates: see ``core.nat``."""
+        self._wake(now)
+        if self.state is S.ESTABLISHED:
+            self._sender.request_check(self._identity.holder, peer, token)
+
+    def poll_check(self) -> PeerCheck | None:
+        """Return the next request of a peer to check its candidates, or None."""
+        return self._checks.popleft() if self._checks else None
+
     def set_data(self, now: float, data: bytes) -> None:
         """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
         self._wake(now)
@@ -294,6 +330,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             case ServerLeave():
                 self._directory.handle_leave(message)
                 self.signal(now, self._directory.finding)
+            case PeerCheck() if message.to == self._identity.holder.id:
+                self._checks.append(message)
             case TimeAnswer() if message.to == self._identity.holder.id:
                 self.clock.handle_answer(now, message.sender, message.origin, message.stamp)
             case ServerUser() if self._is_addressed(message.to):
@@ -386,6 +424,10 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
+        if self._readdressed:
+            self._readdressed -= 1
+            self._announce(now)
+            return
         request = self.clock.poll_request(now, self._directory.heartbeats)
         self._sender.heartbeat(self._identity.holder, request)
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))

@@ -139,6 +139,21 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """CHECK: a client requests that a peer checks the client's candidates: see ``core.nat``."""
+
+    id: int
+    nonce: int
+    peer: int
+    token: int
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        peer, token = codec.PEER_ID.of(self.peer), codec.TOKEN.of(self.token)
+        return codec.encode_of_client(Command.CHECK, self.id, self.nonce, peer, token)
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRequest:
     """STATUS_REQUEST: anybody with an odd id, registered or not, asks servers for their status."""
 
@@ -164,7 +179,9 @@ class ClientUser:
         return codec.encode_of_client(self.command, self.id, self.nonce, *self.parameters)
 
 
-ClientMessage = Heartbeat | Announce | Leave | ClientData | Lookup | StatusRequest | ClientUser
+ClientMessage = (
+    Heartbeat | Announce | Leave | ClientData | Lookup | CheckRequest | StatusRequest | ClientUser
+)
 
 
 def read_user(data: bytes) -> ClientUser:
@@ -227,6 +244,12 @@ def _read_lookup(data: bytes) -> Lookup:
     return Lookup(message.sender, nonce, peer, target, watches)
 
 
+def _read_check_request(data: bytes) -> CheckRequest:
+    message = decode_message(data)
+    peer, token = codec.PEER_ID.need(message), codec.TOKEN.need(message)
+    return CheckRequest(message.sender, codec.NONCE.first(message) or NO_NONCE, peer, token)
+
+
 def _read_status_request(data: bytes) -> StatusRequest:
     message = decode_message(data)
     return StatusRequest(message.sender, codec.NONCE.first(message) or NO_NONCE)
@@ -238,6 +261,7 @@ READERS: Mapping[int, Callable[[bytes], ClientMessage]] = {
     Command.LEAVE: _read_leave,
     Command.DATA: _read_data,
     Command.LOOKUP: _read_lookup,
+    Command.CHECK: _read_check_request,
     Command.STATUS_REQUEST: _read_status_request,
 }
 
@@ -285,6 +309,15 @@ class ClientSender:
     def watch(self, holder: Holder, server: int, watches: tuple[Watch, ...]) -> None:
         """Ask one server for what differs of those that are watched."""
         self._queue.append(Lookup(*holder, None, server, watches).encode())
+
+    def request_check(self, holder: Holder, peer: int, token: int) -> None:
+        """Request that a peer checks the candidates."""
+        self._queue.append(CheckRequest(*holder, peer, token).encode())
+
+    def set_candidates(self, candidates: Sequence[Candidate]) -> bool:
+        """Replace the candidates, ``MAX_CANDIDATES`` at most. Return True if they have changed."""
+        before, self._candidates = self._candidates, tuple(candidates[:MAX_CANDIDATES])
+        return self._candidates != before
 
     def leave(self, holder: Holder) -> None:
         """Give the id up."""

@@ -578,6 +578,7 @@ WATCH = _WatchParameter(DataId.WATCH, "<IIQ")
 TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
 TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
 ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
+TOKEN = IntegerField(DataId.TOKEN, "<Q")
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

@@ -31,11 +31,12 @@ from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.interest import GroupIndex
 from sphtp.core.control.lists import divide, divide_records, number_parts
 from sphtp.core.control.outputs import BusAudience, BusMessage, topic
-from sphtp.core.control.records import Digest, GoneHolder, Holder
+from sphtp.core.control.records import Candidate, Digest, GoneHolder, Holder
 from sphtp.core.control.registry import Registry
 from sphtp.core.control.server_messages import (
     IdAck,
     IdNack,
+    PeerCheck,
     Peers,
     PeersGone,
     Registered,
@@ -189,6 +190,13 @@ class Outbox:
         lists = self._group_lists if digest.count else self._empty_group_lists
         if self._has_room(len(lists)):
             lists[group] = None
+
+    def pass_check(
+        self, client: int, peer: int, token: int, candidates: tuple[Candidate, ...]
+    ) -> None:
+        """Have one client check the candidates of a peer. It is of use at once, or not at all."""
+        check = PeerCheck(self.sender, client, peer, token, candidates)
+        self._append(BusAudience.CLIENTS, check.encode())
 
     def answer_all(self, client: int) -> None:
         """Tell one client about all peers, with the next lists."""

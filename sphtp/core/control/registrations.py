@@ -17,6 +17,7 @@ from enum import Enum
 
 from sphtp.core.control.client_messages import (
     Announce,
+    CheckRequest,
     ClientData,
     ClientUser,
     Heartbeat,
@@ -302,7 +303,7 @@ class ClientAdmission:
         record = self._records.get(holder.id)
         return record is not None and record.nonce == holder.nonce
 
-    def holds(self, message: Leave | ClientData | Lookup | ClientUser) -> bool:
+    def holds(self, message: Leave | ClientData | Lookup | CheckRequest | ClientUser) -> bool:
         """Return True if the sender is the registered holder of its id; count it if not."""
         if self.is_holder(Holder(message.id, message.nonce)):
             return True
@@ -436,6 +437,18 @@ class ClientAdmission:
             self._outbox.answer_lookup(message.id, message.peer)
         elif not message.watches:
             self._outbox.answer_all(message.id)
+
+    def on_check_request(self, now: float, message: CheckRequest) -> None:
+        """Pass a client's request on to the peer that is to check the client's candidates.
+
+        It counts as a lookup, and without a registered peer nothing is sent.
+        """
+        if not self._takes_lookup(now) or not self.holds(message):
+            return
+        self._ledger.refresh(now, message.id)
+        if message.peer in self._records:
+            candidates = self._records[message.id].candidates
+            self._outbox.pass_check(message.peer, message.id, message.token, candidates)
 
     def _takes_lookup(self, now: float) -> bool:
         if self._lookups.take(now):

@@ -14,6 +14,7 @@ from sphtp.core.control.records import MAX_MEMBERS, Holder, PeerRecord
 from sphtp.core.control.server_messages import (
     AnyMessage,
     IdAck,
+    PeerCheck,
     Peers,
     PeersGone,
     Registered,
@@ -180,7 +181,15 @@ class SigningSession(NamedTuple):
 MOST_SESSIONS: Final = 4 * MAX_MEMBERS
 """The most sessions that are remembered: those of all members, and of some that are gone."""
 
-_ABOUT_CLIENTS: Final = (Peers, PeersGone, ServerUser, Registered, Released, Snapshot)
+_ABOUT_CLIENTS: Final = (
+    Peers,
+    PeersGone,
+    PeerCheck,
+    ServerUser,
+    Registered,
+    Released,
+    Snapshot,
+)
 
 
 class SignatureProofs:

@@ -7,6 +7,7 @@ from typing import Any
 from sphtp.core.clock import ClusterClock
 from sphtp.core.control.client_messages import (
     Announce,
+    CheckRequest,
     ClientData,
     ClientUser,
     Heartbeat,
@@ -139,7 +140,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``registry`` replaces the one in
     memory; one that is shared also decides on the view, and the server is detached without it.
     With ``asks_admission`` the application decides on each client that ``poll_applicant`` returns,
-    by ``handle_admission``. Raises ``SettingsError`` if others cannot dial ``address``.
+    by ``handle_admission``. ``answers_stun`` is what its heartbeats say. Raises ``SettingsError``
+    if others cannot dial ``address``.
     """
 
     def __init__(
@@ -154,12 +156,14 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         limits: ServerLimits = _DEFAULT_LIMITS,
         registry: Registry | None = None,
         asks_admission: bool = False,
+        answers_stun: bool = False,
     ) -> None:
         if not address.is_dialable:
             raise SettingsError(f"server address {address}: others cannot dial port 0")
         super().__init__(SERVER, _RUNNER, entropy, timers)
         self.clock = ClusterClock(timers.max_drift, serves=True)
         """The cluster's time."""
+        self._answers_stun = answers_stun
         self._new_cluster = new_cluster
         self._joins = tuple(each for each in join if each != address)
         self._has_company, self._has_met_others = False, False
@@ -340,6 +344,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 self._admission.on_data(now, message)
             case Lookup():
                 self._admission.on_lookup(now, message)
+            case CheckRequest():
+                self._admission.on_check_request(now, message)
             case StatusRequest():
                 needed = self._outbox.needs_status
                 status = json.dumps(self.status()).encode() if needed else None
@@ -499,7 +505,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.clock.take_charge(now, own.id, own.nonce, present, live)
         stamp, request = self.clock.stamp(now), self.clock.poll_request(now, live)
         digest = self._registry.digest
-        heartbeat = ServerHeartbeat(own, self.view, digest, stamp, request).encode()
+        heartbeat = ServerHeartbeat(
+            own, self.view, digest, stamp, request, self._answers_stun
+        ).encode()
         self._outbox.send_to_all(heartbeat, unwatched=True)
         self._outbox.send(BusAudience.SERVERS, heartbeat)
         self._heartbeat_from = now + self._timers.heartbeat / 10

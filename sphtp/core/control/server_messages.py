@@ -9,7 +9,9 @@ from sphtp.core.control.client_messages import ClientMessage
 from sphtp.core.control.codec import Message, Parameter, Part, decode_message
 from sphtp.core.control.lists import read_records, write_records
 from sphtp.core.control.records import (
+    MAX_CANDIDATES,
     MAX_MEMBERS,
+    Candidate,
     ClusterView,
     Digest,
     GoneHolder,
@@ -21,6 +23,7 @@ from sphtp.core.control.vocabulary import (
     EVERYBODY,
     FEATURES,
     NO_NONCE,
+    STUN,
     USER_PARAMETERS,
     VERSION,
     WITHOUT_PRESENCE,
@@ -40,6 +43,7 @@ class ServerHeartbeat:
     roster: Digest | None = None
     stamp: Stamp | None = None
     request: TimeRequest | None = None
+    answers_stun: bool = False
 
     def encode(self) -> bytes:
         """Return the bytes."""
@@ -51,7 +55,7 @@ class ServerHeartbeat:
             self.member.id,
             Command.HEARTBEAT,
             codec.VERSION.of(VERSION),
-            codec.FEATURES.of(FEATURES),
+            codec.FEATURES.of(STUN if self.answers_stun else FEATURES),
             codec.NONCE.of(self.member.nonce),
             codec.STATE.of(self.member.state),
             codec.VIEW.of(self.view.number),
@@ -138,6 +142,23 @@ class PeersGone:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerCheck:
+    """CHECK: a peer has requested that client ``to`` checks the peer's candidates."""
+
+    sender: int
+    to: int
+    peer: int
+    token: int
+    candidates: tuple[Candidate, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+        candidates = map(codec.CANDIDATE.of, self.candidates)
+        peer, token = codec.PEER_ID.of(self.peer), codec.TOKEN.of(self.token)
+        return encode(self.to, self.sender, Command.CHECK, peer, token, *candidates)
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReply:
     """STATUS: a piece of a JSON document about the server."""
 
@@ -191,6 +212,7 @@ ServerMessage = (
     | ServerLeave
     | Peers
     | PeersGone
+    | PeerCheck
     | StatusReply
     | TimeAnswer
     | ServerUser
@@ -220,9 +242,8 @@ def part_of(part: Part | None) -> tuple[Parameter, ...]:
 
 def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     message = decode_message(data)
-    # Whether versions fit is the server's to say, so its own are read and left alone.
-    for ignored in (codec.VERSION, codec.FEATURES):
-        ignored.first(message)
+    # Whether versions fit is the server's to say, so its own is read and left alone.
+    codec.VERSION.first(message)
     nonce = codec.NONCE.first(message) or NO_NONCE
     state = codec.STATE.first(message) or MemberState.ACTIVE
     members = codec.MEMBER.every(message)
@@ -242,6 +263,7 @@ def _read_heartbeat(data: bytes) -> ServerHeartbeat:
         codec.ROSTER.first(message),
         codec.TIME.first(message),
         codec.TIME_REQUEST.first(message),
+        bool((codec.FEATURES.first(message) or 0) & STUN),
     )
 
 
@@ -276,6 +298,15 @@ def _read_peer_left(data: bytes) -> PeersGone:
     return PeersGone(message.sender, message.simulation, codec.GONE.every(message))
 
 
+def _read_check(data: bytes) -> PeerCheck:
+    message = decode_message(data)
+    candidates = codec.CANDIDATE.every(message)
+    if len(candidates) > MAX_CANDIDATES:
+        raise WireError(f"{len(candidates)} candidates are over {MAX_CANDIDATES}")
+    peer, token = codec.PEER_ID.need(message), codec.TOKEN.need(message)
+    return PeerCheck(message.sender, message.simulation, peer, token, candidates)
+
+
 def _read_status(data: bytes) -> StatusReply:
     message = decode_message(data)
     part, text = codec.PART.need(message), codec.TEXT.need(message)
@@ -294,6 +325,7 @@ READERS: Mapping[int, Callable[[bytes], ServerMessage]] = {
     Command.NACK: _read_nack,
     Command.LEAVE: _read_leave,
     Command.PEER_LEFT: _read_peer_left,
+    Command.CHECK: _read_check,
     Command.STATUS: _read_status,
     Command.TIME: _read_time,
 }

@@ -139,6 +139,9 @@ class ServerLimits:
     The same time bounds each message that it begins.
     """
 
+    stun_per_second: float = 1000.0
+    """The STUN requests answered per second, and at once; clients repeat the others."""
+
     def __post_init__(self) -> None:
         _check(self, _SERVER_RANGES)
 
@@ -163,6 +166,7 @@ _SERVER_RANGES: Final[dict[str, tuple[float, float]]] = {
     "announces_per_second": (1, MAX_RATE),
     "lookups_per_second": (1, MAX_RATE),
     "data_per_second": (1, MAX_RATE),
+    "stun_per_second": (1, MAX_RATE),
     "max_clients": (1, MAX_CLIENTS),
     "max_answers": (1, MAX_ANSWERS),
     "max_connections": (1, MAX_CONNECTIONS),

@@ -15,6 +15,9 @@ FEATURES = 0
 RESTRICTED = 1
 """The feature bit of a client that does not subscribe to ``EVERYBODY``."""
 
+STUN = 2
+"""The feature bit of a server that answers STUN at the UDP port with the number of its ``pub``."""
+
 USER_COMMANDS = 0x0100
 """The first command of the application; lower ones belong to the protocol."""
 
@@ -37,6 +40,7 @@ class Command(IntEnum):
     LOOKUP = 0x10
     PEERS = 0x11
     PEER_LEFT = 0x12
+    CHECK = 0x13
     STATUS_REQUEST = 0x18
     STATUS = 0x19
     TIME = 0x1A
@@ -81,6 +85,7 @@ class DataId(IntEnum):
     TIME = 0x1E
     TIME_REQUEST = 0x1F
     ORIGIN = 0x20
+    TOKEN = 0x21
 
 
 class Reason(IntEnum):

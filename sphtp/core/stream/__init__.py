@@ -3,9 +3,9 @@
 Read in this order. ``wire`` and ``records`` are the formats, ``settings`` the timers and limits.
 
 The source: ``transmission`` numbers and bundles messages, ``transmission_window`` keeps the
-datagrams, ``flow_control`` and ``rate_limit`` hold them back, ``retransmission`` repairs what NAKs
-name, ``session_messages`` announce the window in silence, ``retention`` keeps messages for late
-join. ``source`` puts all this together.
+datagrams and announces itself in silence, ``flow_control`` and ``rate_limit`` hold them back,
+``retransmission`` repairs what NAKs name, ``retention`` keeps messages for late join. ``source``
+puts all this together.
 
 The receiver: ``loss_map`` holds the missing datagrams, ``nak`` requests them and gives them up,
 ``receiver`` is the transport session. Above it, for each topic: ``unrecoverable_loss`` finds the

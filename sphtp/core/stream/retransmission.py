@@ -31,10 +31,9 @@ from sphtp.core.stream.events import ALL_RECEIVERS, Crybaby, OutgoingBodies, Sou
 from sphtp.core.stream.flow_control import SourceReceiver
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.rate_limit import RateLimit
-from sphtp.core.stream.session_messages import SessionSchedule
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.core.stream.statistics import SourceCounters
-from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.transmission_window import SessionMessageSchedule, TransmissionWindow
 from sphtp.core.stream.wire import (
     DATA_OVERHEAD,
     MOST_RANGES,
@@ -64,7 +63,7 @@ class Retransmitter:
         size: int,
         rate_limit: RateLimit,
         window: TransmissionWindow,
-        sessions: SessionSchedule,
+        sessions: SessionMessageSchedule,
         counters: SourceCounters,
         events: deque[SourceEvent],
         *,

@@ -4,7 +4,7 @@ Messages are numbered and bundled into datagrams (``transmission``), which leave
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
 They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
 or an NCF (``retransmission``). Session messages announce the window while no data does
-(``session_messages``). Messages are retained for late joiners (``retention``).
+(``transmission_window``). Messages are retained for late joiners (``retention``).
 
 The owner hands in inputs. After each it calls ``poll_transmit`` until nothing may leave, then
 ``poll_event`` and ``poll_timeout``.
@@ -26,7 +26,6 @@ from sphtp.core.stream.flow_control import SHARE, FlowControl, ReceiverLag
 from sphtp.core.stream.rate_limit import RateLimit
 from sphtp.core.stream.retention import History
 from sphtp.core.stream.retransmission import Retransmitter
-from sphtp.core.stream.session_messages import SessionSchedule
 from sphtp.core.stream.settings import OVERHEAD, StreamSettings
 from sphtp.core.stream.statistics import SourceCounters, SourceStatistics, source_snapshot
 from sphtp.core.stream.transmission import (
@@ -35,7 +34,7 @@ from sphtp.core.stream.transmission import (
     PendingBodies,
     Transmission,
 )
-from sphtp.core.stream.transmission_window import TransmissionWindow
+from sphtp.core.stream.transmission_window import SessionMessageSchedule, TransmissionWindow
 from sphtp.core.stream.wire import (
     DATA_OVERHEAD,
     MOST_TAILS,
@@ -162,7 +161,7 @@ class SourceTransport:
         self._transmission = Transmission(
             size, rate_limit, self._pending_bodies, self._window, self._flow, counters
         )
-        self._sessions = SessionSchedule(now, settings)
+        self._sessions = SessionMessageSchedule(now, settings)
         self._events = deque[SourceEvent](maxlen=1024)
         self._retransmitter = Retransmitter(
             settings,
@@ -364,7 +363,7 @@ class SourceTransport:
         bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
-            bodies.append(self._session_message(now, number))
+            bodies.append(self._encode_announcement(now, number))
         bodies += self._transmission.poll(now, self._batch - len(bodies))
         if self._window.lead != lead:
             self._sessions.handle_data(now)
@@ -381,7 +380,7 @@ class SourceTransport:
         if (since := self._flow.awaited_since) is not None:
             self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
 
-    def _session_message(self, now: float, number: int) -> bytes:
+    def _encode_announcement(self, now: float, number: int) -> bytes:
         # It comes round in silence, too, when nothing else lets go of what is old.
         self._window.expire(now)
         self.history.expire(now)

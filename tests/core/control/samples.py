@@ -45,12 +45,14 @@ FROM_CLIENT: list[Any] = [
     client.Lookup(7, 5),
     client.Lookup(7, 5, 9, 4),
     client.Lookup(7, 5, None, 4, (Watch(1, Digest(0, 0)), Watch(6, Digest(2, 1 << 63)))),
+    client.CheckRequest(7, 5, 9, 1 << 63),
     client.StatusRequest(7),
     client.ClientUser(7, 5, 0x0100, (Parameter(0x177, b"?"), Parameter(0x177, b""))),
 ]
 FROM_SERVER: list[Any] = [
     server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), Digest(2, 1 << 63)),
     server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), None, STAMP, TimeRequest(8, 3)),
+    server.ServerHeartbeat(MEMBERS[0], ClusterView(3, MEMBERS), answers_stun=True),
     server.TimeAnswer(4, 7, 1 << 63, STAMP),
     server.IdAck(4, (Holder(7, 5),)),
     server.IdAck(4, (Holder(7, 0),)),
@@ -61,6 +63,7 @@ FROM_SERVER: list[Any] = [
     server.Peers(4, 0, (RECORD, PLAIN)),
     server.Peers(4, 7, (RECORD,), Part(0, 2)),
     server.PeersGone(4, 0, (GoneHolder(7, 9, Reason.EXPIRED), GoneHolder(9, 0, Reason.LEFT))),
+    server.PeerCheck(4, 7, 9, 1 << 63, (V4, V6)),
     server.StatusReply(4, 7, Part(1, 2), b"{}"),
     server.ServerUser(4, 7, 0xFFFF, (Parameter(0x100, b"\0"),)),
 ]

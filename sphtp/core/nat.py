@@ -1,0 +1,642 @@
+"""Peers behind NAT: find the public address of a socket, and open a way between two of them.
+
+A NAT gives a socket behind it a public address, its *mapping*, and *filters* what comes back (RFC
+4787). An endpoint-independent mapping is the same towards everybody; a symmetric NAT makes another
+one for each address that the socket sends to. A filter lets in what comes from anybody (full cone),
+from a host to which the socket has sent (address restricted), or only from an address and port to
+which it has sent (port restricted, symmetric). So two peers find a way between them in three steps,
+which are those of ICE (RFC 8445):
+
+1. **Candidates.** A node asks servers for the address that they see, by STUN's Binding request (RFC
+   8489), from the socket of its channels. This *server-reflexive candidate* is announced behind
+   the *host candidates*. The order of the candidates is that of their priority (section 5.1.2).
+2. **Request.** A dialling node sends its handshake to all candidates of the peer. Filters on its
+   own side let answers in from then on. If no answer comes for ``REQUEST_AFTER`` seconds, the node
+   requests checks: servers pass its candidates and a random token on to the peer.
+3. **Checks.** The peer then sends a *connectivity check* to each of these candidates, from
+   the socket of its channels. It opens the peer's own filter for the handshake, which is repeated
+   anyway. If a check arrives, it proves a way in the other direction. Its source may be an address
+   that nobody has announced, the mapping of a symmetric NAT. That is a *peer-reflexive candidate*,
+   and the handshake goes there, too.
+
+No candidate gets through if one NAT is symmetric and the other filters by port, or both are
+symmetric: the port of the mapping cannot be known. These two need a relay, at one of them: a server
+of TURN (RFC 8656), at which the node allocates a public address, the *relayed candidate*. The relay
+passes on what comes to that address, from hosts that the node has permitted. A peer that is reached
+through the node's own relay has another address, whose host ends in ``RELAYED``: to a channel it is
+one more path to the peer. Such a path is tried after ``RELAY_AFTER`` seconds, when the others have
+had their time. While it is used, the node looks for a better one every ``RECHECK`` seconds.
+
+The same request brings a channel back whose NAT has given the socket another address. Both
+sides send on, and neither gets an answer: the peer's filter does not know the new address. After
+``STALL`` seconds of that, the node asks the STUN servers and requests checks again. When the peer's
+checks have opened the filter, packets come from the new address, and path validation (RFC
+9000, section 8.2) moves the channel there.
+
+Requests are repeated as in RFC 8489, section 6.2.1. ``NatTraversal`` knows no bytes of STUN: its
+inputs and outputs are decoded messages.
+"""
+
+import re
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from sphtp.core.datagrams import Address
+from sphtp.core.entropy import Secrets
+from sphtp.core.timers import ExpiringDict, TimerQueue, earliest
+from sphtp.core.token_bucket import TokenBucket
+from sphtp.errors import SettingsError
+
+RTO: Final = 0.5
+REQUESTS: Final = 7
+"""Seconds until a Binding request is repeated, doubled each time, and the most requests of a
+transaction (RFC 8489, section 6.2.1: RTO and Rc)."""
+
+REFRESH: Final = 15.0
+"""Seconds between two transactions with one server (RFC 8445, section 11: Tr). They also keep the
+mapping: a NAT may forget one after two minutes (RFC 4787, REQ-5), and some do after 30 s."""
+
+PACE: Final = 0.05
+"""Seconds between the first checks of two candidates (RFC 8445, section 14.2: Ta)."""
+
+REQUEST_AFTER: Final = 0.2
+"""Seconds for which a dialling node waits for an answer before it requests checks. On a
+network without NAT the answer comes sooner, and servers learn nothing of the channel."""
+
+REQUEST_AGAIN: Final = 0.5
+LONGEST_REQUEST: Final = 1.0
+"""Seconds until a request for checks is repeated, doubled each time up to the second figure, while
+the attempt lasts. After a NAT has got another address, a server may believe a new connection of the
+node only after half an expiry, 5 s: see ``SenderConnections``."""
+
+CHECK_AGAIN: Final = 0.25
+CHECKS: Final = 4
+"""Seconds until a check is repeated, doubled each time, and the most for one candidate."""
+
+RELAY_AFTER: Final = 1.0
+"""Seconds for which a dialling node waits for a direct way before it dials through its relay."""
+
+RECHECK: Final = 5.0
+"""Seconds between two attempts to find a direct way while a channel uses the relay."""
+
+STALL: Final = 1.0
+"""Seconds without a packet of the peer, while it owes an ack, after which the way is taken to be
+broken. A lost ack is repeated within 0.1 s: see ``channel.loss_detection``."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks at the channels."""
+
+MOST_SERVERS: Final = 2
+"""The servers that are asked: two show whether the NAT is symmetric."""
+
+MOST_PENDING: Final = 64
+"""The checks that are not over yet; while there are more, requests are ignored."""
+
+PER_SECOND: Final = 16
+"""The requests for checks that are obeyed in a second, and at once: whoever is a member may name
+any address in one, and each sends up to ``CHECKS`` small datagrams to up to eight of them."""
+
+MOST_REFLEXIVE: Final = 4
+"""The most peer-reflexive candidates of one attempt."""
+
+REMEMBERED: Final = 256
+OBEYED_AGAIN: Final = 2.0
+"""The requests for checks that are remembered, and for how many seconds: each server passes on the
+same one. By then the checks of one are over."""
+
+TRANSACTION_BITS: Final = 96
+TOKEN_BITS: Final = 64
+
+
+class BindingRequest(NamedTuple):
+    """A Binding request to send to a server."""
+
+    server: Address
+    transaction: int
+
+
+class CheckCredential(NamedTuple):
+    """The proof that a check belongs to an attempt (RFC 8445, section 7.1.2).
+
+    ``peer`` is the id of the other node: that of the one that checks at the side that dials, and
+    the reverse. The side that dials has drawn the token.
+    """
+
+    peer: int
+    token: int
+
+
+class ConnectivityCheck(NamedTuple):
+    """A check to send to a candidate of a node that requested it."""
+
+    address: Address
+    credential: CheckCredential
+
+
+@dataclass(slots=True)
+class _Binding:
+    """The transactions with one server."""
+
+    transaction: int = 0
+    requests: int = 0
+    mapped: Address | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A way to a peer that this node looks for."""
+
+    peer: int
+    check_requests: int = 0
+    reflexive: set[Address] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Check:
+    check: ConnectivityCheck
+    sent: int = 0
+
+
+class PathSample(NamedTuple):
+    """An open channel: the peer's id, when its last packet came, and whether it owes an ack."""
+
+    channel: Hashable
+    peer: int
+    received_at: float
+    is_owed: bool
+
+
+class NatTraversal:
+    """The way to peers behind NAT, and to this node behind one. Times are in seconds.
+
+    After any input or command, poll all outputs. ``secrets`` draws transactions and tokens.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._bindings: dict[Address, _Binding] = {}
+        self._requests_due: TimerQueue[Address] = TimerQueue()
+        self._attempts: dict[int, _Attempt] = {}
+        self._check_requests_due: TimerQueue[int] = TimerQueue()
+        self._relays_due: TimerQueue[int] = TimerQueue()
+        self._relays: deque[int] = deque()
+        self._checks: dict[int, _Check] = {}
+        self._checks_due: TimerQueue[int] = TimerQueue()
+        self._next_check = 0
+        self._obeyed = TokenBucket(PER_SECOND)
+        self._seen: ExpiringDict[tuple[CheckCredential, tuple[Address, ...]], None] = ExpiringDict(
+            REMEMBERED
+        )
+        self._looked: dict[Hashable, tuple[float, float]] = {}
+        self._stalled: dict[Hashable, int] = {}
+        self._requests: deque[BindingRequest] = deque()
+        self._check_requests: deque[CheckCredential] = deque()
+        self._ready_checks: deque[ConnectivityCheck] = deque()
+        self._reflexive: tuple[Address, ...] = ()
+
+    # Getters
+
+    @property
+    def reflexive(self) -> tuple[Address, ...]:
+        """The addresses at which servers see this socket: a symmetric NAT gives it several."""
+        return self._reflexive
+
+    @property
+    def has_servers(self) -> bool:
+        """True if a server answers Binding requests, so that there may be a NAT."""
+        return bool(self._bindings)
+
+    @property
+    def credentials(self) -> list[CheckCredential]:
+        """Those of the present attempts of this node."""
+        return [CheckCredential(it.peer, token) for token, it in self._attempts.items()]
+
+    # Candidates
+
+    def set_servers(self, now: float, servers: Iterable[Address]) -> None:
+        """Ask these servers from now on, the first ``MOST_SERVERS`` of them."""
+        wanted = list(dict.fromkeys(servers))[:MOST_SERVERS]
+        for gone in self._bindings.keys() - set(wanted):
+            del self._bindings[gone]
+            self._requests_due.set(gone, None)
+        for server in wanted:
+            if server not in self._bindings:
+                self._bindings[server] = _Binding()
+                self._ask(now, server)
+        self._note_reflexive()
+
+    def handle_binding(
+        self, now: float, server: Address, transaction: int, mapped: Address
+    ) -> None:
+        """Handle a Binding response: ``mapped`` is the source address of the request."""
+        binding = self._bindings.get(server)
+        if binding is None or not binding.requests or binding.transaction != transaction:
+            return
+        binding.requests, binding.mapped = 0, mapped
+        self._requests_due.set(server, now + REFRESH)
+        self._note_reflexive()
+
+    def _ask(self, now: float, server: Address) -> None:
+        """Begin a transaction."""
+        binding = self._bindings[server]
+        binding.transaction, binding.requests = self._secrets.getrandbits(TRANSACTION_BITS), 0
+        self._repeat_request(now, server)
+
+    def _repeat_request(self, now: float, server: Address) -> None:
+        binding = self._bindings[server]
+        self._requests.append(BindingRequest(server, binding.transaction))
+        self._requests_due.set(server, now + RTO * 2**binding.requests)
+        binding.requests += 1
+
+    def _handle_request_due(self, now: float, server: Address) -> None:
+        binding = self._bindings[server]
+        if 0 < binding.requests < REQUESTS:
+            self._repeat_request(now, server)
+        elif binding.requests:
+            # A server that does not answer says nothing about the mapping.
+            binding.requests = 0
+            self._requests_due.set(server, now + REFRESH)
+        else:
+            self._ask(now, server)
+
+    def _note_reflexive(self) -> None:
+        mapped = [binding.mapped for binding in self._bindings.values() if binding.mapped]
+        self._reflexive = tuple(dict.fromkeys(mapped))
+
+    # The side that dials
+
+    def begin(self, now: float, peer: int, *, wait: float = REQUEST_AFTER) -> int:
+        """Begin to look for a way to a peer; return the token of the attempt.
+
+        The peer is requested to check after ``wait`` seconds, unless ``end`` is called before.
+        """
+        token = self._secrets.getrandbits(TOKEN_BITS)
+        self._attempts[token] = _Attempt(peer)
+        self._check_requests_due.set(token, now + wait)
+        self._relays_due.set(token, now + RELAY_AFTER)
+        return token
+
+    def end(self, token: int) -> None:
+        """End an attempt: there is a way, or nobody wants one any more."""
+        self._attempts.pop(token, None)
+        self._check_requests_due.set(token, None)
+        self._relays_due.set(token, None)
+
+    def takes_check(self, source: Address, credential: CheckCredential) -> bool:
+        """Return True if a check that came from ``source`` belongs to an attempt of this node."""
+        attempt = self._attempts.get(credential.token)
+        if attempt is None or attempt.peer != credential.peer:
+            return False
+        if source not in attempt.reflexive and len(attempt.reflexive) >= MOST_REFLEXIVE:
+            return False
+        attempt.reflexive.add(source)
+        return True
+
+    def _request_checks(self, now: float, token: int) -> None:
+        attempt = self._attempts[token]
+        self._check_requests.append(CheckCredential(attempt.peer, token))
+        wait = min(REQUEST_AGAIN * 2**attempt.check_requests, LONGEST_REQUEST)
+        self._check_requests_due.set(token, now + wait)
+        attempt.check_requests += 1
+
+    # The side that checks
+
+    def handle_check_request(
+        self, now: float, credential: CheckCredential, candidates: Sequence[Address]
+    ) -> None:
+        """Check the candidates of a node, in the order given: servers passed its request on."""
+        # The same request again, from another server. With new candidates it is another one: the
+        # address of a node that has lost its way becomes known a moment later.
+        request = credential, tuple(candidates)
+        self._seen.take_expired(now)
+        if request in self._seen or not self._obeyed.take(now):
+            return
+        if len(self._checks) >= MOST_PENDING:
+            return
+        self._seen.put(request, None, now + OBEYED_AGAIN)
+        for place, address in enumerate(candidates):
+            number = self._next_check
+            self._next_check += 1
+            self._checks[number] = _Check(ConnectivityCheck(address, credential))
+            self._checks_due.set(number, now + place * PACE)
+        self.handle_timeout(now)
+
+    def _handle_check_due(self, now: float, number: int) -> None:
+        pending = self._checks[number]
+        self._ready_checks.append(pending.check)
+        self._checks_due.set(number, now + CHECK_AGAIN * 2**pending.sent)
+        pending.sent += 1
+        if pending.sent >= CHECKS:
+            del self._checks[number]
+            self._checks_due.set(number, None)
+
+    # Channels whose way has broken
+
+    def handle_paths(self, now: float, paths: Iterable[PathSample]) -> None:
+        """Look at the open channels; begin an attempt for each whose peer has fallen silent.
+
+        Call it about every ``LOOK`` seconds with all of them.
+        """
+        looked: dict[Hashable, tuple[float, float]] = {}
+        for channel, peer, received_at, is_owed in paths:
+            last = self._looked.get(channel)
+            if not is_owed:
+                pass
+            elif last is None or last[0] != received_at:
+                looked[channel] = received_at, now
+            else:
+                looked[channel] = last
+                if now >= last[1] + STALL and channel not in self._stalled:
+                    self._stalled[channel] = self.begin(now, peer, wait=0.0)
+                    for server in self._bindings:
+                        self._ask(now, server)
+        self._looked = looked
+        for channel in [it for it in self._stalled if it not in looked or looked[it][1] == now]:
+            self.end(self._stalled.pop(channel))
+        self.handle_timeout(now)
+
+    @property
+    def stalled(self) -> dict[Hashable, int]:
+        """The channels that have lost their way, and the token of the attempt to find another."""
+        return self._stalled
+
+    # Time and outputs
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due by now."""
+        for server in self._requests_due.take_due(now):
+            self._handle_request_due(now, server)
+        self._relays.extend(self._relays_due.take_due(now))
+        for token in self._check_requests_due.take_due(now):
+            self._request_checks(now, token)
+        for number in self._checks_due.take_due(now):
+            self._handle_check_due(now, number)
+
+    def poll_timeout(self) -> float | None:
+        """Return when ``handle_timeout`` is next due; None if never."""
+        return earliest(
+            self._requests_due.next_due(),
+            self._check_requests_due.next_due(),
+            self._checks_due.next_due(),
+            self._relays_due.next_due(),
+        )
+
+    def poll_request(self) -> BindingRequest | None:
+        """Return the next Binding request to send, or None."""
+        return self._requests.popleft() if self._requests else None
+
+    def poll_check_request(self) -> CheckCredential | None:
+        """Return the next credential with which to request checks of its peer, or None."""
+        return self._check_requests.popleft() if self._check_requests else None
+
+    def poll_relay(self) -> int | None:
+        """Return the token of the next attempt that is to go through the relay, too, or None."""
+        return self._relays.popleft() if self._relays else None
+
+    def poll_check(self) -> ConnectivityCheck | None:
+        """Return the next check to send, or None."""
+        return self._ready_checks.popleft() if self._ready_checks else None
+
+
+# A relay: TURN (RFC 8656)
+
+PERMISSION_REFRESH: Final = 240.0
+"""Seconds between two CreatePermission requests for one host; a permission lasts 300 s (RFC 8656,
+section 9)."""
+
+BINDING_REFRESH: Final = 300.0
+"""The same for a channel, which lasts 600 s (section 12)."""
+
+FIRST_CHANNEL: Final = 0x4000
+LAST_CHANNEL: Final = 0x4FFF
+"""The numbers of channels (section 12)."""
+
+MOST_PERMISSIONS: Final = 64
+"""The most hosts with a permission; the oldest one makes room."""
+
+TURN_PORT: Final = 3478
+
+ALLOCATE_AGAIN: Final = 30.0
+"""Seconds from a failed allocation to the next one."""
+
+STALE_NONCE: Final = 438
+UNAUTHENTICATED: Final = 401
+"""The errors after which a request is repeated with the realm and nonce in them (RFC 8489, 9.2.5).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServer:
+    """A relay for peers that no way connects: a server of TURN (RFC 8656), such as coturn.
+
+    It sees sealed packets only. Raises ``SettingsError``.
+    """
+
+    host: str
+    """Its name or address."""
+    user: str
+    """The user of its long-term credential."""
+    password: str = field(repr=False)
+    """The password."""
+    port: int = TURN_PORT
+    """Its UDP port."""
+
+    def __post_init__(self) -> None:
+        if not (self.host and self.user and self.password):
+            raise SettingsError("a TURN server needs a host, a user and a password")
+        if not 1 <= self.port <= 65_535:
+            raise SettingsError(f"port is {self.port}; allowed is 1 to 65535")
+
+    @classmethod
+    def parse(cls, url: str, password: str) -> "TurnServer":
+        """Read ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
+        match = _TURN_URL.fullmatch(url)
+        if match is None:
+            raise SettingsError(f"{url!r}: allowed is turn://user@host:port, without a password")
+        host = match["ipv6"] or match["host"]
+        return cls(host, match["user"], password, int(match["port"] or TURN_PORT))
+
+
+_TURN_URL: Final = re.compile(
+    r"turn://(?P<user>[^@:/]+)@(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[0-9A-Za-z._-]+))"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+class TurnMethod(Enum):
+    """The methods of TURN's requests (RFC 8656, section 17)."""
+
+    ALLOCATE = "allocate"
+    REFRESH = "refresh"
+    CREATE_PERMISSION = "create permission"
+    CHANNEL_BIND = "channel bind"
+
+
+class TurnRequest(NamedTuple):
+    """A request to the relay. ``peer`` is the address that it is about, None for the allocation."""
+
+    method: TurnMethod
+    transaction: int
+    peer: Address | None = None
+    channel: int = 0
+    realm: str = ""
+    nonce: bytes = b""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    request: TurnRequest
+    requests: int = 0
+    is_repeated: bool = False
+
+
+Due = tuple[str, object]
+
+
+class RelayAllocation:
+    """This node's allocation at a relay (RFC 8656): a public address that relays to its socket.
+
+    The relay lets in only hosts with a permission. A peer's address that data goes to gets a
+    channel, so that a datagram grows by four bytes instead of 36.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._realm, self._nonce = "", b""
+        self._transactions: dict[int, _Transaction] = {}
+        self._due: TimerQueue[Due] = TimerQueue()
+        self._permitted: dict[str, None] = {}
+        self._channels: dict[Address, int] = {}
+        self._bound: dict[Address, int] = {}
+        self._peers: dict[int, Address] = {}
+        self._requests: deque[TurnRequest] = deque()
+        self.relayed: Address | None = None
+        """The relayed candidate; None without an allocation."""
+        self.failure = ""
+        """Why there is none, in the words of the relay."""
+
+    def begin(self, now: float) -> None:
+        """Ask the relay for an allocation."""
+        self._send(now, TurnMethod.ALLOCATE)
+
+    def permit(self, now: float, hosts: Iterable[str]) -> None:
+        """Let these hosts send to the relayed address, as soon as there is one."""
+        for host in hosts:
+            if host not in self._permitted:
+                if len(self._permitted) >= MOST_PERMISSIONS:
+                    oldest = next(iter(self._permitted))
+                    del self._permitted[oldest]
+                    self._due.set(("permit", oldest), None)
+                self._permitted[host] = None
+                if self.relayed is not None:
+                    self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+
+    def channel_to(self, now: float, peer: Address) -> int | None:
+        """Return the channel for data to a peer; None while the relay has not bound it."""
+        if peer not in self._channels and len(self._channels) <= LAST_CHANNEL - FIRST_CHANNEL:
+            number = self._channels[peer] = FIRST_CHANNEL + len(self._channels)
+            self._peers[number] = peer
+            self._send(now, TurnMethod.CHANNEL_BIND, peer, number)
+        return self._bound.get(peer)
+
+    def peer_of(self, channel: int) -> Address | None:
+        """Return the peer whose data come in a channel."""
+        return self._peers.get(channel)
+
+    def handle_success(
+        self, now: float, transaction: int, relayed: Address | None = None, lifetime: int = 600
+    ) -> None:
+        """Handle the answer to a request."""
+        done = self._end(transaction)
+        if done is None:
+            return
+        request = done.request
+        if request.method is TurnMethod.ALLOCATE:
+            self.relayed, self.failure = relayed, ""
+            for host in self._permitted:
+                self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+        if request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+            self._due.set(("refresh", None), now + max(lifetime, 60) / 2)
+        elif request.peer is not None and request.method is TurnMethod.CREATE_PERMISSION:
+            if request.peer[0] in self._permitted:
+                self._due.set(("permit", request.peer[0]), now + PERMISSION_REFRESH)
+        elif request.peer is not None:
+            self._bound[request.peer] = request.channel
+            self._due.set(("bind", request.peer), now + BINDING_REFRESH)
+
+    def handle_error(
+        self, now: float, transaction: int, code: int, reason: str, realm: str, nonce: bytes
+    ) -> None:
+        """Handle the refusal of a request."""
+        done = self._end(transaction)
+        if done is None:
+            return
+        if code in (UNAUTHENTICATED, STALE_NONCE) and not done.is_repeated and nonce:
+            self._realm, self._nonce = realm or self._realm, nonce
+            request = done.request
+            self._send(now, request.method, request.peer, request.channel, is_repeated=True)
+        elif done.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+            self._lose(now, f"{code} {reason}")
+
+    def handle_timeout(self, now: float) -> None:
+        """Repeat and refresh what is due by now."""
+        for what, key in self._due.take_due(now):
+            if what == "repeat" and isinstance(key, int):
+                self._repeat(now, key)
+            elif what == "refresh":
+                self._send(now, TurnMethod.REFRESH)
+            elif what == "allocate":
+                self._send(now, TurnMethod.ALLOCATE)
+            elif what == "permit" and isinstance(key, str):
+                self._send(now, TurnMethod.CREATE_PERMISSION, (key, 0))
+            elif isinstance(key, tuple):
+                self._send(now, TurnMethod.CHANNEL_BIND, key, self._channels[key])
+
+    def poll_timeout(self) -> float | None:
+        """Return when ``handle_timeout`` is next due; None if never."""
+        return self._due.next_due()
+
+    def poll_request(self) -> TurnRequest | None:
+        """Return the next request to send, or None."""
+        return self._requests.popleft() if self._requests else None
+
+    def _send(
+        self,
+        now: float,
+        method: TurnMethod,
+        peer: Address | None = None,
+        channel: int = 0,
+        *,
+        is_repeated: bool = False,
+    ) -> None:
+        number = self._secrets.getrandbits(TRANSACTION_BITS)
+        request = TurnRequest(method, number, peer, channel, self._realm, self._nonce)
+        self._transactions[number] = _Transaction(request, is_repeated=is_repeated)
+        self._repeat(now, number)
+
+    def _repeat(self, now: float, number: int) -> None:
+        pending = self._transactions[number]
+        if pending.requests >= REQUESTS:
+            self._end(number)
+            if pending.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
+                self._lose(now, "no answer")
+            return
+        self._requests.append(pending.request)
+        self._due.set(("repeat", number), now + RTO * 2**pending.requests)
+        pending.requests += 1
+
+    def _end(self, number: int) -> _Transaction | None:
+        self._due.set(("repeat", number), None)
+        return self._transactions.pop(number, None)
+
+    def _lose(self, now: float, why: str) -> None:
+        """Begin anew in a while: the allocation is refused, or over."""
+        self.relayed, self.failure = None, why
+        self._transactions.clear()
+        self._due = TimerQueue()
+        for known in (self._channels, self._bound, self._peers):
+            known.clear()
+        self._due.set(("allocate", None), now + ALLOCATE_AGAIN)

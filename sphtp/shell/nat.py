@@ -1,0 +1,549 @@
+"""STUN (RFC 8489) on real sockets: the answers of servers, and the driver of ``NatTraversal``.
+
+STUN shares the socket of a node's channels, as it must: another socket would have another mapping.
+The first byte of a datagram tells the two apart (RFC 7983): it is 0 to 3 in STUN, and has the
+version in its upper half, which is never 0, in all others.
+
+A connectivity check is a Binding indication. Its USERNAME has the ids of both nodes, the one that
+checks last, and its MESSAGE-INTEGRITY the token of the attempt as key. It gets no answer: the
+handshake of the channel goes the way that it has opened.
+
+This module loads ``aioice``, whose codec does no I/O. So it is itself loaded only by servers that
+answer STUN, and by clients that hear of such a server.
+"""
+
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from hashlib import md5
+from ipaddress import IPv6Address, ip_address
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import trio
+from aioice import stun
+
+from sphtp.core.channel.connection import Connection
+from sphtp.core.channel.endpoint import Endpoint
+from sphtp.core.channel.lifecycle import State
+from sphtp.core.control.client import ClientMachine
+from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.records import Candidate, Peer, ServerAddress
+from sphtp.core.datagrams import RELAYED, Address, Datagrams
+from sphtp.core.nat import (
+    LOOK,
+    RECHECK,
+    BindingRequest,
+    CheckCredential,
+    ConnectivityCheck,
+    NatTraversal,
+    PathSample,
+    RelayAllocation,
+    TurnMethod,
+    TurnRequest,
+    TurnServer,
+)
+from sphtp.core.timers import earliest
+from sphtp.core.token_bucket import TokenBucket
+from sphtp.errors import RemoteError, UnreachableError, untrusted
+from sphtp.shell.addresses import resolve
+from sphtp.shell.config import SECRETS
+from sphtp.shell.driver import Wakeup
+from sphtp.shell.lifetime import running
+from sphtp.shell.registration import Registration
+from sphtp.shell.udp import LARGEST_DATAGRAM, UdpSocket
+
+LAST_STUN: Final = 3
+"""The highest first byte of a STUN message."""
+
+LARGEST_STUN: Final = 548
+"""The largest STUN message that is read, in bytes (RFC 8489, section 6.1)."""
+
+TRANSACTION_SIZE: Final = 12
+UDP_TRANSPORT: Final = 17 << 24
+"""The number of UDP in REQUESTED-TRANSPORT (RFC 8656, section 18.8)."""
+
+CHANNEL_DATA: Final = struct.Struct(">HH")
+"""The front of a ChannelData message: channel and length (section 12.4)."""
+
+TURN_METHODS: Final = {
+    TurnMethod.ALLOCATE: stun.Method.ALLOCATE,
+    TurnMethod.REFRESH: stun.Method.REFRESH,
+    TurnMethod.CREATE_PERMISSION: stun.Method.CREATE_PERMISSION,
+    TurnMethod.CHANNEL_BIND: stun.Method.CHANNEL_BIND,
+}
+BATCH: Final = 256
+
+log: Final = logging.getLogger("sphtp.client")
+
+
+# Codec
+
+
+@untrusted
+def decode_stun_untrusted(datagram: bytes, most: int = LARGEST_STUN) -> stun.Message:
+    """Decode a STUN message of at most ``most`` bytes. The caller checks its integrity."""
+    if len(datagram) > most or datagram[4:8] != stun.COOKIE.to_bytes(4, "big"):
+        raise RemoteError(f"{len(datagram)} bytes are no STUN message")
+    try:
+        return stun.parse_message(datagram)
+    except (ValueError, struct.error) as error:
+        raise RemoteError(f"not a STUN message: {error}") from error
+
+
+def answer_binding_untrusted(datagram: bytes, source: Address) -> bytes | None:
+    """Return the answer to a Binding request, which has its source address; None for others.
+
+    Raises ``RemoteError``.
+    """
+    message = decode_stun_untrusted(datagram)
+    if (message.message_method, message.message_class) != (stun.Method.BINDING, stun.Class.REQUEST):
+        return None
+    attributes = {"XOR-MAPPED-ADDRESS": _plain(source)}
+    answer = stun.Message(
+        stun.Method.BINDING, stun.Class.RESPONSE, message.transaction_id, attributes
+    )
+    return bytes(answer)
+
+
+def _plain(address: Address) -> Address:
+    """Return an IPv4 address as such if it came to a socket for both families."""
+    host = ip_address(address[0].partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, IPv6Address) else None
+    return str(mapped or host), address[1]
+
+
+def _encode_request(request: BindingRequest) -> bytes:
+    transaction = request.transaction.to_bytes(TRANSACTION_SIZE, "big")
+    message = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, transaction)
+    # It makes the request as long as its answer, within four bytes.
+    message.add_fingerprint()
+    return bytes(message)
+
+
+def _encode_check(own: int, credential: CheckCredential) -> bytes:
+    attributes = {"USERNAME": f"{credential.peer:08x}:{own:08x}"}
+    message = stun.Message(stun.Method.BINDING, stun.Class.INDICATION, attributes=attributes)
+    message.add_message_integrity(_key(credential.token))
+    return bytes(message)
+
+
+def _key(token: int) -> bytes:
+    return f"{token:016x}".encode()
+
+
+# Servers
+
+
+@asynccontextmanager
+async def answering(
+    host: str, port: int, rate: TokenBucket, counters: ControlCounters
+) -> AsyncIterator[None]:
+    """Answer Binding requests at a UDP port for the length of the block.
+
+    An answer is a few bytes longer than the requests of clients, and none leaves beyond the rate: a
+    forged source address is of no use to anybody. Raises ``UdpAddressError``.
+    """
+    with UdpSocket(host, port) as udp:
+        async with running(partial(_answer, udp, rate, counters)):
+            yield
+
+
+async def _answer(udp: UdpSocket, rate: TokenBucket, counters: ControlCounters) -> None:
+    while True:
+        await udp.wait_readable()
+        now = trio.current_time()
+        for row in udp.receive_batch(BATCH):
+            for datagram in row.datagrams:
+                if not rate.take(now):
+                    counters.add(Count.OVER_STUN_PER_SECOND)
+                    continue
+                try:
+                    answer = answer_binding_untrusted(datagram, row.address)
+                except RemoteError:
+                    counters.add(Count.MALFORMED)
+                    continue
+                if answer is not None:
+                    _send(udp, row.address, answer)
+        await trio.lowlevel.checkpoint()
+
+
+def _send(udp: UdpSocket, address: Address, datagram: bytes) -> None:
+    # Whatever has no room is repeated: by a client, or with the next check.
+    udp.send(deque([Datagrams.of(address, datagram)]))
+
+
+# Clients
+
+
+class RelayLink:
+    """The way through a relay (RFC 8656), on the socket of a node; see ``RelayAllocation``."""
+
+    def __init__(self, udp: UdpSocket, server: TurnServer, address: Address) -> None:
+        self.address = address
+        self.allocation = RelayAllocation(SECRETS)
+        self._udp = udp
+        self._server = server
+        self._key = b""
+
+    def wrap(self, peer: Address, datagram: bytes) -> bytes:
+        """Return the datagram that has the relay send this one to a peer."""
+        channel = self.allocation.channel_to(trio.current_time(), peer)
+        if channel is not None:
+            return CHANNEL_DATA.pack(channel, len(datagram)) + datagram
+        attributes = {"XOR-PEER-ADDRESS": peer, "DATA": datagram}
+        return bytes(stun.Message(stun.Method.SEND, stun.Class.INDICATION, attributes=attributes))
+
+    def take_channel_untrusted(self, datagram: bytes) -> Datagrams | None:
+        """Return what came from a peer in a channel; None for a channel that is not known."""
+        if len(datagram) < CHANNEL_DATA.size:
+            return None
+        channel, size = CHANNEL_DATA.unpack_from(datagram)
+        peer, data = self.allocation.peer_of(channel), datagram[CHANNEL_DATA.size :][:size]
+        return None if peer is None or len(data) < size else _relayed(peer, data)
+
+    def handle(self, now: float, message: stun.Message) -> Datagrams | None:
+        """Handle a message of the relay; return what came from a peer in it."""
+        attributes, kind = message.attributes, message.message_class
+        transaction = int.from_bytes(message.transaction_id, "big")
+        if kind is stun.Class.INDICATION and message.message_method is stun.Method.DATA:
+            peer, data = attributes.get("XOR-PEER-ADDRESS"), attributes.get("DATA")
+            return None if peer is None or data is None else _relayed(peer, data)
+        if kind is stun.Class.RESPONSE and message.check_message_integrity(self._key):
+            relayed, lifetime = attributes.get("XOR-RELAYED-ADDRESS"), attributes.get("LIFETIME")
+            self.allocation.handle_success(now, transaction, relayed, lifetime or 0)
+        elif kind is stun.Class.ERROR:
+            code, reason = attributes.get("ERROR-CODE", (0, ""))
+            realm, nonce = attributes.get("REALM", ""), attributes.get("NONCE", b"")
+            self.allocation.handle_error(now, transaction, code, reason, realm, nonce)
+        return None
+
+    def send_requests(self) -> None:
+        """Send the requests that are due."""
+        while (request := self.allocation.poll_request()) is not None:
+            _send(self._udp, self.address, self._encode(request))
+
+    def _encode(self, request: TurnRequest) -> bytes:
+        attributes: dict[str, Any] = {}
+        if request.method is TurnMethod.ALLOCATE:
+            attributes["REQUESTED-TRANSPORT"] = UDP_TRANSPORT
+        if request.channel:
+            attributes["CHANNEL-NUMBER"] = request.channel
+        if request.peer is not None:
+            attributes["XOR-PEER-ADDRESS"] = request.peer
+        transaction = request.transaction.to_bytes(TRANSACTION_SIZE, "big")
+        message = stun.Message(
+            TURN_METHODS[request.method], stun.Class.REQUEST, transaction, attributes
+        )
+        if request.nonce:
+            attributes["USERNAME"] = self._server.user
+            attributes["REALM"] = request.realm
+            attributes["NONCE"] = request.nonce
+            # RFC 8489, section 9.2.2; relays know no other hash.
+            secret = f"{self._server.user}:{request.realm}:{self._server.password}".encode()
+            self._key = md5(secret, usedforsecurity=False).digest()
+            message.add_message_integrity(self._key)
+        return bytes(message)
+
+
+def _relayed(peer: Address, data: bytes) -> Datagrams:
+    return Datagrams.of((peer[0] + RELAYED, peer[1]), data)
+
+
+class NatDriver:
+    """Drives the ``NatTraversal`` of a client, on the socket of its node.
+
+    ``flush`` sends what a channel has to send.
+    """
+
+    def __init__(
+        self,
+        udp: UdpSocket,
+        endpoint: Endpoint,
+        flush: Callable[[Connection], None],
+        peers: Callable[[], Mapping[int, Peer]],
+    ) -> None:
+        self._udp = udp
+        self._endpoint = endpoint
+        self._traversal = NatTraversal(SECRETS)
+        self._flush_channel = flush
+        self._wakeup = Wakeup()
+        self._attempts: dict[int, Connection] = {}
+        self._is_behind = False
+        self._link: RelayLink | None = None
+        self._peers = peers
+        # The next look for a direct way of channels that use the relay, and the present attempts.
+        self._rechecks: dict[Connection, tuple[float, int]] = {}
+        # Addresses through the relay from which checks of an attempt came. They wait for the time
+        # of the relay; an attempt for which it has come is in ``_relaying``.
+        self._held: dict[int, dict[Address, None]] = {}
+        self._relaying: set[int] = set()
+
+    # Attempts
+
+    @contextmanager
+    def attempting(self, connection: Connection) -> Iterator[None]:
+        """Look for ways to the peer of an attempt for the length of the block."""
+        # A peer with one address is not behind NAT, nor is this node.
+        candidates = connection.handshake.candidates
+        if not self._is_behind and len(candidates) == 1:
+            yield
+            return
+        self._permit(candidates)
+        token = self._traversal.begin(trio.current_time(), connection.handshake.wanted)
+        self._attempts[token] = connection
+        self._wakeup.wake()
+        try:
+            yield
+        finally:
+            self._traversal.end(token)
+            del self._attempts[token]
+            self._held.pop(token, None)
+            self._relaying.discard(token)
+
+    # The socket
+
+    def take_own_untrusted(self, now: float, rows: Sequence[Datagrams]) -> Sequence[Datagrams]:
+        """Take STUN messages out of what has come; return the rest."""
+        link = self._link
+        if all(
+            row.data[:1] > b"\3" and (link is None or row.address != link.address) for row in rows
+        ):
+            return rows
+        rest: list[Datagrams] = []
+        for row in rows:
+            is_link = link is not None and row.address == link.address
+            if not is_link and (not row.data or row.data[0] > LAST_STUN):
+                rest.append(row)
+                continue
+            for datagram in row.datagrams:
+                taken: Datagrams | None = None
+                if not datagram or datagram[0] > LAST_STUN:
+                    taken = Datagrams.of(row.address, datagram)
+                    if is_link and link is not None:
+                        taken = link.take_channel_untrusted(datagram)
+                else:
+                    with suppress(RemoteError):
+                        message = decode_stun_untrusted(datagram, LARGEST_DATAGRAM)
+                        if is_link and link is not None:
+                            taken = link.handle(now, message)
+                        else:
+                            self._handle_stun(now, row.address, message)
+                if taken is not None:
+                    rest.extend(self._take_relayed(now, taken))
+        self._wakeup.wake()
+        return rest
+
+    def _take_relayed(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
+        """Handle a check that came through the relay; return anything else."""
+        if row.address[0].endswith(RELAYED) and row.data and row.data[0] <= LAST_STUN:
+            with suppress(RemoteError):
+                self._handle_stun(now, row.address, decode_stun_untrusted(row.data))
+        else:
+            yield row
+
+    def _handle_stun(self, now: float, source: Address, message: stun.Message) -> None:
+        if message.message_method is not stun.Method.BINDING:
+            return
+        if message.message_class is stun.Class.RESPONSE:
+            mapped = message.attributes.get("XOR-MAPPED-ADDRESS")
+            if mapped is not None and self._can_send_to(mapped):
+                transaction = int.from_bytes(message.transaction_id, "big")
+                self._traversal.handle_binding(now, source, transaction, mapped)
+        elif message.message_class is stun.Class.INDICATION:
+            self._handle_check(now, source, message)
+
+    def _handle_check(self, now: float, source: Address, message: stun.Message) -> None:
+        own, _, peer = message.attributes.get("USERNAME", "").partition(":")
+        if own != f"{self._endpoint.peer_id:08x}":
+            return
+        for credential in self._traversal.credentials:
+            if peer == f"{credential.peer:08x}" and message.check_message_integrity(
+                _key(credential.token)
+            ):
+                if self._traversal.takes_check(source, credential):
+                    self._handle_candidate(now, source, credential.token)
+                return
+
+    def _handle_candidate(self, now: float, source: Address, token: int) -> None:
+        stalled = self._traversal.stalled
+        connections = [cast("Connection", it) for it, other in stalled.items() if other == token]
+        connections += [it for it, (_, other) in self._rechecks.items() if other == token]
+        if token in self._attempts:
+            if source[0].endswith(RELAYED) and token not in self._relaying:
+                self._held.setdefault(token, {})[source] = None
+            else:
+                connections.append(self._attempts[token])
+        for connection in connections:
+            self._try(now, connection, source)
+
+    def _try(self, now: float, connection: Connection, address: Address) -> None:
+        """Have a channel try an address of its peer; not a relayed one instead of another one."""
+        is_relayed = (connection.address or ("", 0))[0].endswith(RELAYED)
+        if not (is_relayed and address[0].endswith(RELAYED)):
+            self._endpoint.handle_candidate(now, connection, address)
+            self._flush_channel(connection)
+
+    # The relay
+
+    def _permit(self, addresses: Sequence[Address]) -> None:
+        if self._link is not None:
+            self._link.allocation.permit(trio.current_time(), [host for host, _ in addresses])
+
+    def _addresses_of(self, connection: Connection) -> tuple[Address, ...]:
+        """Return the addresses that the peer of a channel has announced."""
+        number = connection.peer_id or connection.handshake.wanted
+        peer = self._peers().get(number)
+        return () if peer is None else tuple(filter(self._can_send_to, peer.addresses))
+
+    def _can_send_to(self, address: Address) -> bool:
+        """Return True for an address of one host, of the family of this node's socket."""
+        host, port = ip_address(address[0]), address[1]
+        version = 6 if self._udp.family is socket.AF_INET6 else 4
+        return (
+            host.version == version and not (host.is_multicast or host.is_unspecified) and port > 0
+        )
+
+    def _try_relay(self, now: float, token: int) -> None:
+        """Have an attempt go through the relay, too."""
+        stalled = self._traversal.stalled.items()
+        found = [cast("Connection", it) for it, other in stalled if other == token]
+        if self._link is None or self._link.allocation.relayed is None:
+            return
+        if token in self._attempts:
+            self._relaying.add(token)
+            found.append(self._attempts[token])
+        for connection in found:
+            announced = [(host + RELAYED, port) for host, port in self._addresses_of(connection)]
+            for address in [*self._held.pop(token, ()), *announced]:
+                self._try(now, connection, address)
+
+    def _try_announced(self, now: float) -> None:
+        """Have attempts dial what their peers have announced meanwhile."""
+        for connection in self._attempts.values():
+            for address in self._addresses_of(connection):
+                if address not in connection.handshake.candidates:
+                    self._permit([address])
+                    self._try(now, connection, address)
+
+    def _recheck(self, now: float) -> None:
+        """Look for a direct way of each channel that uses the relay."""
+        used = [
+            it
+            for it in self._endpoint.connections
+            if it.state is State.OPEN and it.address is not None and it.address[0].endswith(RELAYED)
+        ]
+        for gone in self._rechecks.keys() - set(used):
+            self._traversal.end(self._rechecks.pop(gone)[1])
+        for connection in used:
+            due, token = self._rechecks.get(connection, (now, 0))
+            if now >= due:
+                self._traversal.end(token)
+                token = self._traversal.begin(now, connection.peer_id, wait=0.0)
+                due = now + RECHECK
+                self._rechecks[connection] = due, token
+            addresses = self._addresses_of(connection)
+            if addresses:
+                # One in each look: a path is validated at a time.
+                place = int((due - now) / LOOK) % len(addresses)
+                self._try(now, connection, addresses[place])
+
+    # The task
+
+    async def run(
+        self,
+        machine: ClientMachine,
+        registration: Registration,
+        hosts: Sequence[Candidate],
+        *,
+        announces: bool,
+        relay: TurnServer | None = None,
+    ) -> None:
+        """Run until cancelled. With ``announces`` public addresses are announced with ``hosts``."""
+        asked: tuple[ServerAddress, ...] = ()
+        known: tuple[Address, ...] = ()
+        if relay is not None:
+            await self._open_relay(relay)
+        own = {(host.host, host.port) for host in hosts}
+        while True:
+            # While no server is live, the address stays what it was.
+            if machine.stun_servers not in (asked, ()):
+                asked = machine.stun_servers
+                servers = await self._look_up(asked)
+                self._traversal.set_servers(trio.current_time(), servers)
+            now = trio.current_time()
+            while (request := machine.poll_check()) is not None:
+                announced = [(each.host, each.port) for each in request.candidates]
+                candidates = [address for address in announced if self._can_send_to(address)]
+                self._permit(candidates)
+                credential = CheckCredential(request.peer, request.token)
+                self._traversal.handle_check_request(now, credential, candidates)
+            self._traversal.handle_timeout(now)
+            if self._is_behind:
+                self._traversal.handle_paths(now, self._sample())
+                self._recheck(now)
+            self._try_announced(now)
+            while (token := self._traversal.poll_relay()) is not None:
+                self._try_relay(now, token)
+            public = [address for address in self._traversal.reflexive if address not in own]
+            due = self._traversal.poll_timeout()
+            if self._link is not None:
+                self._link.allocation.handle_timeout(now)
+                self._link.send_requests()
+                due = earliest(due, self._link.allocation.poll_timeout())
+                relayed = self._link.allocation.relayed
+                public += [relayed] if relayed is not None and self._can_send_to(relayed) else []
+            if tuple(public) != known:
+                known = tuple(public)
+                log.info("this client is reached at %s, too", known)
+                if announces:
+                    machine.set_candidates(now, [*hosts, *(Candidate(*it) for it in public)])
+            self._is_behind = bool(public)
+            self._send_all(machine, now)
+            registration.flush()
+            with self._wakeup.waiting(earliest(due, now + LOOK if self._is_behind else None)):
+                await registration.next_change()
+            self._wakeup.clear()
+
+    async def _open_relay(self, server: TurnServer) -> None:
+        try:
+            address = (await resolve([(server.host, server.port)], self._udp.family))[0]
+        except UnreachableError as error:
+            log.warning("the relay cannot be used: %s", error)
+            return
+        self._link = self._udp.relay = RelayLink(self._udp, server, address)
+        self._link.allocation.begin(trio.current_time())
+
+    def _send_all(self, machine: ClientMachine, now: float) -> None:
+        traversal = self._traversal
+        while (request := traversal.poll_request()) is not None:
+            _send(self._udp, request.server, _encode_request(request))
+        while (check := traversal.poll_check()) is not None:
+            self._send_check(check)
+        while (wanted := traversal.poll_check_request()) is not None:
+            machine.request_check(now, wanted.peer, wanted.token)
+
+    def _send_check(self, check: ConnectivityCheck) -> None:
+        _send(self._udp, check.address, _encode_check(self._endpoint.peer_id, check.credential))
+
+    def _sample(self) -> Iterator[PathSample]:
+        for connection in self._endpoint.connections:
+            if connection.state is State.OPEN and connection.peer_id:
+                yield PathSample(
+                    connection, connection.peer_id, connection.received_at, connection.is_owed
+                )
+
+    async def _look_up(self, servers: Sequence[ServerAddress]) -> list[Address]:
+        places = [(parts.hostname or "", parts.port or 0) for parts in _split(servers)]
+        try:
+            return await resolve(places, self._udp.family)
+        except UnreachableError:
+            return []
+
+
+def _split(servers: Sequence[ServerAddress]) -> list[Any]:
+    return [urlsplit(server.pub) for server in servers]

@@ -1,0 +1,127 @@
+"""An allocation at a relay: RFC 8656, and the long-term credential of RFC 8489, section 9.2."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from sphtp.core.nat import (
+    ALLOCATE_AGAIN,
+    BINDING_REFRESH,
+    FIRST_CHANNEL,
+    MOST_PERMISSIONS,
+    PERMISSION_REFRESH,
+    RelayAllocation,
+    TurnMethod,
+    TurnRequest,
+    TurnServer,
+)
+from sphtp.errors import SettingsError
+
+RELAYED, PEER = ("198.51.100.10", 50_000), ("203.0.113.1", 4)
+
+
+def requests(allocation: RelayAllocation) -> Iterator[TurnRequest]:
+    while (request := allocation.poll_request()) is not None:
+        yield request
+
+
+def allocated() -> RelayAllocation:
+    allocation = RelayAllocation(Random(1))
+    allocation.begin(0.0)
+    (first,) = requests(allocation)
+    assert (first.method, first.nonce) == (TurnMethod.ALLOCATE, b"")
+    allocation.handle_error(0.1, first.transaction, 401, "Unauthorized", "realm", b"nonce")
+    (second,) = requests(allocation)
+    assert (second.method, second.realm, second.nonce) == (TurnMethod.ALLOCATE, "realm", b"nonce")
+    allocation.handle_success(0.2, second.transaction, RELAYED, 600)
+    return allocation
+
+
+def drive(allocation: RelayAllocation, until: float) -> list[tuple[float, TurnRequest]]:
+    """Answer all requests until a time; return them."""
+    made = list[tuple[float, TurnRequest]]()
+    while (now := allocation.poll_timeout()) is not None and now <= until:
+        allocation.handle_timeout(now)
+        for request in requests(allocation):
+            made.append((now, request))
+            allocation.handle_success(now, request.transaction)
+    return made
+
+
+def test_an_allocation_is_kept_with_its_permissions_and_channels() -> None:
+    allocation = allocated()
+    assert allocation.relayed == RELAYED
+    allocation.permit(1.0, [PEER[0], PEER[0]])
+    assert allocation.channel_to(1.0, PEER) is None
+    permission, binding = requests(allocation)
+    assert (permission.method, permission.peer) == (TurnMethod.CREATE_PERMISSION, (PEER[0], 0))
+    assert (binding.method, binding.peer, binding.channel) == (
+        TurnMethod.CHANNEL_BIND,
+        PEER,
+        FIRST_CHANNEL,
+    )
+    for request in (permission, binding):
+        allocation.handle_success(1.0, request.transaction)
+    assert (allocation.channel_to(1.1, PEER), allocation.peer_of(FIRST_CHANNEL)) == (
+        FIRST_CHANNEL,
+        PEER,
+    )
+    made = [(round(now), request.method) for now, request in drive(allocation, 700.0)]
+    for method, period in (
+        (TurnMethod.REFRESH, 300),
+        (TurnMethod.CREATE_PERMISSION, PERMISSION_REFRESH),
+        (TurnMethod.CHANNEL_BIND, BINDING_REFRESH),
+    ):
+        times = [now for now, each in made if each is method]
+        assert times == [pytest.approx(period, abs=1), pytest.approx(2 * period, abs=2)], method
+
+
+def test_a_stale_nonce_is_replaced() -> None:
+    allocation = allocated()
+    allocation.permit(1.0, [PEER[0]])
+    (request,) = requests(allocation)
+    allocation.handle_error(1.1, request.transaction, 438, "Stale Nonce", "realm", b"newer")
+    (again,) = requests(allocation)
+    assert (again.method, again.peer, again.nonce) == (request.method, request.peer, b"newer")
+
+
+def test_a_wrong_password_is_tried_again_later() -> None:
+    allocation = RelayAllocation(Random(1))
+    allocation.begin(0.0)
+    for nonce in (b"one", b"two"):
+        (request,) = requests(allocation)
+        allocation.handle_error(0.1, request.transaction, 401, "Unauthorized", "realm", nonce)
+    assert list(requests(allocation)) == []
+    assert (allocation.relayed, allocation.failure) == (None, "401 Unauthorized")
+    assert allocation.poll_timeout() == pytest.approx(0.1 + ALLOCATE_AGAIN)
+
+
+def test_a_silent_relay_ends_the_allocation() -> None:
+    allocation, sent = allocated(), 0
+    while allocation.relayed is not None:
+        now = allocation.poll_timeout()
+        assert now is not None
+        allocation.handle_timeout(now)
+        sent += len(list(requests(allocation)))
+    assert (allocation.failure, sent) == ("no answer", 7)
+
+
+def test_permissions_are_bounded() -> None:
+    allocation = allocated()
+    allocation.permit(1.0, [f"10.0.{number // 250}.{number % 250}" for number in range(1000)])
+    made = list(requests(allocation))
+    for request in made:
+        allocation.handle_success(1.0, request.transaction)
+    assert len([it for _, it in drive(allocation, 250.0)]) <= MOST_PERMISSIONS
+
+
+def test_urls_of_relays() -> None:
+    assert TurnServer.parse("turn://me@turn.example", "x") == TurnServer("turn.example", "me", "x")
+    assert TurnServer.parse("turn://me@[::1]:5", "x") == TurnServer("::1", "me", "x", 5)
+    assert "x!" not in repr(TurnServer("turn.example", "me", "x!"))
+    for url in ("turn.example", "turn://turn.example", "turn://me:x@host", "turn://me@host:99999"):
+        with pytest.raises(SettingsError):
+            TurnServer.parse(url, "x")
+    with pytest.raises(SettingsError):
+        TurnServer("host", "me", "")
