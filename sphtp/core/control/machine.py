@@ -37,7 +37,6 @@ from sphtp.core.entropy import Entropy
 from sphtp.core.fsm import Alarms, Machine, Name, Runner
 from sphtp.errors import RemoteError, WireError, untrusted
 
-
 # The single entry for bytes from the bus: typed messages come out, everything else is counted.
 
 Readers = Mapping[int, Callable[[bytes], AnyMessage]]
