@@ -198,6 +198,8 @@ async def slurm_site(folder: Path, slots: int = 3) -> AsyncIterator[Site]:
             await site.said(name, "slurmd started")
         await _until(partial(_all_idle, site))
         yield site
+        # What watches over the last steps would stay, and wait for the daemons.
+        await _until(partial(_all_idle, site))
 
 
 async def _until(holds: Callable[[], bool]) -> None:
