@@ -27,8 +27,8 @@ import trio
 
 from sphtp.core.control.client_messages import StatusRequest
 from sphtp.core.control.counters import ControlCounters
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.lists import Assembly
-from sphtp.core.control.machine import MessageReader
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ServerAddress
 from sphtp.core.control.server_messages import StatusReply

@@ -59,7 +59,7 @@ from sphtp.core.channel.shared_memory import (
 from sphtp.core.control import announcement
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.datagrams import Datagrams, decode_front_untrusted, encode_front
 from sphtp.core.group.messages import (
     contribution_head,

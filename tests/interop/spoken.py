@@ -7,7 +7,7 @@ from typing import Any
 from sphtp.core.control import client_messages as client
 from sphtp.core.control import server_messages as server
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import ClusterView, Holder, Member, PeerRecord
 from sphtp.core.control.server_messages import AnyMessage
 from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId, MemberState, Reason

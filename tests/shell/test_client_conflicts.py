@@ -7,7 +7,7 @@ import trio
 import sphtp
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.server_messages import IdAck, IdNack
 from sphtp.core.control.vocabulary import Reason

@@ -15,7 +15,7 @@ from sphtp import Config
 from sphtp.core.control.client_messages import Announce, ClientMessage, ClientUser, Heartbeat, Leave
 from sphtp.core.control.codec import Parameter
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import topic
 from sphtp.core.control.records import ClusterView, Member, Peer, ServerAddress
 from sphtp.core.control.server_messages import (

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import GoneHolder, Holder, Member, PeerRecord, ServerAddress
 from sphtp.core.control.server_messages import Registered, Released
 from sphtp.core.control.vocabulary import Reason, is_client_id, is_server_id

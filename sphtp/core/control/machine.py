@@ -15,13 +15,11 @@ expiry by the delay.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from sphtp.core.control import client_messages, server_messages
-from sphtp.core.control.codec import HEADER, MAX_MESSAGE
 from sphtp.core.control.counters import ControlCounters, Count
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import Holder
 from sphtp.core.control.senders import (
     Pipe,
@@ -32,86 +30,8 @@ from sphtp.core.control.senders import (
 )
 from sphtp.core.control.server_messages import AnyMessage, Known
 from sphtp.core.control.settings import ControlTimers
-from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId
 from sphtp.core.entropy import Entropy
 from sphtp.core.fsm import Alarms, Machine, Name, Runner
-from sphtp.errors import RemoteError, WireError, untrusted
-
-# The single entry for bytes from the bus: typed messages come out, everything else is counted.
-
-Readers = Mapping[int, Callable[[bytes], AnyMessage]]
-RecordReaders = Mapping[int, Callable[[bytes, Known], AnyMessage]]
-
-_CLIENT: Readers = client_messages.READERS
-_SERVER: Readers = server_messages.READERS
-_MEMBER: Readers = {**server_messages.READERS, **server_messages.MEMBER_READERS}
-_SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
-_MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
-_TO_ALL = bytes(4)
-_LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
-"""The first bytes of a list: its command and its first parameter. Single records lack the latter.
-"""
-_NOBODY: Known = MappingProxyType({})
-
-
-class MessageReader:
-    """The decoder of the messages that a client, or a server, may receive.
-
-    It counts all others. It does not decode records again that are among the ``known`` ones.
-    """
-
-    __slots__ = ("_counters", "_for_client", "_known", "skips_lists")
-
-    def __init__(
-        self, counters: ControlCounters, *, for_client: bool, known: Known = _NOBODY
-    ) -> None:
-        self._counters = counters
-        self._for_client = for_client
-        self._known = known
-        self.skips_lists = False
-        """True if lists for everybody are dropped unread: this side has not asked for one."""
-
-    def take(self, data: bytes) -> AnyMessage | None:
-        """Return the message, or None if it was dropped and counted."""
-        if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
-            return None
-        try:
-            return self._read_untrusted(data)
-        except RemoteError:
-            oversize = len(data) > MAX_MESSAGE
-            self._counters.add(Count.OVERSIZE if oversize else Count.MALFORMED)
-            return None
-
-    @untrusted
-    def _read_untrusted(self, data: bytes) -> AnyMessage | None:
-        # The header names the message; only then are its parameters read, by its own decoder.
-        if not HEADER.size <= len(data) <= MAX_MESSAGE:
-            raise WireError(f"a message of {len(data)} bytes")
-        simulation, sender, command = HEADER.unpack_from(data)
-        is_server = not sender & 1
-        # A client's simulation id is its own; 0 and 1 belong to nobody.
-        if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
-            self._counters.add(Count.FOREIGN)
-            return None
-        if command >= USER_COMMANDS:
-            if is_server:
-                return server_messages.read_user(data)
-            return client_messages.read_user(data)
-        if not is_server:
-            readers, record_readers = _CLIENT, None
-        elif self._for_client:
-            readers, record_readers = _SERVER, _SERVER_RECORDS
-        else:
-            readers, record_readers = _MEMBER, _MEMBER_RECORDS
-        if (reader := readers.get(command)) is not None:
-            return reader(data)
-        if record_readers and (record_reader := record_readers.get(command)) is not None:
-            return record_reader(data, self._known)
-        self._counters.add(Count.UNKNOWN_COMMAND)
-        return None
-
-
-# The base
 
 State = TypeVar("State", bound=Name)
 Signal = TypeVar("Signal", bound=Name)

@@ -20,7 +20,7 @@ from sphtp.core.control.client_messages import Heartbeat
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import decode_message_untrusted
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Candidate, ClusterView, Holder, Member, PeerRecord
 from sphtp.core.control.server import ServerMachine

@@ -19,7 +19,7 @@ from sphtp.core.control.codec import (
     decode_message_untrusted,
 )
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import ClusterView, GoneHolder, Member, PeerRecord
 from sphtp.core.control.vocabulary import DataId, MemberState, Reason
 from sphtp.errors import MessageTooLargeError, RemoteError

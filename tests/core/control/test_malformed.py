@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sphtp.core.control.codec import Message, Parameter
 from sphtp.core.control.counters import ControlCounters
-from sphtp.core.control.machine import MessageReader
+from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.records import MAX_MEMBERS
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import Command, DataId
