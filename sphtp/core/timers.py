@@ -1,4 +1,4 @@
-"""Timers: a queue of many, a dict whose entries expire, and the earliest of several times.
+"""Timers: a queue of many, a dict whose entries expire, liveness, the earliest of several times.
 
 Nothing here has a clock. Times are absolute, in seconds of the caller's clock. The caller asks for
 ``next_due``, sleeps until then, and takes what is due.
@@ -13,9 +13,12 @@ is dropped when it reaches the top, or it would be put back again and again.
 ``ExpiringDict`` is for entries with equal periods: the last one put expires last, so that the order
 of insertion is the order of expiry, and no heap is needed. It also bounds the memory spent on
 peers: the one that was silent for longest is forgotten first.
+
+``Liveness`` detects failure by silence, of servers and of clients (SphTP, step 11). It has such a
+dict for each stage of silence, which all members pass at the same age.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
@@ -198,3 +201,83 @@ class ExpiringDict(Generic[K, V]):
         for due, _ in self._entries.values():
             return due + self._postponed
         return None
+
+
+class Liveness:
+    """The silence of each member: suspect after half of ``expiry``, given up after all of it.
+
+    A member that is doubted is given up earlier. Refreshing takes constant time, and so does
+    finding the members that are due: fresh ones become suspects, and suspects and doubted ones are
+    given up, each group in the order in which its members joined it.
+    """
+
+    __slots__ = ("_doubted", "_fresh", "_half", "_suspect")
+
+    def __init__(self, expiry: float) -> None:
+        self._half = expiry / 2
+        self._fresh = ExpiringDict[int, None]()
+        self._suspect = ExpiringDict[int, None]()
+        self._doubted = ExpiringDict[int, None]()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._fresh or number in self._suspect or number in self._doubted
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._suspect) + len(self._doubted)
+
+    @property
+    def suspects(self) -> Iterable[int]:
+        """The members that are doubted, or were silent for half of ``expiry``."""
+        return (*self._suspect, *self._doubted)
+
+    def refresh(self, now: float, number: int) -> None:
+        """Note that ``number`` was heard."""
+        self._suspect.pop(number)
+        self._doubted.pop(number)
+        self._fresh.put(number, None, now + self._half)
+
+    def doubt(self, now: float, number: int, wait: float) -> bool:
+        """Give ``number`` up unless it is heard within ``wait``. Return True if that is new.
+
+        Each call has to come with the same ``wait``. A member that expires earlier anyway is left
+        alone; so is one that is not watched, or is doubted already.
+        """
+        suspected_at, end = self._fresh.due(number), self._suspect.due(number)
+        is_new = suspected_at is not None
+        if suspected_at is not None:
+            end = suspected_at + self._half
+        if end is None or end <= now + wait:
+            return False
+        self._fresh.pop(number)
+        self._suspect.pop(number)
+        self._doubted.put(number, None, now + wait)
+        return is_new
+
+    def forget(self, number: int) -> None:
+        """Stop watching ``number``, if it is watched."""
+        for watched in (self._fresh, self._suspect, self._doubted):
+            watched.pop(number)
+
+    def postpone_expiries(self, lag: float) -> None:
+        """Give every member ``lag`` more seconds: this process did not run."""
+        for watched in (self._fresh, self._suspect, self._doubted):
+            watched.postpone(lag)
+
+    def take_suspects(self, now: float) -> list[int]:
+        """Return the members that become suspect now, each once per silence."""
+        taken = self._fresh.take_expired(now)
+        for number, suspected_at in taken:
+            self._suspect.put(number, None, suspected_at + self._half)
+        return [number for number, _ in taken]
+
+    def take_expired(self, now: float) -> list[int]:
+        """Return the members that are given up now, and forget them.
+
+        Call ``take_suspects`` before.
+        """
+        taken = self._suspect.take_expired(now) + self._doubted.take_expired(now)
+        return [number for number, _ in taken]
+
+    def next_due(self) -> float | None:
+        """Return the time at which the next member becomes suspect or is given up."""
+        return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())

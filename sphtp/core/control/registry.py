@@ -15,10 +15,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from sphtp.core.control.lists import Fingerprints
-from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.records import Digest, Holder, Member, PeerRecord
 from sphtp.core.control.vocabulary import Reason
-from sphtp.core.timers import ExpiringDict
+from sphtp.core.timers import ExpiringDict, Liveness
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sphtp.core.control.counters import ControlCounters, Count
-from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.outputs import (
     ClientEvent,
     Dial,
@@ -27,6 +26,7 @@ from sphtp.core.control.records import MAX_MEMBERS, MAX_VIEW, ClusterView, Membe
 from sphtp.core.control.server_messages import ServerHeartbeat
 from sphtp.core.control.vocabulary import MemberState, Reason, draw_nonce, draw_server_id
 from sphtp.core.entropy import Entropy, Secrets
+from sphtp.core.timers import Liveness
 from sphtp.core.token_bucket import TokenBucket
 
 

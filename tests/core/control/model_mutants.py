@@ -15,7 +15,6 @@ from sphtp.core.control import client, registrations, server, server_set
 from sphtp.core.control.client import ClientIdentity, ClientMachine
 from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
 from sphtp.core.control.directory import Directory
-from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.records import ClusterView, Holder
 from sphtp.core.control.registrations import ClientAdmission, Replication
@@ -25,6 +24,7 @@ from sphtp.core.control.server_table import SERVER, ServerAction, ServerSignal, 
 from sphtp.core.control.settings import ControlTimers
 from sphtp.core.control.vocabulary import NO_NONCE
 from sphtp.core.fsm import Machine, Row
+from sphtp.core.timers import Liveness
 from tests.core.control.model import Case
 
 Context = AbstractContextManager[Any]

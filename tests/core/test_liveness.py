@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sphtp.core.control.liveness import Liveness
 from sphtp.core.control.registry import ReservedIds
 from sphtp.core.control.vocabulary import Reason
+from sphtp.core.timers import Liveness
 
 EXPIRY = 10.0
 PATIENCE = 3.0
