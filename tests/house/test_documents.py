@@ -21,6 +21,7 @@ from tests.house.pages import ROOT, blocks, documents, name_of, sections
 
 SEPARATORS = re.compile(r"^[();<>|&]+$")
 LINK_TO_HEADING = re.compile(r"\]\((?!\w+://)([^)#\s]*)#([^)\s]+)\)")
+PROMPT = re.compile(r"\w*\$ ")
 ASSIGNMENT = re.compile(r"^[A-Z_][A-Z0-9_]*=")
 
 
@@ -92,10 +93,10 @@ def files_of(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def complaints(session: str) -> Iterator[str]:
-    """Yield what is wrong with the lines that a console block has after its `$`."""
+    """Yield what is wrong with the lines that a console block has after its `$` or `host$`."""
     for line in session.replace("\\\n", " ").splitlines():
-        if line.startswith("$ "):
-            for words in commands(line.removeprefix("$ ")):
+        if typed := PROMPT.match(line):
+            for words in commands(line[typed.end() :]):
                 complaint = complaint_about(words)
                 if complaint:
                     yield f"{shlex.join(words)}: {complaint}"
