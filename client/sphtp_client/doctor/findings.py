@@ -165,7 +165,10 @@ _SERVER_REMEDIES: Final = (
     (r"closes them", "sphtp server --max-connections 2000"),
     (r"connection refused", "sphtp server --new --host={host} --pub-port={port}"),
     (r"no way to", "ip route get {host}"),
-    (r"no answer from \S+:(?P<port>\d+)$", "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT"),
+    (
+        r"no answer from \S+:(?P<port>\d+)$",
+        "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
+    ),
 )
 """The command against each error of a status request, by a part of its sentence."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Self
+from typing import Any, Final, Self
 
 from sphtp.errors import SettingsError
 
@@ -114,6 +114,16 @@ class ChannelSettings:
     lanes: tuple[Lane, ...] = (Lane(),)
     envelope: int = 0
 
+    @classmethod
+    def wan(cls, **changes: Any) -> Self:
+        """Return the settings for long paths that lose packets at random.
+
+        Of the controllers only ``tolerant`` fills such a path: the others take each loss for a full
+        queue, so that their rate is a packet per round trip, divided by the square root of the
+        losses (Mathis et al., 1997).
+        """
+        return cls(**(WAN | changes))
+
     def __post_init__(self) -> None:
         for name in RANGES:
             if (value := getattr(self, name)) is not None:
@@ -154,6 +164,8 @@ class ChannelSettings:
             envelope=envelope,
         )
 
+
+WAN: Final[dict[str, Any]] = {"congestion": "tolerant", "max_window": 16 * 1024 * 1024}
 
 # Upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. Windows
 # stay within a quarter of the 16-bit span, so that no number in use is ever ambiguous.

@@ -18,6 +18,9 @@ OVERHEAD: Final = 768
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0
 """Bytes a second."""
+SMALLEST_DATAGRAM: Final = 1024
+"""Bytes; it has room for a NAK."""
+SMALL_MESSAGE: Final = 64
 
 
 class Backoff(Enum):
@@ -72,6 +75,9 @@ class StreamSettings:
 
     receive_buffer: int = 16 * MEBIBYTE
     """The most bytes of messages that wait for the reader. Further ones are lost."""
+
+    bandwidth_delay: int = 0
+    """Bytes that the path holds, beside those that a receiver's socket can hold at once."""
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
@@ -143,15 +149,36 @@ class StreamSettings:
         return cls(**(UM | changes))
 
     @classmethod
-    def wan(cls, rtt: float = 0.1, **changes: Any) -> Self:
-        """Return the settings for paths with a round trip of ``rtt`` seconds."""
+    def wan(cls, rtt: float = 0.1, rate: float | None = None, **changes: Any) -> Self:
+        """Return the settings for paths with a round trip of ``rtt`` seconds.
+
+        ``rate`` is the ``data_rate``, in bytes a second. With it, windows and buffers hold what
+        arrives while a lost datagram is asked for three times: the rate times an initial backoff,
+        three NAK backoffs and two round trips (Ultra Messaging's rule for a transmission window).
+        A smaller window would slow the source down behind each datagram that is lost twice.
+        """
         backoff = max(0.4, 4 * rtt)
-        timed = {
+        chosen = WAN | {
             "initial_backoff": 0.02 + rtt,
             "nak_backoff": backoff,
             "ignore": max(0.4 * backoff, 1.5 * rtt),
         }
-        return cls(**(WAN | timed | changes))
+        if rate is not None:
+            charged = rate * (1 + OVERHEAD / SMALLEST_DATAGRAM)
+            cycle = chosen["initial_backoff"] + 3 * backoff + 2 * rtt
+            held, least = round(rate * cycle), cls()
+            chosen |= {
+                "data_rate": rate,
+                "repair_rate": min(chosen["repair_rate"], rate),
+                "window": max(chosen["window"], held),
+                "flow_window": max(least.flow_window, round(charged * cycle)),
+                "receive_buffer": max(least.receive_buffer, held),
+                "order_map": max(least.order_map, held // SMALL_MESSAGE),
+                "order_map_bytes": max(least.order_map_bytes, held),
+                # Reports take a round trip, and come with each quarter of a window.
+                "bandwidth_delay": round(2 * rtt * charged),
+            }
+        return cls(**(chosen | changes))
 
     def for_group(self) -> Self:
         """Return these settings for receivers that share their losses, as in a multicast group."""
@@ -269,8 +296,8 @@ WAN: Final[dict[str, Any]] = {
     "repair_rate": 5 * MBIT,
 }
 
-# A datagram has to have room for a NAK, and no more than UDP carries beside a seal; a window stays
-# below half of what 32 bits can tell apart.
+# A datagram has no more than UDP carries beside a seal; a window stays below half of what 32 bits
+# can tell apart.
 RANGES: Final[dict[str, tuple[float, float]]] = {
     "initial_backoff": (0, 60),
     "group_size": (1, 1_000_000),
@@ -284,6 +311,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "order_map_bytes": (2, 2**40),
     "max_message": (1, 2**26),
     "receive_buffer": (65_536, 2**32),
+    "bandwidth_delay": (0, 2**30),
     "flow_window": (0, 2**30),
     "patience": (0.001, 3600),
     "ignore": (0, 60),
@@ -292,8 +320,8 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "linger": (0, 3600),
     "window": (65_536, 2**30),
     "window_age": (0.1, 86_400),
-    "max_datagram": (1024, 65_507),
-    "local_datagram": (1024, 65_507),
+    "max_datagram": (SMALLEST_DATAGRAM, 65_507),
+    "local_datagram": (SMALLEST_DATAGRAM, 65_507),
     "data_rate": (1000, 1e12),
     "repair_rate": (1000, 1e12),
     "repair_share": (0.01, 1e6),

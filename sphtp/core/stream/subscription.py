@@ -86,7 +86,7 @@ class SubscriptionMachine:
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
         # A source that may fill the reader's buffer, and no more, waits until part of it is read.
-        burst = min(burst, settings.receive_buffer)
+        burst = min(burst + settings.bandwidth_delay, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
         if begin < first and not has_history:
             self._begin(None)

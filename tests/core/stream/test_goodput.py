@@ -12,6 +12,7 @@ import pytest
 
 from sphtp.core.stream.settings import StreamSettings
 from sphtp.testing import Broadcast, Faults
+from sphtp.testing.stream import SubscriberTerms
 from tests.soaked import soaked
 
 RATE = 10e6
@@ -77,3 +78,29 @@ def test_at_5_percent_loss_most_of_the_goodput_is_kept(case: Case, seed: int) ->
     lossless = lossless_goodput(case)
     assert lossless > 0.95 * RATE
     assert goodput(seed, case, LOSS) >= KEPT * lossless
+
+
+ROUND_TRIP = 0.2
+SOCKET = 212_992
+"""Bytes that a socket holds where nobody has raised the kernel's limit."""
+
+
+def test_a_wide_area_at_1_percent_loss_is_used_to_the_rate_that_was_given() -> None:
+    line = 2.5e6
+    rate = 0.9 * line
+    broadcast = Broadcast(
+        0,
+        0,
+        Faults(delay=ROUND_TRIP / 2, loss=0.01, rate=8 * line, queue=round(line * ROUND_TRIP)),
+        StreamSettings.wan(ROUND_TRIP, rate, linger=10.0),
+    )
+    receiver = broadcast.join(terms=SubscriberTerms(burst=SOCKET))
+    while broadcast.now < 5.0:
+        while broadcast.publisher.source.room:
+            broadcast.send([bytes(SIZE)] * 50)
+        broadcast.run(TICK)
+    source = broadcast.publisher.source
+    assert source.window.lead * SIZE > 0.9 * rate * broadcast.now
+    broadcast.close()
+    broadcast.drive(lambda: receiver.end is not None)
+    assert receiver.subscription.statistics().delivery.lost == 0

@@ -16,6 +16,8 @@ from sphtp.errors import SettingsError
         StreamSettings.um(),
         StreamSettings.wan(),
         StreamSettings.wan(0.5),
+        StreamSettings.wan(0.2, 11e6),
+        StreamSettings.wan(0.2, 1e5),
         StreamSettings.lan().for_group(),
     ],
 )
