@@ -55,7 +55,7 @@ START: Final = 60.0
 """Seconds until a worker must have started a process."""
 
 
-class Output(NamedTuple):
+class WorkerOutput(NamedTuple):
     """Output of a process, and its exit code once it has ended and all has been read."""
 
     out: bytes
@@ -96,7 +96,7 @@ class WorkerProcess:
             self._read_on(number)
         return process.pid, self._worker
 
-    async def read(self, seconds: float) -> Output:
+    async def read(self, seconds: float) -> WorkerOutput:
         """Wait so long for output, and return it."""
         found = [b"", b""]
         if self._reading:
@@ -113,7 +113,7 @@ class WorkerProcess:
         if not self._reading and not any(found):
             with suppress(TimeoutError):
                 code = await asyncio.wait_for(self._process.wait(), seconds)
-        return Output(found[0], found[1], code)
+        return WorkerOutput(found[0], found[1], code)
 
     async def end(self, how: str) -> None:
         """Close its input, terminate it, or kill it."""
@@ -186,7 +186,7 @@ class DaskProcess(RunningProcess):
         """Read until it has ended, or is lost."""
         try:
             while self._code is None:
-                output = Output(*await self._ask(PATIENCE, "read", LONG_POLL))
+                output = WorkerOutput(*await self._ask(PATIENCE, "read", LONG_POLL))
                 for writer, content in zip(self._writers, output[:2], strict=True):
                     if content:
                         with suppress(trio.BrokenResourceError):  # nobody reads any more
