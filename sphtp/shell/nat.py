@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from hashlib import md5
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -198,6 +198,10 @@ class RelayLink:
         attributes = {"XOR-PEER-ADDRESS": peer, "DATA": datagram}
         return bytes(stun.Message(stun.Method.SEND, stun.Class.INDICATION, attributes=attributes))
 
+    def reaches(self, host: str) -> bool:
+        """Return True unless the host is in a private network, and the relay is not."""
+        return is_private(self.address[0]) or not is_private(host)
+
     def take_channel_untrusted(self, datagram: bytes) -> Datagrams | None:
         """Return what came from a peer in a channel; None for a channel that is not known."""
         if len(datagram) < CHANNEL_DATA.size:
@@ -250,6 +254,23 @@ class RelayLink:
         return bytes(message)
 
 
+PRIVATE: Final = tuple(
+    ip_network(each)
+    for each in (
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
+        *("169.254.0.0/16", "127.0.0.0/8", "fc00::/7", "fe80::/10", "::1/128"),
+    )
+)
+"""The networks that no relay on the Internet reaches (RFC 1918, 6598, 3927, 4193). If coturn has no
+route to one, a datagram that goes there ends the allocation that it comes from."""
+
+
+def is_private(host: str) -> bool:
+    """Return True for an address of a network that is none of the Internet's."""
+    address = ip_address(host)
+    return any(address.version == each.version and address in each for each in PRIVATE)
+
+
 def _relayed(peer: Address, data: bytes) -> Datagrams:
     return Datagrams.of((peer[0] + RELAYED, peer[1]), data)
 
@@ -288,13 +309,13 @@ class NatDriver:
     @contextmanager
     def attempting(self, connection: Connection) -> Iterator[None]:
         """Look for ways to the peer of an attempt for the length of the block."""
-        # A peer with one address is not behind NAT, nor is this node.
-        candidates = connection.handshake.candidates
-        if not self._is_behind and len(candidates) == 1:
+        candidates, wanted = connection.handshake.candidates, connection.handshake.wanted
+        # A peer with one address is not behind NAT, nor is this node; servers know no peer 0.
+        if not wanted or (not self._is_behind and len(candidates) == 1):
             yield
             return
         self._permit(candidates)
-        token = self._traversal.begin(trio.current_time(), connection.handshake.wanted)
+        token = self._traversal.begin(trio.current_time(), wanted)
         self._attempts[token] = connection
         self._wakeup.wake()
         try:
@@ -392,7 +413,8 @@ class NatDriver:
 
     def _permit(self, addresses: Sequence[Address]) -> None:
         if self._link is not None:
-            self._link.allocation.permit(trio.current_time(), [host for host, _ in addresses])
+            hosts = [host for host, _ in addresses if self._link.reaches(host)]
+            self._link.allocation.permit(trio.current_time(), hosts)
 
     def _addresses_of(self, connection: Connection) -> tuple[Address, ...]:
         """Return the addresses that the peer of a channel has announced."""
@@ -418,7 +440,11 @@ class NatDriver:
             self._relaying.add(token)
             found.append(self._attempts[token])
         for connection in found:
-            announced = [(host + RELAYED, port) for host, port in self._addresses_of(connection)]
+            announced = [
+                (host + RELAYED, port)
+                for host, port in self._addresses_of(connection)
+                if self._link.reaches(host)
+            ]
             for address in [*self._held.pop(token, ()), *announced]:
                 self._try(now, connection, address)
 
