@@ -1,16 +1,18 @@
-"""Requests between peers: who serves what, and the channel that a request takes.
+"""Requests between peers: the served names, the handlers, and the channel of each request.
 
 Theory of operation. Requests are a service: they have channels of their own, which carry nothing
-else, and ``RequestTable`` has the requests of both sides on each. The first request to a peer opens
-one, and either side uses it from then on. Where both open one at once, there are two for a while:
-new requests take the one that the lower id opened, and the other one ends idle.
+else. ``RequestTable`` has the requests of both sides on each channel. The first request to a peer
+opens a channel, and both sides use it from then on. If both open one at once, there are two for a
+while: new requests take the one that the peer with the lower id opened, and the other one ends
+idle.
 
-A caller sends its request by itself, so that it waits for room as any sender does, and then for the
-answer. Its deadline travels with the request: the scope around the handler ends at about the same
-time as the one around the call. Where the call is cancelled earlier, a CANCEL follows. A handler is
-a task in the nursery of ``serve``, and sends its reply by itself, too. What must not wait for
-anybody, CANCEL, ERROR and GOODBYE, is sent by a task of the channel; a task that reads never sends,
-or two that refuse much to each other would wait for each other.
+The task of a caller sends the request itself, so that it waits for room as any sender does, and
+then for the answer. Its deadline travels with the request: the scope around the handler ends at
+about the same time as the one around the call. If the call is cancelled earlier, a CANCEL follows.
+A handler is a task in the nursery of ``serve``, and sends its reply itself, too. A further task of
+the channel sends CANCEL, ERROR and GOODBYE, which must not wait for other tasks. The task that
+reads never sends: if two peers refuse many requests of each other, each would otherwise wait for
+the other to read.
 """
 
 import logging
@@ -98,7 +100,7 @@ Locate = Callable[[int], Awaitable[Sequence[Address]]]
 
 
 class _ServedName:
-    """A name that is served: its handler, and the nursery of those that run."""
+    """A served name: its handler, and the nursery of its running requests."""
 
     def __init__(self, handler: RequestHandler, nursery: trio.Nursery, limit: int) -> None:
         self.handler = handler
@@ -118,7 +120,7 @@ class _Waiter:
 
 
 class _Opening:
-    """An attempt to open a channel to a peer, and those who wait for one."""
+    """An attempt to open a channel to a peer, and the callers that wait for it."""
 
     def __init__(self) -> None:
         self.changed = trio.lowlevel.ParkingLot()
@@ -126,7 +128,7 @@ class _Opening:
 
 
 class RequestChannel:
-    """A channel for requests, with those of both sides."""
+    """A channel for requests, with the requests of both sides."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class RequestChannel:
         return self.table.is_open
 
     async def run(self) -> None:
-        """Read and write until the channel ends, or nobody needs it any more."""
+        """Read and write until the channel ends, or is idle."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -170,7 +172,7 @@ class RequestChannel:
         self.settle()
 
     def settle(self) -> None:
-        """Hand on what the table says, after any input or command."""
+        """Pass on the outputs of the table, after any input or command."""
         while (event := self.table.poll_event()) is not None:
             self._pass_on(event)
         if self.table.is_over:

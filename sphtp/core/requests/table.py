@@ -1,19 +1,19 @@
-"""The requests of both sides on one channel, and how they leave it.
+"""The requests of both sides on one channel, and the end of the channel.
 
-Theory of operation. Either side sends requests on a channel, whoever opened it. Each request holds
-its number until its one answer, REPLY or ERROR, has arrived. A caller that waits no longer sends a
-CANCEL, and drops the answer when it comes: the request keeps its place until then. So both sides
-agree on how many requests are open, ``MOST_REQUESTS`` at most in each direction. A caller waits for
-a place before it sends, and a peer that sends more breaks the rules. A request whose answer has not
-left counts as open on the serving side, too; so a peer that sends REQUEST and CANCEL by turns, and
-reads no answer, gets no further than one that sends only REQUEST.
+Theory of operation. Both sides of a channel send requests on it. Each request holds its number
+until its one answer, REPLY or ERROR, has arrived. A caller that stops waiting sends a CANCEL, and
+drops the answer when it comes: the request keeps its place until then. So both sides agree on the
+number of open requests, ``MOST_REQUESTS`` at most in each direction. A caller waits for a place
+before it sends, and a peer that sends more breaks the rules. On the serving side, a request is open
+until its answer has left. So a peer that sends REQUEST and CANCEL by turns, and reads no answer,
+has no more requests open than a peer that sends only REQUEST.
 
-A channel that nobody has used for ``IDLE`` seconds is closed by a handshake, since either side may
-be about to use it again. So is one of two that both sides opened at once, as soon as no request is
-open on it (``retire``). A GOODBYE says that its sender sends no more requests here. Who gets one
-sends its own as soon as its own requests are answered. When both have left, nothing can come any
-more, and either may close. A request that crosses a GOODBYE is handled as any other; the next one
-takes a new channel.
+A channel that was idle for ``IDLE`` seconds is closed by a handshake, since either side may be
+about to use it again. If both sides opened a channel at once, one of the two is closed in the same
+way, as soon as no request is open on it (``retire``). The sender of a GOODBYE sends no more
+requests on the channel. Its receiver sends its own GOODBYE as soon as its requests are answered.
+After both, no message can follow, and either side may close. A request that crosses a GOODBYE is
+handled like any other; the next one takes a new channel.
 """
 
 from collections import deque
@@ -94,7 +94,7 @@ class RequestCancelled(NamedTuple):
 class RequestSettled(NamedTuple):
     """A request of this side has its answer, and holds no place any more.
 
-    Whether somebody waits for the answer is the owner's to know.
+    The table does not know whether a caller still waits for the answer.
     """
 
     number: int
@@ -195,7 +195,7 @@ class RequestTable:
 
     @property
     def asked(self) -> int:
-        """The requests of this side without an answer, those included that nobody waits for."""
+        """The requests of this side without an answer, including cancelled ones."""
         return len(self._asked)
 
     @property
@@ -310,7 +310,7 @@ class RequestTable:
         _RUNNER.step(self, UseEvent.END, now, text)
 
     def handle_timeout(self, now: float) -> None:
-        """Say GOODBYE if the channel was idle for long enough."""
+        """Send GOODBYE if the channel was idle for long enough."""
         due = self.poll_timeout()
         if due is not None and now >= due:
             _RUNNER.step(self, UseEvent.IDLE, now, "")

@@ -124,9 +124,9 @@ FETCH = Machine(
 
 
 class FetchWindow:
-    """At most ``size`` messages of ``wanted``, each for ``timeout`` seconds since it was first in.
+    """At most ``size`` messages of ``wanted``, each for ``timeout`` seconds after its entry.
 
-    What is no longer wanted has left the window, too.
+    Messages that are no longer wanted leave the window, too.
     """
 
     __slots__ = ("_asked", "_expiries", "_size", "_timeout", "_wanted")
@@ -140,13 +140,13 @@ class FetchWindow:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the first of those in the window expires."""
+        """The time at which the first message in the window expires."""
         while self._expiries and not self._wanted.within(*self._expiries[0][1]):
             self._expiries.popleft()
         return self._expiries[0][0] if self._expiries else None
 
     def fill(self, now: float) -> list[Span]:
-        """Return the numbers to ask for now: none as long as half of the window is asked for."""
+        """Return the numbers to request now: none while half of the window is requested."""
         held = [part for span in self._asked for part in self._wanted.within(*span)]
         self._asked = RangeSet(held)
         number = self._asked.total
@@ -160,14 +160,14 @@ class FetchWindow:
         return spans
 
     def expire(self, now: float) -> list[Span]:
-        """Return the numbers that were asked for too long ago."""
+        """Return the numbers whose requests have expired."""
         expired = list[Span]()
         while (due := self.next_due) is not None and due <= now:
             expired.append(self._expiries.popleft()[1])
         return expired
 
     def open(self) -> None:
-        """Mark all numbers as not asked for. They keep their age."""
+        """Mark all numbers as not requested. They keep their age."""
         self._asked.clear()
 
     def clear(self) -> None:

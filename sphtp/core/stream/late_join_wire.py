@@ -1,18 +1,18 @@
 """Late join and off-transport recovery over TCP, byte by byte.
 
-On the connection every frame has its length before it, u32. A receiver sends requests, and the
-source answers. Every frame starts with the kind u8, session u32, topic u16 and a number u32, which
-the receiver chooses for a request and the answers repeat. Then follow, in a request
+On the connection every frame follows its length, a u32. A receiver sends requests, and the source
+answers. Every frame starts with the kind u8, session u32, topic u16 and a number u32. The receiver
+chooses the number of a request, and the answers repeat it. Then follow, in a request
 
-ASK        nothing: what is there of the topic?
-FETCH      count u16, (first u64, further u16)*: these messages, the lowest first
+ASK        nothing: request the bounds of the topic's history
+FETCH      count u16, (first u64, further u16)*: request these messages, the lowest first
 
 and in an answer
 
-INFO       low u64, next u64: kept is what is from low on, and below next
+INFO       low u64, next u64: the source keeps the messages from low to next - 1
 MSG        a record of ``sphtp.core.stream.records``
-GONE       first u64, last u64: these are not kept any more
-END        nothing: that was all of this FETCH; what was not mentioned is yet to be sent
+GONE       first u64, last u64: the source keeps these messages no more
+END        nothing: the end of this FETCH; messages without MSG or GONE are not sent yet
 """
 
 from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ class InfoAnswer(NamedTuple):
 
 
 class MessagesAnswer(NamedTuple):
-    """MSG: a record of messages that were asked for."""
+    """MSG: a record of requested messages."""
 
     request_key: RequestKey
     record: Record
