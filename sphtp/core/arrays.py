@@ -122,7 +122,7 @@ def read_array_untrusted(
 
     Args:
         head: a copy of the first bytes, where others may change ``data`` meanwhile.
-        is_copied: if not, the array is a view of ``data``, and keeps it alive.
+        is_copied: if not, the array is a view of the memory that ``data`` has, and keeps that.
 
     Raises:
         RemoteError: the bytes are not an array, or NumPy is not installed.

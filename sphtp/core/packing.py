@@ -218,8 +218,9 @@ class Packing:
         """Return the value from ``start`` on in memory that its sender may change meanwhile.
 
         An array or bytes are copied out of it once, behind a head that is copied before it is
-        looked at. If not ``is_copied``, an array is a view, and keeps ``payload`` alive. Anything
-        else is copied as a whole and then unpacked. Raises ``MALFORMED``.
+        looked at. If not ``is_copied``, an array is a view. It keeps the mapping; the caller has to
+        keep the sender from using that part of it again. Anything else is copied as a whole and
+        then unpacked. Raises ``MALFORMED``.
         """
         size = len(payload)
         head = bytes(payload[start : start + _MOST_BEFORE])
@@ -289,14 +290,12 @@ class Packing:
 class Parts:
     """A payload in parts: bytes, and views and arrays that are not copied yet."""
 
-    __slots__ = ("head_size", "is_for_many", "parts", "place", "size")
+    __slots__ = ("__weakref__", "head_size", "is_for_many", "parts", "size")
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
         self.is_for_many = False
         """True if it goes to several peers, so that it is worth a place that all of them read."""
-        self.place: Any = None
-        """That place, as who copied the payload there notes it."""
         sizes = [_nbytes(part) for part in parts]
         self.size = sum(sizes)
         self.head_size = self.size - sizes[-1]

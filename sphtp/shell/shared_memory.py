@@ -152,8 +152,9 @@ class CommonSegment:
     """The segment of a node into which it writes what goes to several peers, once.
 
     A channel may end while its peer still reads a region: a program was frozen and goes on, or it
-    holds an array without a copy. Such a region is never used again. When too few are left, each
-    peer gets a copy in a segment of its own again.
+    holds an array without a copy. Such a region is never used again. A segment that has lost a
+    quarter of its bytes like that is worn out: channels from then on have another one. It is closed
+    with the last of its own.
     """
 
     def __init__(self, size: int) -> None:
@@ -165,30 +166,40 @@ class CommonSegment:
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self._view = memoryview(self._mapping)
         self._ledger = RegionLedger(size)
-        # By slot and generation of a region, the segments whose peers have a descriptor of it.
-        self._readers: dict[tuple[int, int], list[OutboundSegment]] = {}
+        # The regions, oldest first, by slot; and the segments whose peers have descriptors of each.
+        self._readers: dict[int, tuple[Region, list[OutboundSegment]]] = {}
+        # The payload that was copied last, and its region.
+        self._latest: tuple[ref[Parts], Region] | None = None
+        self._channels = 0
+        self._lost = 0
+        self.is_closed = False
 
     def __len__(self) -> int:
         return len(self._ledger)
+
+    @property
+    def is_worn_out(self) -> bool:
+        """True if it has lost too much to be worth handing over."""
+        return self.is_closed or 4 * self._lost > self.size
 
     def store(self, parts: Parts, reader: "OutboundSegment") -> Region | None:
         """Copy a payload into a region, unless it is there; return its place for one more reader.
 
         None if there is no room.
         """
-        region: Region | None = parts.place
-        readers = None if region is None else self._readers.get(region[:2])
-        if region is None or readers is None:
+        if self._latest is not None and self._latest[0]() is parts:
+            region = self._latest[1]
+        else:
             self._reclaim()
-            region = _write(parts, self._ledger, self._view)
-            if region is None:
+            found = _write(parts, self._ledger, self._view)
+            if found is None:
                 self._reclaim(is_thorough=True)
-                region = _write(parts, self._ledger, self._view)
-            if region is None:
+                found = _write(parts, self._ledger, self._view)
+            if found is None:
                 return None
-            parts.place, readers = region, []
-            self._readers[region[:2]] = readers
-        readers.append(reader)
+            self._latest, region = (ref(parts), found), found
+            self._readers[region.slot] = region, []
+        self._readers[region.slot][1].append(reader)
         return region._replace(slot=COMMON + region.slot)
 
     def _reclaim(self, *, is_thorough: bool = False) -> None:
@@ -196,18 +207,31 @@ class CommonSegment:
 
         The search ends at the first one that somebody still reads, unless it has to be thorough.
         """
-        for region in self._ledger.in_use:
-            if all(reader.has_freed(region) for reader in self._readers[region[:2]]):
+        self._latest = None
+        for region, readers in tuple(self._readers.values()):
+            unread = [reader for reader in readers if not reader.has_freed(region)]
+            if not unread:
                 self._ledger.release(region.slot)
-                del self._readers[region[:2]]
+                del self._readers[region.slot]
+            elif any(reader.is_closed for reader in unread):
+                self._lost += region.size
+                del self._readers[region.slot]
             elif not is_thorough:
                 break
 
-    def close(self) -> None:
-        """Unmap it. What peers have mapped stays with them."""
-        os.close(self.file)
-        self._view.release()
-        self._mapping.close()
+    def join(self) -> None:
+        """Count a channel that uses it."""
+        self._channels += 1
+
+    def leave(self) -> None:
+        """Count a channel less, and close it with the last one."""
+        self._channels -= 1
+        if not self._channels and not self.is_closed:
+            self.is_closed = True
+            os.close(self.file)
+            self._view.release()
+            # What peers have mapped stays with them.
+            self._mapping.close()
 
 
 class OutboundSegment:
@@ -217,6 +241,7 @@ class OutboundSegment:
         self.marker = SECRETS.getrandbits(8 * MARKER_SIZE).to_bytes(MARKER_SIZE, "little")
         self.size = size
         self.is_stuck = False
+        self.is_closed = False
         self._common = common
         self._ledger = RegionLedger(size)
         self.file, self._mapping = _make_file(size)
@@ -227,6 +252,8 @@ class OutboundSegment:
         self._common_words: Sequence[int] = self._words[COMMON : COMMON + SLOTS]
         self._head = 0
         self._barrier = threading.Lock()
+        if common is not None:
+            common.join()
 
     @property
     def in_ring(self) -> int:
@@ -280,10 +307,13 @@ class OutboundSegment:
         """Unmap it. What the peer has mapped stays with the peer."""
         self.close_file()
         os.close(self.event)
-        if isinstance(self._common_words, memoryview):
-            # What the peer has not freed by now, it may read for ever.
-            words, self._common_words = self._common_words, tuple(self._common_words)
+        # What the peer has not freed by now, it may read for ever.
+        words, self._common_words = self._common_words, tuple(self._common_words)
+        if isinstance(words, memoryview):
             words.release()
+        self.is_closed = True
+        if self._common is not None:
+            self._common.leave()
         self._words.release()
         self._view.release()
         self._mapping.close()
@@ -555,9 +585,6 @@ class SharedMemory:
         for connection in self._connections():
             if isinstance(memory := connection.attachment, ChannelMemory):
                 memory.close()
-        if self._common is not None:
-            self._common.close()
-            self._common = None
 
     async def _bounded(self, task: Callable[..., Any], *args: Any) -> None:
         # A peer that is not the one it should be, or that does not answer: UDP does it all.
@@ -579,7 +606,7 @@ class SharedMemory:
             if decode_hello_untrusted(await there.recv(HELLO_SIZE + 1)) != own.nonce:
                 return
             size = self._settings.shared_memory // PAGE * PAGE + DATA_START
-            if memory.has_common and self._common is None:
+            if memory.has_common and (self._common is None or self._common.is_worn_out):
                 self._common = CommonSegment(size)
             common = self._common if memory.has_common else None
             segment: OutboundSegment | None

@@ -25,7 +25,7 @@ from sphtp.core.channel.shared_memory import (
     SegmentTerms,
     encode_descriptor,
 )
-from sphtp.core.packing import PLAIN, pack_parts
+from sphtp.core.packing import PLAIN, Parts, pack_parts
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.messages import MessageFactory
 from sphtp.shell import shared_memory
@@ -481,22 +481,29 @@ async def test_words_of_the_peer_free_nothing_but_its_own_regions():
     segment.close()
 
 
+def open_common(size: int, number: int) -> tuple[CommonSegment, list[OutboundSegment]]:
+    common = CommonSegment(size)
+    return common, [OutboundSegment(size, common) for _ in range(number)]
+
+
+def map_inbound(sender: OutboundSegment, common: CommonSegment) -> InboundSegment:
+    files = os.dup(sender.file), os.dup(common.file)
+    return InboundSegment(files, SegmentTerms(sender.marker, sender.size, common.size), 8 * PAGE)
+
+
+def for_many(byte: bytes, size: int = 3 * PAGE) -> Parts:
+    parts = pack_parts(byte * size)
+    parts.is_for_many = True
+    return parts
+
+
 async def test_what_goes_to_several_is_copied_once_and_kept_until_all_have_read_it():
     size, files = DATA_START + 8 * PAGE, len(os.listdir("/proc/self/fd"))
-    common = CommonSegment(size)
-    senders = [OutboundSegment(size, common) for _ in range(3)]
-    readers = [
-        InboundSegment(
-            (os.dup(sender.file), os.dup(common.file)),
-            SegmentTerms(sender.marker, size, size),
-            8 * PAGE,
-        )
-        for sender in senders
-    ]
+    common, senders = open_common(size, 3)
+    readers = [map_inbound(sender, common) for sender in senders]
 
     def send(byte: bytes) -> list[bytes | None]:
-        parts = pack_parts(byte * 3 * PAGE)
-        parts.is_for_many = True
+        parts = for_many(byte)
         return [sender.store(parts) for sender in senders]
 
     def read(reader: InboundSegment, descriptor: bytes | None) -> Region:
@@ -511,11 +518,10 @@ async def test_what_goes_to_several_is_copied_once_and_kept_until_all_have_read_
     first = send(b"a")
     regions = [read(reader, one) for reader, one in zip(readers, first, strict=True)]
     assert (len({region.start for region in regions}), len(common)) == (1, 1)
-    second = send(b"a")
+    send(b"a")
     # There is no room for a third, but in the segments of their own.
-    third = send(b"b")
+    send(b"b")
     assert (len(common), [sender.unread for sender in senders]) == (2, [1, 1, 1])
-    del second, third
     for reader, region in zip(readers[:2], regions[:2], strict=True):
         reader.free(region)
     # Those who have freed it say nothing for the one who has not.
@@ -524,20 +530,54 @@ async def test_what_goes_to_several_is_copied_once_and_kept_until_all_have_read_
     assert len(common) == 2
     read(readers[2], first[2])
     # One whose channel has ended may read for ever what it has not freed.
-    readers[0].free(regions[0])
-    senders[2].close()
-    del senders[2]
+    senders.pop().close()
     send(b"d")
     assert len(common) == 2
     read(readers[2], first[2])
     # No peer can change what another one reads.
     with pytest.raises(PermissionError):
         mmap.mmap(common.file, size)
-    for reader in readers:
-        reader.close()
     for sender in senders:
         sender.close()
-    common.close()
+    # It goes with the last of its channels.
+    assert common.is_closed
+    for reader in readers:
+        reader.close()
     gc.collect()
     assert segments_mapped() == 0
     assert len(os.listdir("/proc/self/fd")) == files
+
+
+async def test_what_a_peer_has_left_unread_costs_its_own_room_and_no_more():
+    size = DATA_START + 8 * PAGE
+    common, (stays, *leaving) = open_common(size, 4)
+    reader = map_inbound(stays, common)
+
+    def send(*senders: OutboundSegment) -> Region:
+        parts = for_many(b"x", PAGE // 2)
+        (descriptor, *_) = [sender.store(parts) for sender in senders]
+        assert descriptor is not None
+        region, payload = reader.open_untrusted(descriptor)
+        payload.release()
+        reader.free(region)
+        return region
+
+    for left, sender in enumerate(leaving, 1):
+        send(stays, sender)
+        sender.close()
+        # Nothing is walked over, and nothing grows.
+        assert len({send(stays).start for _ in range(20)}) == 1
+        assert len(common) == left + 1
+    # Half a page is lost with each. Channels have another segment when a quarter of it is.
+    assert not common.is_worn_out
+    stays.close()
+    reader.close()
+    common, (stays, leaves) = open_common(size, 2)
+    parts = for_many(b"x", 5 * PAGE)
+    for sender in (stays, leaves):
+        assert sender.store(parts) is not None
+    leaves.close()
+    assert stays.store(for_many(b"x", PAGE)) is not None
+    assert common.is_worn_out
+    assert not common.is_closed
+    stays.close()
