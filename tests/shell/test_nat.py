@@ -3,6 +3,7 @@
 import logging
 import socket
 import sys
+from contextlib import suppress
 from hashlib import md5
 from typing import Any
 
@@ -19,7 +20,20 @@ from tests.deadline import within_20_seconds
 
 pytestmark = within_20_seconds
 REQUEST = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, b"transaction!")
-BIND = "tcp://127.0.0.1:0"
+
+
+def bind() -> str:
+    """Return an address whose port is free for TCP and for UDP: other tests open sockets, too."""
+    while True:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        ):
+            udp.bind(("127.0.0.1", 0))
+            port = udp.getsockname()[1]
+            with suppress(OSError):
+                tcp.bind(("127.0.0.1", port))
+                return f"tcp://127.0.0.1:{port},0"
 
 
 def place(server) -> tuple[str, int]:
@@ -37,7 +51,7 @@ async def ask(server, *datagrams: bytes) -> tuple[stun.Message, tuple[str, int]]
 
 
 async def test_a_server_answers_what_it_sees_and_nothing_else() -> None:
-    async with open_server(BIND, new_cluster=True, stun=True) as server:
+    async with open_server(bind(), new_cluster=True, stun=True) as server:
         indication = stun.Message(stun.Method.BINDING, stun.Class.INDICATION)
         allocate = stun.Message(stun.Method.ALLOCATE, stun.Class.REQUEST)
         noise = [b"", b"\0" * 20, bytes(REQUEST)[:19], bytes(indication), bytes(allocate)]
@@ -51,7 +65,7 @@ async def test_a_server_answers_what_it_sees_and_nothing_else() -> None:
 
 async def test_no_more_answers_leave_than_the_limit_allows() -> None:
     config = Config(server_limits=ServerLimits(stun_per_second=1))
-    async with open_server(BIND, new_cluster=True, stun=True, config=config) as server:
+    async with open_server(bind(), new_cluster=True, stun=True, config=config) as server:
         await ask(server, *[bytes(REQUEST)] * 50)
         while server.statistics().counters.get(Count.OVER_STUN_PER_SECOND, 0) < 40:
             await trio.lowlevel.checkpoint()
@@ -68,7 +82,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 async def test_clients_that_reach_each_other_cost_the_server_no_check() -> None:
     async with (
-        open_server(BIND, new_cluster=True, stun=True) as server,
+        open_server(bind(), new_cluster=True, stun=True) as server,
         open_client(str(server.address), name="left") as left,
         open_client(str(server.address), name="right") as right,
     ):
@@ -84,7 +98,7 @@ async def test_clients_that_reach_each_other_cost_the_server_no_check() -> None:
 async def test_without_the_extra_a_client_says_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_server(BIND, new_cluster=True, stun=True) as server:
+    async with open_server(bind(), new_cluster=True, stun=True) as server:
         for name in ("aioice", "sphtp.shell.nat"):
             monkeypatch.setitem(sys.modules, name, None)
         with caplog.at_level(logging.WARNING, "sphtp.client"):
@@ -92,7 +106,7 @@ async def test_without_the_extra_a_client_says_what_it_lacks(
                 while "sphtp[nat]" not in caplog.text:
                     await trio.lowlevel.checkpoint()
         with pytest.raises(ModuleNotFoundError):
-            async with open_server(BIND, stun=True):
+            async with open_server(bind(), stun=True):
                 pass
 
 
@@ -145,7 +159,7 @@ async def test_a_client_announces_the_address_at_its_relay() -> None:
         host, port = udp.getsockname()
         config = Config(relay=TurnServer(host, "me", "secret", port))
         async with (
-            open_server(BIND, new_cluster=True) as server,
+            open_server(bind(), new_cluster=True) as server,
             running(relay.run),
             open_client(str(server.address), name="left", config=config) as left,
             open_client(str(server.address), name="right") as right,
