@@ -14,7 +14,9 @@ run of the case. The rules are these:
 
 1. **One owner.** No two clients believe that they own one id. While the network is divided, both
    may, each with servers of its own side; their views share no server then. When it is whole again
-   they may for ``GRACE`` ticks, until both sides have heard each other.
+   they may for ``GRACE`` ticks, until both sides have heard each other. If only the messages of one
+   direction are lost, their views may share a server; then they are not both established, for one
+   knows that no server has confirmed the id.
 2. **It stays owned.** An id whose owner does not leave has an owner at any time: no fault of the
    network, and no restart, takes it from a client unless another one has it. A network that was
    divided for two expiries is an exception: of two owners that meet both may lose the id.
@@ -80,11 +82,17 @@ class Case:
     leaves: int = 0
     partition: str = ""
     """The nodes of one side of a network that may divide once, and heals."""
+    is_one_way: bool = False
+    """True if only the messages from that side are lost, and those to it arrive."""
+    most: int | None = None
+    """The moments after which the search ends; None if it is to pass all of them."""
+    divided_before: int = 0
+    """The ticks for which the network has been divided before the second client comes."""
 
     @property
     def stays_owned(self) -> bool:
         """True if the id has an owner from the first moment on."""
-        is_long = bool(self.partition) and self.ticks >= 2 * EXPIRY
+        is_long = bool(self.partition) and self.ticks + self.divided_before >= 2 * EXPIRY
         return self.is_established and not self.leaves and not is_long
 
 
@@ -186,7 +194,7 @@ class Explorer:
         self._link = {way: index for index, way in enumerate(self._ways)}
         self._to = [self.names.index(target) for _, target in self._ways]
         sides = [(one in case.partition, other in case.partition) for one, other in self._ways]
-        self._is_cut = [one != other for one, other in sides]
+        self._is_cut = [one > other if case.is_one_way else one != other for one, other in sides]
         self._messages: list[Given] = [Input.CONNECTED]
         self._message_numbers: dict[bytes, int] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -208,7 +216,7 @@ class Explorer:
         seen = {hash(self._start)}
         path = [self._start]
         branches = [self._after(self._start)]
-        while branches:
+        while branches and (self.case.most is None or self.moments < self.case.most):
             _, after = next(branches[-1], _NOTHING)
             if after is None:
                 branches.pop()
@@ -268,8 +276,11 @@ class Explorer:
         if one and one == other:
             if network < 0 or network > GRACE:
                 return "two clients own one id"
-            views = [self._facts[number].view for number in nodes[: len(CLIENTS)]]
-            if network == 0 and views[0] & views[1]:
+            x, y = (self._facts[number] for number in nodes[: len(CLIENTS)])
+            if self.case.is_one_way:
+                if x.state is y.state is ClientState.ESTABLISHED:
+                    return "two clients are established with one id"
+            elif network == 0 and x.view & y.view:
                 return "two clients of one server own one id"
         if self._stays_owned and WANTED not in (one, other):
             return "an owned id has no owner any more"
@@ -361,7 +372,7 @@ class Explorer:
     def _heal(self, moment: Moment) -> Moment:
         links = list(moment.links)
         for link, is_cut in enumerate(self._is_cut):
-            if is_cut:
+            if is_cut and not self.case.is_one_way:
                 links[link] = (*links[link], CONNECTED)
         return Moment(moment.nodes, tuple(links), moment.budget._replace(network=1))
 
@@ -497,6 +508,10 @@ class Explorer:
         if case.is_established:
             moment = self._quiet(self._tick(self._quiet(moment)))
             assert self._owned[moment.nodes[0]] == WANTED
+        if case.divided_before:
+            moment = moment._replace(budget=budget._replace(network=0))
+            for _ in range(case.divided_before):
+                moment = self._quiet(self._tick(moment))
         moment = self._tick(self._quiet(self._begin(moment, 1)))
         return self._quiet(moment, but_for=CLIENTS) if case.has_announced else moment
 
