@@ -412,13 +412,13 @@ class ServerSettings(BaseModel):
         location = EtcdLocation.parse(self.registry)
         try:
             from sphtp_server.registry.gateway import Gateway
-            from sphtp_server.registry.store import EtcdStore
+            from sphtp_server.registry.store import EtcdStore, suspended
         except ModuleNotFoundError as error:
             from sphtp.__main__ import how_to_get
 
             remedy = how_to_get("--registry", error) or str(error)
             raise ModuleNotFoundError(remedy, name=error.name) from error
-        registry = EtcdRegistry(self.expiry, self.max_clients, location.name)
+        registry = EtcdRegistry(self.expiry, self.max_clients, location.name, suspended=suspended)
         return EtcdStore(registry, Gateway(location, access))
 
     def registry_access(self) -> EtcdAccess:

@@ -22,7 +22,7 @@ Each kind of request has a lane: one request at a time, and after a failure a pa
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -76,6 +76,10 @@ SHORTEST_PAUSE: Final = 0.02
 
 SHORTEST_TIMEOUT: Final = 0.25
 """The least seconds that an answer may take, however short the expiry is."""
+
+
+SHORTEST_SUSPENSION: Final = 0.05
+"""Seconds. Two clocks that are read one after the other differ by less."""
 
 
 class StoreTask(Enum):
@@ -141,11 +145,22 @@ class EtcdRegistry(SharedRegistry):
     """One server's part of the registry on etcd.
 
     Its driver takes requests from ``poll_request``, and hands in each answer, each document of a
-    watch, and each failure. ``name`` is the cluster's: several may share one etcd.
+    watch, and each failure. ``name`` is the cluster's: several may share one etcd. ``suspended``
+    returns the seconds for which the machine was suspended so far. The time that is handed in does
+    not count them, but etcd does.
     """
 
-    def __init__(self, expiry: float, capacity: int, name: str = "sphtp") -> None:
+    def __init__(
+        self,
+        expiry: float,
+        capacity: int,
+        name: str = "sphtp",
+        *,
+        suspended: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         super().__init__(expiry, capacity)
+        self._suspended = suspended
+        self._was_suspended = suspended()
         self._expiry = expiry
         self._period = expiry / 4
         self._timeout = max(SHORTEST_TIMEOUT, expiry / 6)
@@ -203,6 +218,7 @@ class EtcdRegistry(SharedRegistry):
         self._now = now
         if self._is_stopping:
             return
+        self._count_suspension()
         for name in self._releases.take_due(now):
             self._unwant(name)
         if self._beat_due is not None and self._beat_due <= now:
@@ -423,6 +439,20 @@ class EtcdRegistry(SharedRegistry):
         return request
 
     # Leases
+
+    def _count_suspension(self) -> None:
+        """Let every proof be older by the time for which the machine was suspended."""
+        before, self._was_suspended = self._was_suspended, self._suspended()
+        seconds = self._was_suspended - before
+        if seconds < SHORTEST_SUSPENSION:
+            self._was_suspended = before
+            return
+        for lease in self._leases.values():
+            lease.handle_suspension(seconds)
+        for state in self._lanes.values():
+            state.started -= seconds
+        self._beat_started -= seconds
+        self._beat_seen -= seconds
 
     def _lease_due(self, lane: StoreTask) -> float | None:
         if lane in (StoreTask.MEMBER, StoreTask.REGISTRATIONS):

@@ -47,6 +47,11 @@ class Lease:
         self.due = started + renew_after
         return is_new
 
+    def handle_suspension(self, seconds: float) -> None:
+        """Note that the machine was suspended, which its clock does not count."""
+        self.proven -= seconds
+        self.due -= seconds
+
     def handle_ended(self) -> None:
         """Note that it has ended: a new one is to be granted."""
         self.number, self.proven, self.due = "", NEVER, NEVER

@@ -1,11 +1,23 @@
 """The registry on etcd, performed: it carries requests and answers, and decides nothing."""
 
+import time
 from collections.abc import Callable
 
 import trio
 
 from sphtp_server.registry.etcd import EtcdRegistry, StoreRequest, StoreTask
 from sphtp_server.registry.gateway import Gateway, GatewayError
+
+
+def suspended() -> float:
+    """Return the seconds for which this machine was suspended since it was started.
+
+    ``CLOCK_MONOTONIC``, by which everything else goes here, does not count them. Where there is no
+    ``CLOCK_BOOTTIME``, that is outside Linux, it returns 0.
+    """
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class EtcdStore:

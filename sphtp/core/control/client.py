@@ -344,7 +344,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         return to == self._identity.holder.id or to in self._interest.topics
 
     def _on_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
-        self._directory.handle_heartbeat(now, message)
+        self._directory.handle_heartbeat(now, message, self._identity.holder)
         if message.stamp is not None:
             live = self._directory.heartbeats
             self.clock.handle_stamp(now, message.member.id, message.stamp, live)
@@ -380,6 +380,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _postpone_expiries(self, lag: float) -> None:
         self._directory.postpone_expiries(lag)
+        # Servers may have given this client up meanwhile: they have one heartbeat to answer.
+        self._directory.lease.prove(self._now + self._timers.heartbeat - self._timers.expiry)
         self.alarms.postpone(E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:
@@ -389,6 +391,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
+        self._directory.lease.announced_at = now
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
@@ -417,10 +420,12 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _announce(self, now: float) -> None:
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
+        lease = self._directory.lease
+        lease.announced_at = now if lease.announced_at is None else lease.announced_at
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
     def _confirm(self, now: float) -> None:
-        if not self._directory.is_unanimous:
+        if not self._directory.is_unanimous or self._directory.lease.needs_answer(now):
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
@@ -440,11 +445,13 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _forget_answers(self, _: float) -> None:
         self._identity.acknowledged_by.clear()
+        self._directory.lease.forget()
 
     def _withdraw(self, _: float) -> None:
         if self._identity.holder.nonce != NO_NONCE:
             self._sender.leave(self._identity.holder)
         self._identity.give_up()
+        self._directory.lease.forget()
 
     def _keep_peers(self, now: float) -> None:
         self._directory.keep_peers(now)

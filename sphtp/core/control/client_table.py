@@ -33,6 +33,7 @@ class ClientSignal(Name):
     DEADLINE = "not every server answered in time"
     BACKED_OFF = "the pause is over"
     SERVERS_LOST = "no server is live any more"
+    LEASE_OVER = "no server has confirmed the id for one expiry"
     LEAVE = "the application leaves"
 
 
@@ -41,7 +42,9 @@ class ClientAction(Name):
 
     REQUEST_ID = "draw an id and a nonce, subscribe to it, announce it, and start the deadline"
     ANNOUNCE = "send an announcement"
-    CONFIRM = "announce again to servers of the view that have not acknowledged"
+    CONFIRM = (
+        "announce again if a server of the view has not acknowledged, or the lease is half over"
+    )
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
     LOOKUP = "ask for all peers, and again for the peers of open lookups"
@@ -98,7 +101,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.HEARTBEAT_DUE,
         S.ESTABLISHED,
         (A.HEARTBEAT, A.CONFIRM),
-        "normal heartbeats; a server that joined needs an announcement",
+        "normal heartbeats; a server that joined needs an announcement, and so does the lease",
     ),
     Row(
         S.ESTABLISHED,
@@ -119,6 +122,13 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         S.SUSPENDED,
         (A.FORGET_ANSWERS, A.REPORT_SUSPENDED),
         "the client goes on: channels between peers stay open",
+    ),
+    Row(
+        S.ESTABLISHED,
+        E.LEASE_OVER,
+        S.RESUMING,
+        (A.FORGET_ANSWERS, A.REPORT_SUSPENDED, A.HEARTBEAT, A.ANNOUNCE),
+        "perhaps none of its messages arrives, and the id will be another client's",
     ),
     Row(S.ESTABLISHED, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
     Row(
@@ -188,7 +198,7 @@ NACKS = frozenset((E.UNKNOWN, E.STALE, E.CONFLICT, E.BUSY, E.DENIED))
 All other signals are the client's own findings, or commands of the application.
 """
 
-_ANSWERS = NACKS | {E.ACKNOWLEDGED}
+_ABOUT_THE_ID = NACKS | {E.ACKNOWLEDGED, E.LEASE_OVER}
 _WAITS = frozenset((E.DEADLINE, E.BACKED_OFF))
 _SERVERS_LIVE = frozenset((E.SERVER_LIVE, E.SERVER_READY))
 
@@ -199,16 +209,16 @@ CLIENT = Machine(
     events=ClientSignal,
     final=frozenset((S.LEFT, S.REFUSED)),
     refused={
-        S.SEARCHING: _ANSWERS
+        S.SEARCHING: _ABOUT_THE_ID
         | _WAITS
         | {E.SERVER_LIVE, E.CONNECTED, E.HEARTBEAT_DUE, E.SERVERS_LOST, E.REVISED},
-        S.ANNOUNCING: _SERVERS_LIVE | {E.UNKNOWN, E.STALE, E.REVISED, E.BACKED_OFF},
-        S.BACKING_OFF: _ANSWERS
+        S.ANNOUNCING: _SERVERS_LIVE | {E.UNKNOWN, E.STALE, E.REVISED, E.BACKED_OFF, E.LEASE_OVER},
+        S.BACKING_OFF: _ABOUT_THE_ID
         | _SERVERS_LIVE
         | {E.CONNECTED, E.HEARTBEAT_DUE, E.DEADLINE, E.REVISED},
         S.ESTABLISHED: _SERVERS_LIVE | _WAITS | {E.ACKNOWLEDGED},
-        S.SUSPENDED: NACKS | _WAITS | {E.SERVERS_LOST, E.REVISED},
-        S.RESUMING: _SERVERS_LIVE | _WAITS,
+        S.SUSPENDED: NACKS | _WAITS | {E.SERVERS_LOST, E.REVISED, E.LEASE_OVER},
+        S.RESUMING: _SERVERS_LIVE | _WAITS | {E.LEASE_OVER},
         S.LEFT: frozenset(E),
         S.REFUSED: frozenset(E),
     },

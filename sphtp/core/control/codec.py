@@ -126,7 +126,7 @@ def decode_message(data: bytes) -> Message:
     return Message(simulation, sender, command, tuple(parameters))
 
 
-MAX_PARTS = 1024
+MAX_PARTS = 2048
 """The most messages that one list is divided into."""
 
 _REMEMBERED = 1024

@@ -145,6 +145,13 @@ class Roster:
         """Return the digest of the records that ``server`` vouches for."""
         return self._prints(server).digest
 
+    def has(self, server: int, holder: Holder) -> bool:
+        """Return True if ``server`` vouches for a holder."""
+        record = self._records.get(holder.id)
+        if record is None or record.nonce != holder.nonce:
+            return False
+        return holder.id in self._prints(server)
+
     def watches(self, server: int) -> tuple[Watch, ...]:
         """Return what is watched, with the digests of what ``server`` vouches for."""
         return tuple(Watch(*each) for each in self._interest.watches(self._prints(server)))
@@ -199,10 +206,11 @@ class Roster:
         If they are the members of a group, it may vouch for others beside them.
         """
         events: Events = []
-        for number in self._prints(server).ids.difference(peers):
-            record = self._records[number]
-            if group is None or group in topics_of(record):
-                events += self._disown(server, record, Reason.EXPIRED)
+        kept = frozenset(peers)
+        # The record as this server has sent it: others may know a later one, with other groups.
+        for record, _ in tuple(self._prints(server).marked()):
+            if record.id not in kept and (group is None or group in topics_of(record)):
+                events += self._disown(server, self._records[record.id], Reason.EXPIRED)
         return events
 
     def disown(self, server: int, peer: int) -> Events:
@@ -252,6 +260,67 @@ class Roster:
         return [event]
 
 
+class IdLease:
+    """The time for which an id is surely this client's, although its messages may be lost.
+
+    A server keeps an id from all others as long as its holder is registered, and for one expiry
+    after that. So one expiry after any moment at which a server had the client registered, nobody
+    else can be established with the id. Two things prove such a moment: the answer to an
+    announcement, which the server received after the client had sent it; and a list of the server
+    with the client on it.
+    """
+
+    __slots__ = ("_expiry", "announced_at", "is_over", "is_void", "since")
+
+    def __init__(self, expiry: float) -> None:
+        self._expiry = expiry
+        self.since: float | None = None
+        """The latest proven moment; None before the first answer."""
+        self.announced_at: float | None = None
+        """The time of the first announcement since the last answer."""
+        self.is_over = False
+        """True if it is over, and nothing has proven it again."""
+        self.is_void = False
+        """True if a server knows plain SphTP only: it refuses what it has registered."""
+
+    def needs_answer(self, now: float) -> bool:
+        """Return True if it is half over."""
+        return not self.is_void and (self.since is None or now >= self.since + self._expiry / 2)
+
+    def handle_acknowledged(self) -> None:
+        """Note an answer to an announcement: at the earliest, to the first since the last one."""
+        if self.announced_at is not None:
+            self.since = max(self.announced_at, self.since or self.announced_at)
+            self.announced_at = None
+            self.is_over = False
+
+    def handle_listed(self, now: float) -> None:
+        """Note that a list of a server has this client; it may have been on its way for a while."""
+        self.prove(now - self._expiry / 4)
+
+    def prove(self, since: float) -> None:
+        """Note that a server had the client registered at a moment, if one has answered before."""
+        if self.since is not None and since > self.since:
+            self.since = since
+            self.is_over = False
+
+    def handle_timeout(self, now: float) -> None:
+        """Note the time."""
+        due = self.next_due()
+        self.is_over = self.is_over or (due is not None and due <= now)
+
+    def forget(self) -> None:
+        """End it: no server has acknowledged the id, or the client has given it up."""
+        self.since = self.announced_at = None
+        self.is_over = self.is_void = False
+
+    def next_due(self) -> float | None:
+        """Return the time at which it is over; None if it is over or has not begun."""
+        if self.since is None or self.is_void or self.is_over:
+            return None
+        return self.since + self._expiry
+
+
 class Directory:
     """The servers, by their heartbeats, and the peers, by the servers that vouch for them.
 
@@ -283,6 +352,7 @@ class Directory:
         self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
         self._acknowledged_by = acknowledged_by
+        self.lease = IdLease(timers.expiry)
         self._pending_lookups = PendingLookups()
         self._ghosts_until: float | None = None
         self.needs_lists = False
@@ -312,6 +382,8 @@ class Directory:
         """The signal for the present state of the servers; the most advanced one that applies."""
         if not self.heartbeats:
             return ClientSignal.SERVERS_LOST
+        if self.lease.is_over:
+            return ClientSignal.LEASE_OVER
         if self.is_unanimous:
             return ClientSignal.ACKNOWLEDGED
         return ClientSignal.SERVER_READY if self._servers.active else ClientSignal.SERVER_LIVE
@@ -335,6 +407,7 @@ class Directory:
         for answered in message.holders:
             if self.is_for(own, message.sender, answered):
                 self._acknowledged_by.add(message.sender)
+                self.lease.handle_acknowledged()
                 return True
         return False
 
@@ -342,13 +415,22 @@ class Directory:
         """Note that a server sent a message."""
         self._servers.refresh(now, server)
 
-    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> None:
-        """Note a server's heartbeat."""
+    def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat, own: Holder) -> None:
+        """Note a server's heartbeat, for the client that is this holder."""
         if not self.heartbeats:
             self.keep_peers(now)
+        if heartbeat.member.nonce == NO_NONCE:
+            self.lease.is_void = True
+        elif self.lease.since is not None and self._is_listed(heartbeat, own):
+            self.lease.handle_listed(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is not None and effect.left is not None:
             self._forget([effect.left.id])
+
+    def _is_listed(self, heartbeat: ServerHeartbeat, own: Holder) -> bool:
+        """Return True if a server has this client on its list, whose digest is the same here."""
+        server = heartbeat.member.id
+        return self.roster.has(server, own) and heartbeat.roster == self.roster.digest(server)
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
         """Return True if a server's list of peers differs from ours, so that we must ask for it.
@@ -444,6 +526,7 @@ class Directory:
         expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)
+        self.lease.handle_timeout(now)
         if self._ghosts_until is not None and self._ghosts_until <= now:
             self._ghosts_until = None
             self._drop_ghosts()
@@ -460,7 +543,7 @@ class Directory:
 
     def next_due(self) -> float | None:
         """Return the time of the next expiry."""
-        return earliest(self._servers.next_due(), self._ghosts_until)
+        return earliest(self.lease.next_due(), self._servers.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
         """Return the next ``Dial`` or ``HangUp``, or None."""

@@ -228,8 +228,8 @@ def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]
 class Assembly(Generic[T]):
     """The parts of one list, collected in order. A gap, or a new first part, starts over.
 
-    No list has more than ``MOST_PEERS`` items. A longer one is dropped and counted: 1024 parts of
-    2,600 ids each would take 100 MB for each server that sends them.
+    No list has more than ``MOST_PEERS`` items. A longer one is dropped and counted: 2048 parts of
+    2,600 ids each would take 200 MB for each server that sends them.
     """
 
     __slots__ = ("_counters", "_items", "_next")

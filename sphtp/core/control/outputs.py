@@ -72,7 +72,10 @@ class Established:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The event that no server is live. The client keeps its id and peers meanwhile."""
+    """The event that no server is live, or that none has confirmed the id for one expiry.
+
+    The client keeps its id and peers meanwhile.
+    """
 
 
 @dataclass(frozen=True, slots=True)

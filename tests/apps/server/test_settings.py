@@ -184,7 +184,7 @@ def test_empty_and_foreign_variables_are_nothing() -> None:
         ("pub_port", "many", "integer"),
         ("sub_port", "-1", "0"),
         ("max_clients", "0", "1"),
-        ("max_clients", "7169", "7168"),
+        ("max_clients", "14337", "14336"),
         ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("log_format", "xml", "'console' or 'json'"),
         ("advertise", "somewhere", "allowed is host:port"),

@@ -1,5 +1,7 @@
 """Explores all cases and all mutants, on all cores: `make check-model`.
 
+The first ones are those of the embedded registry, the others those of a registry on etcd.
+
 It prints a line for each, and the way to a violation. The status is 0 if no case has a violation,
 and every mutant has one. ``--replay NUMBER`` walks such a way again, and prints each step and the
 states that it changes.
@@ -15,6 +17,8 @@ from random import Random
 from time import monotonic, process_time
 from typing import Any, Final, NamedTuple
 
+from tests.apps.server.registry import etcd_cases
+from tests.apps.server.registry.etcd_model import EtcdExplorer
 from tests.core.control.model import Case, Explorer, ViolationError
 from tests.core.control.model_mutants import MUTANTS
 
@@ -45,13 +49,35 @@ CASES: Final = (
         duplicates=1,
         leaves=1,
     ),
+    _OWNED(
+        name="two servers, an owner that is not received",
+        wishes=9,
+        ticks=3,
+        partition="X",
+        is_one_way=True,
+        divided_before=5,
+    ),
+    _OWNED(
+        name="one server, an owner that is not received",
+        servers="A",
+        wishes=9,
+        ticks=8,
+        partition="X",
+        is_one_way=True,
+    ),
     _OWNED(name="three servers, 2 losses", servers="ABC", losses=2),
     _OWNED(name="three servers, divided", servers="ABC", partition="XA"),
+    _OWNED(
+        name="three servers, a tick, an owner, the first million",
+        servers="ABC",
+        ticks=1,
+        most=1_000_000,
+    ),
     Case(name="one server, 3 losses", servers="A", ticks=3, losses=3),
     Case(name="one server, 2 duplicates", servers="A", ticks=3, duplicates=2),
     Case(name="one server, a delay", servers="A", ticks=2, delays=1),
     Case(name="one server, foreign answers", servers="A", foreign_answers=True, ticks=2),
-    _OWNED(name="one server, 3 losses, an owner", servers="A", ticks=4, losses=3),
+    _OWNED(name="one server, 4 losses, an owner", servers="A", ticks=5, losses=4),
     _OWNED(name="one server, it restarts, 1 loss", servers="A", ticks=3, losses=1, restarts=1),
     _OWNED(name="one server, it restarts and opens", servers="A", wishes=9, ticks=8, restarts=1),
     _OWNED(name="one server, the owner cut off", servers="A", ticks=5, partition="X"),
@@ -72,11 +98,17 @@ class Search(NamedTuple):
     name: str
     case: Case
     change: Callable[[], AbstractContextManager[Any]] = nullcontext
+    explorer: type[Explorer] = Explorer
 
 
 SEARCHES: Final = (
     *(Search(False, case.name, case) for case in CASES),
     *(Search(True, mutant.rule, mutant.case, mutant.change) for mutant in MUTANTS),
+    *(Search(False, case.name, case, explorer=EtcdExplorer) for case in etcd_cases.CASES),
+    *(
+        Search(True, mutant.rule, mutant.case, mutant.change, EtcdExplorer)
+        for mutant in etcd_cases.MUTANTS
+    ),
 )
 
 
@@ -100,7 +132,7 @@ def explore(number: int) -> Result:
     search = SEARCHES[number]
     began, rule, way = process_time(), "", tuple[int, ...]()
     with search.change():
-        explorer = Explorer(search.case)
+        explorer = search.explorer(search.case)
         try:
             if search.is_mutant:
                 explorer.hunt(Random(search.name), WAYS)
@@ -115,7 +147,7 @@ def replay(number: int, way: tuple[int, ...]) -> Iterator[str]:
     """Yield the steps of a way in one of ``SEARCHES``."""
     search = SEARCHES[number]
     with search.change():
-        yield from Explorer(search.case).replay(way)
+        yield from search.explorer(search.case).replay(way)
 
 
 def main(arguments: list[str]) -> int:
@@ -133,12 +165,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _explore_all() -> int:
-    began, seconds, moments, failed = monotonic(), 0.0, 0, 0
+    began, seconds, failed = monotonic(), 0.0, 0
+    moments = dict.fromkeys((Explorer, EtcdExplorer), 0)
     print(f"{'':>2} {'moments':>10} {'at rest':>8} {'depth':>6} {'s':>6}")
     with Pool() as pool:
         for it in pool.imap(explore, range(len(SEARCHES))):
-            is_mutant, name, *_ = SEARCHES[it.number]
-            moments += 0 if is_mutant else it.moments
+            is_mutant, name, _, _, explorer = SEARCHES[it.number]
+            moments[explorer] += 0 if is_mutant else it.moments
             seconds += it.seconds
             failed += is_mutant != bool(it.rule)
             figures = f"{it.moments:>10,} {it.ends:>8,} {it.depth:>6} {it.seconds:>6.1f}"
@@ -146,7 +179,13 @@ def _explore_all() -> int:
             print(f"{it.number:>2} {figures}  {name}: {it.rule or 'no violation'}", flush=True)
             if it.rule and not is_mutant:
                 _show(it)
-    print(f"{moments:,} moments of {len(CASES)} cases; {len(MUTANTS)} mutants; ", end="")
+    for explorer, cases, mutants in (
+        (Explorer, CASES, MUTANTS),
+        (EtcdExplorer, etcd_cases.CASES, etcd_cases.MUTANTS),
+    ):
+        kind = "embedded registry" if explorer is Explorer else "registry on etcd"
+        print(f"{kind}: {moments[explorer]:,} moments of {len(cases)} cases, ", end="")
+        print(f"{len(mutants)} mutants")
     print(f"{seconds:.0f} s of processor time in {monotonic() - began:.0f} s")
     print(f"{failed} failed" if failed else "no violation, every mutant caught")
     return int(failed > 0)

@@ -14,7 +14,9 @@ run of the case. The rules are these:
 
 1. **One owner.** No two clients believe that they own one id. While the network is divided, both
    may, each with servers of its own side; their views share no server then. When it is whole again
-   they may for ``GRACE`` ticks, until both sides have heard each other.
+   they may for ``GRACE`` ticks, until both sides have heard each other. If only the messages of one
+   direction are lost, their views may share a server; then they are not both established, for one
+   knows that no server has confirmed the id.
 2. **It stays owned.** An id whose owner does not leave has an owner at any time: no fault of the
    network, and no restart, takes it from a client unless another one has it. A network that was
    divided for two expiries is an exception: of two owners that meet both may lose the id.
@@ -78,13 +80,23 @@ class Case:
     duplicates: int = 0
     restarts: int = 0
     leaves: int = 0
+    compactions: int = 0
+    """The times that a store forgets earlier changes, if there is one."""
     partition: str = ""
     """The nodes of one side of a network that may divide once, and heals."""
+    is_one_way: bool = False
+    """True if only the messages from that side are lost, and those to it arrive."""
+    most: int | None = None
+    """The moments after which the search ends; None if it is to pass all of them."""
+    divided_before: int = 0
+    """The ticks for which the network has been divided before the second client comes."""
 
-    @property
-    def stays_owned(self) -> bool:
-        """True if the id has an owner from the first moment on."""
-        is_long = bool(self.partition) and self.ticks >= 2 * EXPIRY
+    def stays_owned(self, too_long: int) -> bool:
+        """Return True if the id has an owner from the first moment on.
+
+        A network that is divided for too long, in ticks, takes it away.
+        """
+        is_long = bool(self.partition) and self.ticks + self.divided_before >= too_long
         return self.is_established and not self.leaves and not is_long
 
 
@@ -97,6 +109,7 @@ class Budget(NamedTuple):
     duplicates: int
     restarts: int
     leaves: int
+    compactions: int
     late: str
     network: int
     """Minus one before the network divides, 0 while it is divided; else the ticks since."""
@@ -147,8 +160,9 @@ class AbstractionError(AssertionError):
 CONNECTED: Final = 0
 TICK: Final = -1
 LEAVE: Final = -2
+COMPACT: Final = -3
 ABSENT: Final = -1
-_GIVEN: Final = {TICK: Input.TICK, LEAVE: Input.LEAVE}
+_GIVEN: Final = {TICK: Input.TICK, LEAVE: Input.LEAVE, COMPACT: Input.COMPACT}
 
 GRACE: Final = 3
 """The ticks in which two owners may meet after the network was divided. In the first, both sides
@@ -165,6 +179,11 @@ _MOST_KEPT: Final = 256
 class Explorer:
     """Walks over every moment of a case, and checks each."""
 
+    others = ""
+    """The nodes that are neither clients nor servers; they come last."""
+    too_long = 2 * EXPIRY
+    """The ticks of a divided network after which an owner may lose its id."""
+
     def __init__(self, case: Case) -> None:
         self.case = case
         self.moments = 0
@@ -173,7 +192,8 @@ class Explorer:
         """Those of them in which nothing is on its way."""
         self.depth = 0
         """The most steps from the first moment."""
-        self.names = CLIENTS + case.servers + case.late
+        self.names = CLIENTS + case.servers + case.late + self.others
+        self._end_of_servers = len(self.names) - len(self.others)
         self._world = World(
             case.servers, case.late, case.lower, case.wishes, foreign_answers=case.foreign_answers
         )
@@ -181,12 +201,12 @@ class Explorer:
             (one, other)
             for one in self.names
             for other in self.names
-            if one != other and not (one in CLIENTS and other in CLIENTS)
+            if one != other and self._are_linked(one, other)
         ]
         self._link = {way: index for index, way in enumerate(self._ways)}
         self._to = [self.names.index(target) for _, target in self._ways]
         sides = [(one in case.partition, other in case.partition) for one, other in self._ways]
-        self._is_cut = [one != other for one, other in sides]
+        self._is_cut = [one > other if case.is_one_way else one != other for one, other in sides]
         self._messages: list[Given] = [Input.CONNECTED]
         self._message_numbers: dict[bytes, int] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -200,7 +220,7 @@ class Explorer:
         self._twins: dict[int, History] = {}
         self._unchecked: list[tuple[int, int]] = []
         self._settled = set[int]()
-        self._stays_owned = case.stays_owned
+        self._stays_owned = case.stays_owned(self.too_long)
         self._start = self._first_moment()
 
     def run(self) -> None:
@@ -208,7 +228,7 @@ class Explorer:
         seen = {hash(self._start)}
         path = [self._start]
         branches = [self._after(self._start)]
-        while branches:
+        while branches and (self.case.most is None or self.moments < self.case.most):
             _, after = next(branches[-1], _NOTHING)
             if after is None:
                 branches.pop()
@@ -250,6 +270,17 @@ class Explorer:
             ]
             yield f"{self._describe_step(step, before):<44} {'; '.join(changed)}"
 
+    # What another kind of cluster changes
+
+    def _make(self, name: str, start: int) -> Node:
+        return Node(name, start, self._world)
+
+    def _are_linked(self, one: str, other: str) -> bool:
+        return not (one in CLIENTS and other in CLIENTS)
+
+    def _is_bus(self, way: tuple[str, str]) -> bool:
+        return True
+
     # The rules
 
     def _check(self, path: list[Moment]) -> None:
@@ -268,8 +299,11 @@ class Explorer:
         if one and one == other:
             if network < 0 or network > GRACE:
                 return "two clients own one id"
-            views = [self._facts[number].view for number in nodes[: len(CLIENTS)]]
-            if network == 0 and views[0] & views[1]:
+            x, y = (self._facts[number] for number in nodes[: len(CLIENTS)])
+            if self.case.is_one_way:
+                if x.state is y.state is ClientState.ESTABLISHED:
+                    return "two clients are established with one id"
+            elif network == 0 and x.view & y.view:
                 return "two clients of one server own one id"
         if self._stays_owned and WANTED not in (one, other):
             return "an owned id has no owner any more"
@@ -295,7 +329,7 @@ class Explorer:
 
     def _is_settled(self, moment: Moment) -> bool:
         facts = [self._facts[number] for number in moment.nodes if number != ABSENT]
-        clients, servers = facts[: len(CLIENTS)], facts[len(CLIENTS) :]
+        clients, servers = facts[: len(CLIENTS)], facts[len(CLIENTS) : self._end_of_servers]
         staying = [it for it in clients if it.state is not ClientState.LEFT]
         owned = frozenset(it.owned for it in staying if it.owned is not None)
         return (
@@ -314,7 +348,7 @@ class Explorer:
                 continue
             is_quiet = False
             yield ("deliver", link), self._deliver(moment, link)
-            if queue[0] == CONNECTED:
+            if queue[0] == CONNECTED or not self._is_bus(self._ways[link]):
                 continue
             if budget.losses:
                 rest = (*links[:link], queue[1:], *links[link + 1 :])
@@ -330,7 +364,7 @@ class Explorer:
             yield ("tick", 0), self._tick(moment._replace(budget=spent))
         if budget.restarts:
             spent = budget._replace(restarts=budget.restarts - 1)
-            for index in range(len(CLIENTS), len(moment.nodes)):
+            for index in range(len(CLIENTS), self._end_of_servers):
                 if moment.nodes[index] != ABSENT:
                     yield ("restart", index), self._begin(moment._replace(budget=spent), index)
         if budget.late:
@@ -340,6 +374,10 @@ class Explorer:
         if budget.leaves and self._owned[moment.nodes[0]]:
             spent = budget._replace(leaves=budget.leaves - 1)
             yield ("leave", 0), self._give(moment._replace(budget=spent), 0, LEAVE)
+        if budget.compactions:
+            spent = budget._replace(compactions=budget.compactions - 1)
+            last = len(moment.nodes) - 1
+            yield ("compact", last), self._give(moment._replace(budget=spent), last, COMPACT)
         if self.case.partition and is_quiet:
             if budget.network == -1:
                 yield ("divide", 0), moment._replace(budget=budget._replace(network=0))
@@ -361,7 +399,7 @@ class Explorer:
     def _heal(self, moment: Moment) -> Moment:
         links = list(moment.links)
         for link, is_cut in enumerate(self._is_cut):
-            if is_cut:
+            if is_cut and not self.case.is_one_way and self._is_bus(self._ways[link]):
                 links[link] = (*links[link], CONNECTED)
         return Moment(moment.nodes, tuple(links), moment.budget._replace(network=1))
 
@@ -375,9 +413,10 @@ class Explorer:
             if name in way:
                 other = moment.nodes[self.names.index(way[0] if way[1] == name else way[1])]
                 is_cut = moment.budget.network == 0 and self._is_cut[link]
-                links[link] = () if other == ABSENT or is_cut else (CONNECTED,)
+                is_silent = other == ABSENT or is_cut or not self._is_bus(way)
+                links[link] = () if is_silent else (CONNECTED,)
         if (name, start) not in self._first:
-            node = Node(name, start, self._world)
+            node = self._make(name, start)
             sends = self._sends(node)
             self._first[name, start] = self._number(node, (name, start, ())), sends
         number, sends = self._first[name, start]
@@ -430,7 +469,7 @@ class Explorer:
 
     def _replayed(self, history: History) -> Node:
         name, start, inputs = history
-        node = Node(name, start, self._world)
+        node = self._make(name, start)
         node.drain()
         for given in inputs:
             node.take(given)
@@ -465,11 +504,14 @@ class Explorer:
         for target, data in node.drain():
             link = self._link.get((node.name, target))
             if link is not None:
-                number = self._message_numbers.setdefault(data, len(self._messages))
-                if number == len(self._messages):
-                    self._messages.append(data)
-                sends[link] = (*sends.get(link, ()), number)
+                sends[link] = (*sends.get(link, ()), self._number_of(data))
         return tuple(sends.items())
+
+    def _number_of(self, data: bytes) -> int:
+        number = self._message_numbers.setdefault(data, len(self._messages))
+        if number == len(self._messages):
+            self._messages.append(data)
+        return number
 
     # The first moment
 
@@ -485,11 +527,13 @@ class Explorer:
             case.duplicates,
             case.restarts,
             case.leaves,
+            case.compactions,
             case.late,
             -1,
         )
         moment = Moment((ABSENT,) * len(self.names), ((),) * len(self._ways), budget)
-        for index in range(len(CLIENTS), len(CLIENTS + case.servers)):
+        servers = range(len(CLIENTS), len(CLIENTS + case.servers))
+        for index in (*range(self._end_of_servers, len(self.names)), *servers):
             moment = self._begin(moment, index)
         for _ in range(2):
             moment = self._tick(self._quiet(moment))
@@ -497,6 +541,10 @@ class Explorer:
         if case.is_established:
             moment = self._quiet(self._tick(self._quiet(moment)))
             assert self._owned[moment.nodes[0]] == WANTED
+        if case.divided_before:
+            moment = moment._replace(budget=budget._replace(network=0))
+            for _ in range(case.divided_before):
+                moment = self._quiet(self._tick(moment))
         moment = self._tick(self._quiet(self._begin(moment, 1)))
         return self._quiet(moment, but_for=CLIENTS) if case.has_announced else moment
 
@@ -524,7 +572,8 @@ class Explorer:
         if kind in ("deliver", "lose", "duplicate"):
             one, other = self._ways[index]
             return f"{kind} {one} to {other}: {self._describe_input(before.links[index][0])}"
-        return f"{kind} {self.names[index]}" if kind in ("restart", "join", "leave") else kind
+        has_node = kind in ("restart", "join", "leave", "compact")
+        return f"{kind} {self.names[index]}" if has_node else kind
 
     def _describe_input(self, given: int) -> str:
         return describe_input(self._messages[given] if given >= 0 else _GIVEN[given])
@@ -542,10 +591,11 @@ _NOTHING: Final = (("", 0), None)
 
 def _facts(node: Node) -> Facts:
     machine = node.machine
-    state = machine.state
+    if not hasattr(machine, "state"):
+        return Facts(ServerState.ACTIVE, None, frozenset(), frozenset())
     if node.name in CLIENTS:
-        owned = Holder(machine.id, machine.nonce) if state in BELIEVERS else None
+        owned = Holder(machine.id, machine.nonce) if machine.state in BELIEVERS else None
         view = frozenset(member.id for member in machine.view.members)
-        return Facts(state, owned, view, frozenset())
+        return Facts(machine.state, owned, view, frozenset())
     listed = frozenset(Holder(record.id, record.nonce) for record in machine.clients.values())
-    return Facts(state, None, frozenset(), listed)
+    return Facts(machine.state, None, frozenset(), listed)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from sphtp.core.control import client, registrations, server, server_set
 from sphtp.core.control.client import ClientIdentity, ClientMachine
 from sphtp.core.control.client_table import CLIENT, ClientAction, ClientSignal, ClientState
-from sphtp.core.control.directory import Directory
+from sphtp.core.control.directory import Directory, IdLease
 from sphtp.core.control.machine import ControlMachine
 from sphtp.core.control.records import ClusterView, Holder
 from sphtp.core.control.registrations import ClientAdmission, Replication
@@ -26,6 +26,7 @@ from sphtp.core.control.vocabulary import NO_NONCE
 from sphtp.core.fsm import Machine, Row
 from sphtp.core.timers import Liveness
 from tests.core.control.model import Case
+from tests.core.control.model_world import EXPIRY
 
 Context = AbstractContextManager[Any]
 
@@ -119,6 +120,14 @@ def _keep_all(self: Any, now: float) -> list[int]:
     return []
 
 
+_END: Final[Any] = IdLease.next_due
+
+
+def _end_later(self: Any) -> float | None:
+    end: float | None = _END(self)
+    return None if end is None else end + _LATE
+
+
 def _do_nothing(*_: Any, **__: Any) -> None:
     pass
 
@@ -126,6 +135,19 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 def _method(of: Any, name: str, value: Any) -> Callable[[], Context]:
     return partial(patch.object, of, name, value)
 
+
+_LATE: Final = EXPIRY + 1
+"""The ticks by which a lease is too long if it counts from an answer that was as late."""
+
+_NOT_RECEIVED: Final = Case(
+    name="two servers, an owner that is not received",
+    is_established=True,
+    wishes=9,
+    ticks=3,
+    partition="X",
+    is_one_way=True,
+    divided_before=4,
+)
 
 S, E, A = ClientState, ClientSignal, ClientAction
 T, F, B = ServerState, ServerSignal, ServerAction
@@ -205,11 +227,6 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        "a server refuses the heartbeat of an id that it does not know",
-        _method(ClientAdmission, "refuse_unknown", _do_nothing),
-        Case(name="one server, losses", servers="A", is_established=True, ticks=4, losses=3),
-    ),
-    Mutant(
         "the client announces again, with the same nonce",
         partial(_client_row, S.ESTABLISHED, E.UNKNOWN, S.ANNOUNCING, A.REQUEST_ID),
         Case(name="one server, restart", servers="A", is_established=True, ticks=1, restarts=1),
@@ -222,9 +239,19 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "an owner whose id no server confirms for one expiry is not established any more",
+        partial(_client_row, S.ESTABLISHED, E.LEASE_OVER, S.ESTABLISHED),
+        _NOT_RECEIVED,
+    ),
+    Mutant(
+        "its lease counts from the time at which it announced the id",
+        _method(IdLease, "next_due", _end_later),
+        _NOT_RECEIVED,
+    ),
+    Mutant(
         "an id that expired is reserved for its last holder",
         _method(ReservedIds, "put", _do_nothing),
-        Case(name="one server, losses", servers="A", is_established=True, ticks=4, losses=3),
+        Case(name="one server, 4 losses", servers="A", is_established=True, ticks=5, losses=4),
     ),
     Mutant(
         "a server that is silent for one expiry leaves the view",

@@ -23,10 +23,12 @@ from sphtp.core.control.counters import ControlCounters
 from sphtp.core.control.inbound import MessageReader
 from sphtp.core.control.outputs import BusAudience
 from sphtp.core.control.records import Candidate, ClusterView, Holder, Member, PeerRecord
+from sphtp.core.control.registry import Registry
 from sphtp.core.control.server import ServerMachine
 from sphtp.core.control.server_messages import IdAck, IdNack, ServerHeartbeat
 from sphtp.core.control.settings import ControlTimers, ServerLimits
 from sphtp.core.control.vocabulary import Command
+from sphtp.core.timers import TimerQueue
 from sphtp.testing.cluster import server_address
 
 WANTED: Final = 7
@@ -63,6 +65,7 @@ class Input(Enum):
     TICK = "one heartbeat of time passes"
     CONNECTED = "a connection comes up"
     LEAVE = "the application gives the id up"
+    COMPACT = "the store forgets earlier changes"
 
 
 Given = Input | bytes
@@ -171,8 +174,16 @@ class Node:
             self.machine = _client(name, known, world)
         else:
             is_founder = start == 0 and not is_late
-            self.machine = _server(name, start, known, is_founder=is_founder)
+            self.machine = self.make(start, known, is_founder=is_founder)
         self._sent: list[Sent] = []
+        self.begin()
+
+    def make(self, start: int, known: str, *, is_founder: bool) -> Any:
+        """Return the machine of a node that is no client."""
+        return make_server(self.name, start, known, is_founder=is_founder)
+
+    def begin(self) -> None:
+        """Start the machine."""
         self.machine.handle_start(self.now)
         self._run_timers()
 
@@ -196,7 +207,7 @@ class Node:
 
     def print(self) -> Hashable:
         """Return all that its future depends on."""
-        return self.name, _Print(self.now).of(self.machine)
+        return self.name, StatePrint(self.now).of(self.machine)
 
     def _listens(self, data: bytes) -> bool:
         if self.name not in CLIENTS:
@@ -238,7 +249,10 @@ def _client(name: str, servers: str, world: World) -> ClientMachine:
     )
 
 
-def _server(name: str, start: int, known: str, *, is_founder: bool) -> ServerMachine:
+def make_server(
+    name: str, start: int, known: str, *, is_founder: bool, registry: Registry | None = None
+) -> ServerMachine:
+    """Return the machine of a server that joins those that it knows."""
     number = ord(name) - ord("A")
     return ServerMachine(
         Counting(1000 * (1 + number) + 64 * start),
@@ -247,6 +261,7 @@ def _server(name: str, start: int, known: str, *, is_founder: bool) -> ServerMac
         address=server_address(number),
         join=[server_address(ord(other) - ord("A")) for other in known],
         new_cluster=is_founder,
+        registry=registry,
         limits=ServerLimits(lookups_per_second=1_000_000, announces_per_second=1_000_000),
     )
 
@@ -294,7 +309,10 @@ _IRRELEVANT: Final = frozenset(
 """The attributes on which the ownership of an id does not depend."""
 
 
-class _Print:
+_TIMES: Final = "_due"
+
+
+class StatePrint:
     """The value of a machine at one time. Times in it are relative to that time."""
 
     def __init__(self, now: float) -> None:
@@ -316,6 +334,9 @@ class _Print:
             return it
         if isinstance(it, tuple | list | deque):
             return tuple(map(self.of, it))
+        if isinstance(it, TimerQueue):
+            times: Mapping[Any, tuple[float, int, Any]] = getattr(it, _TIMES)
+            return frozenset((key, self.of(time)) for key, (time, _, _) in times.items())
         if callable(it) or id(it) in self._seen:
             return None
         self._seen.add(id(it))

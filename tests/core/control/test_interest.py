@@ -110,7 +110,8 @@ def test_the_interest_can_change() -> None:
         watcher.machine.set_presence(bus.now, [""])
 
 
-@pytest.mark.parametrize("seed", [0, 1, *soaked(range(2, 6))])
+# In the last of the quick ones a peer changed its groups, and left, and one server's list had both.
+@pytest.mark.parametrize("seed", [0, 1, 4, *soaked((2, 3, 5))])
 def test_whatever_is_lost_the_watchers_agree_with_the_servers_in_the_end(seed: int) -> None:
     bus = SimulatedCluster(seed, loss=0.2)
     servers = list(two_servers(bus))
@@ -156,8 +157,13 @@ def test_others_cost_a_watcher_no_message() -> None:
         other.machine.leave(bus.now)
         bus.pump(other)
     bus.run(5)
-    commands = {decode_message_untrusted(data).command for data in watcher.received}
-    assert commands == {Command.HEARTBEAT, Command.TIME}
+    received = [decode_message_untrusted(data) for data in watcher.received]
+    own = [message for message in received if message.command in (Command.TIME, Command.ACK)]
+    assert {message.command for message in received} <= {
+        Command.HEARTBEAT,
+        *(m.command for m in own),
+    }
+    assert {message.simulation for message in own} == {watcher.id}
     assert len(watcher.received) <= 20
     assert sum(map(len, whole.received)) > 10 * sum(map(len, watcher.received))
 

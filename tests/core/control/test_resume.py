@@ -14,8 +14,14 @@ from sphtp.core.control.outputs import (
     ServerLeft,
     Suspended,
 )
-from sphtp.core.control.records import Digest, GoneHolder, PeerRecord, next_revision
-from sphtp.core.control.server_messages import Peers, PeersGone, ServerHeartbeat, ServerLeave
+from sphtp.core.control.records import Digest, GoneHolder, Holder, PeerRecord, next_revision
+from sphtp.core.control.server_messages import (
+    IdAck,
+    Peers,
+    PeersGone,
+    ServerHeartbeat,
+    ServerLeave,
+)
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.testing.cluster import SimulatedCluster
@@ -294,8 +300,10 @@ def test_a_list_that_stays_different_is_asked_for_ever_less_often() -> None:
     heartbeat = ServerHeartbeat(member, server.machine.view, Digest(1, 4711))
     bus.cut(client, server)
     before = len(said(client, Command.LOOKUP))
+    own = Holder(client.machine.id, client.machine.nonce)
     for _ in range(60):
         bus.inject(client, heartbeat.encode())
+        bus.inject(client, IdAck(member.id, (own,)).encode())
         bus.run(1)
     assert client.is_in(ClientState.ESTABLISHED)
     assert len(said(client, Command.LOOKUP)) - before == 10

@@ -35,6 +35,8 @@ class EtcdCluster(SimulatedCluster):
         """The servers that etcd and its answers do not reach."""
         self.stalled: set[Node] = set()
         """The servers whose watches stall."""
+        self.suspended = 0.0
+        """The seconds for which the machine of the servers was suspended: their clocks stood."""
         self.cancels_watches = False
         """True if etcd begins no watch, as without a permission."""
         self._made_registry: EtcdRegistry | None = None
@@ -43,7 +45,9 @@ class EtcdCluster(SimulatedCluster):
         self._at(self.now, self._tick)
 
     def server(self, number: int, **options: Any) -> SimulatedServer:
-        self._made_registry = EtcdRegistry(self.timers.expiry, self.capacity)
+        self._made_registry = EtcdRegistry(
+            self.timers.expiry, self.capacity, suspended=lambda: self.suspended
+        )
         return super().server(number, registry=self._made_registry, **options)
 
     def pump(self, node: Node) -> None:

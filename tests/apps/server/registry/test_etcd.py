@@ -147,6 +147,25 @@ def test_a_lease_is_proven_from_the_start_of_its_renewal() -> None:
     assert registry.poll_change() == StoreLost()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "state"), [(3, ServerState.ACTIVE), (11, ServerState.DETACHED)]
+)
+def test_a_server_whose_machine_was_suspended_knows_what_it_may_have_lost(
+    seconds: float, state: ServerState
+) -> None:
+    bus = EtcdCluster()
+    server = bus.server(0)
+    client = bus.client("gas")
+    bus.run_until(lambda: is_established(client))
+    bus.run(5)
+    bus.parted.add(server)
+    bus.suspended += seconds
+    # Before it sends anything it asks, with its own clock, which stood.
+    assert server.machine.is_detached(bus.now) is (state is ServerState.DETACHED)
+    bus.parted.clear()
+    bus.run_until(lambda: is_active(server), 2)
+
+
 def test_a_client_that_only_another_server_hears_stays() -> None:
     bus = EtcdCluster()
     servers = bus.server(0), bus.server(1)

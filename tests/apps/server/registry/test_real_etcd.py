@@ -153,6 +153,35 @@ async def test_clients_wait_for_an_etcd_that_is_gone_and_keep_their_ids(tmp_path
         assert server.state is ServerState.ACTIVE
 
 
+async def test_channels_live_on_while_etcd_is_gone_and_peers_that_know_each_other_open_more(
+    tmp_path: Path,
+) -> None:
+    async with (
+        real_etcd(tmp_path) as etcd,
+        server_on(etcd) as server,
+        sphtp.open_client(addresses(server), config=CONFIG) as left,
+        sphtp.open_client(addresses(server), config=CONFIG) as right,
+    ):
+        await left.wait_for_peer(lambda peer: peer.id == right.id)
+        await right.wait_for_peer(lambda peer: peer.id == left.id)
+        async with left.open_channel(right.id) as here, await right.accept() as there:
+            etcd.members[0].kill()
+            await until(lambda: left.state is right.state is ClientState.SUSPENDED)
+            assert server.state is ServerState.DETACHED
+            # Longer than peers are kept without a server that vouches for them.
+            for number in range(2 * int(TIMERS.expiry) + 1):
+                await here.send(b"%d" % number)
+                assert await there.receive() == b"%d" % number
+                await trio.sleep(1)
+            async with right.open_channel(left.id) as later, await left.accept() as accepted:
+                await later.send(b"opened without etcd")
+                assert await accepted.receive() == b"opened without etcd"
+            etcd.members[0].start()
+            await until(lambda: left.state is right.state is ClientState.ESTABLISHED)
+            await there.send(b"still here")
+            assert await here.receive() == b"still here"
+
+
 async def test_a_compaction_is_told_to_who_lags_and_to_nobody_else(tmp_path: Path) -> None:
     async with (
         real_etcd(tmp_path) as etcd,
