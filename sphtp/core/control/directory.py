@@ -421,7 +421,10 @@ class Directory:
             self.keep_peers(now)
         if heartbeat.member.nonce == NO_NONCE:
             self.lease.is_void = True
-        elif self.lease.since is not None and self._is_listed(heartbeat, own):
+        elif self.interest.is_restricted or (
+            self.lease.since is not None and self._is_listed(heartbeat, own)
+        ):
+            # A client that watches groups has no list. An answer would be copied to all clients.
             self.lease.handle_listed(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is not None and effect.left is not None:

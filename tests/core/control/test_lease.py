@@ -9,9 +9,6 @@ from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import Node, active_server, established, is_established, said
 
-GROUPS = (None, ["fluid"])
-"""Of a client that knows all peers, and so the list of its server; and of one that does not."""
-
 
 def idle(bus: SimulatedCluster, presence: list[str] | None) -> tuple[Node, Node]:
     server = active_server(bus)
@@ -21,12 +18,9 @@ def idle(bus: SimulatedCluster, presence: list[str] | None) -> tuple[Node, Node]
     return server, client
 
 
-@pytest.mark.parametrize("presence", GROUPS)
-def test_an_owner_that_is_not_received_is_suspended_before_another_client_has_its_id(
-    presence: list[str] | None,
-) -> None:
+def test_an_owner_that_is_not_received_is_suspended_before_another_client_has_its_id() -> None:
     bus = SimulatedCluster()
-    server, client = idle(bus, presence)
+    server, client = idle(bus, None)
     bus.cut_way(client, server)
     rival = bus.client("y", ids=iter([7] * 100))
     for _ in range(300):
@@ -41,10 +35,9 @@ def test_an_owner_that_is_not_received_is_suspended_before_another_client_has_it
     assert client.of(IdLost) == [IdLost(7, Reason.CONFLICT)]
 
 
-@pytest.mark.parametrize("presence", GROUPS)
-def test_it_has_its_id_again_if_no_other_client_took_it(presence: list[str] | None) -> None:
+def test_it_has_its_id_again_if_no_other_client_took_it() -> None:
     bus = SimulatedCluster()
-    server, client = idle(bus, presence)
+    server, client = idle(bus, None)
     bus.cut_way(client, server)
     bus.run(60)
     assert client.machine.servers
@@ -54,17 +47,16 @@ def test_it_has_its_id_again_if_no_other_client_took_it(presence: list[str] | No
     assert client.of(Established)[-1] == Established(7, resumed=True)
 
 
-@pytest.mark.parametrize(("presence", "most"), [(None, 0), (["fluid"], 14)])
-def test_a_list_of_the_server_confirms_the_id_and_otherwise_an_answer(
-    presence: list[str] | None, most: int
-) -> None:
+@pytest.mark.parametrize("presence", [None, ["fluid"]])
+def test_a_list_confirms_the_id_and_nobody_announces_for_it(presence: list[str] | None) -> None:
     bus = SimulatedCluster()
     _, client = idle(bus, presence)
     before = len(said(client, Command.ANNOUNCE))
     bus.run(60)
     assert is_established(client)
     assert not client.of(Suspended)
-    assert len(said(client, Command.ANNOUNCE)) - before <= most
+    # An answer to each of many clients would be copied to all of them.
+    assert len(said(client, Command.ANNOUNCE)) == before
 
 
 def test_it_is_enough_that_one_server_receives_a_client() -> None:
