@@ -45,15 +45,19 @@ class PathValidation:
     def challenge(self, now: float, secrets: Secrets, address: Address, peer: int) -> bytes | None:
         """Return a CHALLENGE to send to a new address; None if the last one was too recent.
 
-        ``peer`` is the peer's connection id.
+        To the same address it is repeated with the same nonce: the answer to the first one may be
+        on its way, where a round trip takes longer than ``RETRY``. ``peer`` is the peer's
+        connection id.
         """
         if now < self._sent_at + RETRY:
             return None
-        self._address, self._nonce, self._sent_at = address, secrets.getrandbits(64), now
+        if address != self._address:
+            self._address, self._nonce = address, secrets.getrandbits(64)
+        self._sent_at = now
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
     def is_proven(self, address: Address, nonce: int) -> bool:
-        """Return True if a RESPONSE matches the last challenge; each challenge counts once."""
+        """Return True if a RESPONSE matches the last challenge; each nonce counts once."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

@@ -19,10 +19,12 @@ WAYS = pytest.mark.parametrize(
 )
 
 
-def open_pair(expectation: PeerPin) -> tuple[SealedPair, Connection, Connection]:
-    pair = SealedPair(1, Faults(delay=0.02, jitter=0.01))
+def open_pair(
+    expectation: PeerPin, delay: float = 0.02
+) -> tuple[SealedPair, Connection, Connection]:
+    pair = SealedPair(1, Faults(delay=delay, jitter=0.01))
     left, right = pair.open(expectation)
-    pair.run(0.5)
+    pair.run(0.5 + 10 * delay)
     return pair, left, right
 
 
@@ -51,6 +53,23 @@ def test_a_peer_that_moves_is_followed_and_nothing_is_lost(expectation: PeerPin,
     pair.run(30)
     for endpoint in pair.endpoints.values():
         check_forgotten(endpoint)
+
+
+@pytest.mark.parametrize("delay", [0.09, 0.11, 0.15, 0.25])
+def test_a_peer_that_moves_is_followed_over_any_round_trip(delay: float):
+    """Also where the next challenge leaves before the first one can be answered."""
+    pair, left, right = open_pair(PeerPin(), delay)
+    assert 2 * 0.09 < RETRY < 2 * 0.11
+    move(pair, LEFT, NEW)
+    sent = [b"%03d" % number for number in range(100)]
+    heard: list[bytes] = []
+    for message in sent:
+        pair.send(left, message)
+        pair.run(0.05)
+        heard += pair.receive(right)
+    pair.run(3)
+    assert heard + pair.receive(right) == sent
+    assert (right.address, left.state, right.state) == (NEW, State.OPEN, State.OPEN)
 
 
 @WAYS
