@@ -381,7 +381,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def _postpone_expiries(self, lag: float) -> None:
         self._directory.postpone_expiries(lag)
         # Servers may have given this client up meanwhile: they have one heartbeat to answer.
-        self._directory.lease.prove(self._now + self._timers.heartbeat - self._timers.expiry)
+        self._directory.lease.excuse(self._now + self._timers.heartbeat)
         self.alarms.postpone(E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:

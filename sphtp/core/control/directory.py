@@ -270,10 +270,11 @@ class IdLease:
     with the client on it.
     """
 
-    __slots__ = ("_expiry", "announced_at", "is_over", "is_void", "since")
+    __slots__ = ("_expiry", "_is_excused", "announced_at", "is_over", "is_void", "since")
 
     def __init__(self, expiry: float) -> None:
         self._expiry = expiry
+        self._is_excused = False
         self.since: float | None = None
         """The latest proven moment; None before the first answer."""
         self.announced_at: float | None = None
@@ -292,13 +293,24 @@ class IdLease:
         if self.announced_at is not None:
             self.since = max(self.announced_at, self.since or self.announced_at)
             self.announced_at = None
-            self.is_over = False
+            self.is_over = self._is_excused = False
 
     def handle_listed(self, now: float) -> None:
         """Note that a list of a server has this client; it may have been on its way for a while."""
-        self.prove(now - self._expiry / 4)
+        self._prove(now - self._expiry / 4)
+        self._is_excused = False
 
-    def prove(self, since: float) -> None:
+    def excuse(self, until: float) -> None:
+        """Let it last until then at least: this process did not run, and servers have to answer.
+
+        Once only until something proves it: a program that computes for seconds in each step does
+        not run again and again.
+        """
+        if not self._is_excused:
+            self._prove(until - self._expiry)
+            self._is_excused = True
+
+    def _prove(self, since: float) -> None:
         """Note that a server had the client registered at a moment, if one has answered before."""
         if self.since is not None and since > self.since:
             self.since = since
@@ -312,7 +324,7 @@ class IdLease:
     def forget(self) -> None:
         """End it: no server has acknowledged the id, or the client has given it up."""
         self.since = self.announced_at = None
-        self.is_over = self.is_void = False
+        self.is_over = self.is_void = self._is_excused = False
 
     def next_due(self) -> float | None:
         """Return the time at which it is over; None if it is over or has not begun."""

@@ -35,6 +35,19 @@ def test_an_owner_that_is_not_received_is_suspended_before_another_client_has_it
     assert client.of(IdLost) == [IdLost(7, Reason.CONFLICT)]
 
 
+@pytest.mark.parametrize("block", [0.5, 2.1, 3.0, 5.0])
+def test_a_program_that_computes_for_seconds_has_no_longer_lease(block: float) -> None:
+    bus = SimulatedCluster()
+    server, client = idle(bus, None)
+    bus.cut_way(client, server)
+    rival = bus.client("y", ids=iter([7] * 1000))
+    for _ in range(int(60 / block)):
+        bus.sleep(client, block)
+        bus.run(block + 0.05)
+        assert not is_established(client, rival) or rival.id != client.id
+    assert client.of(Suspended)
+
+
 def test_it_has_its_id_again_if_no_other_client_took_it() -> None:
     bus = SimulatedCluster()
     server, client = idle(bus, None)
