@@ -156,6 +156,7 @@ class StreamSettings:
         arrives while a lost datagram is asked for three times: the rate times an initial backoff,
         three NAK backoffs and two round trips (Ultra Messaging's rule for a transmission window).
         A smaller window would slow the source down behind each datagram that is lost twice.
+        Raises ``SettingsError`` for a path that holds more than windows and buffers can.
         """
         backoff = max(0.4, 4 * rtt)
         chosen = WAN | {
@@ -178,7 +179,11 @@ class StreamSettings:
                 # Reports take a round trip, and come with each quarter of a window.
                 "bandwidth_delay": round(2 * rtt * charged),
             }
-        return cls(**(chosen | changes))
+        try:
+            return cls(**(chosen | changes))
+        except SettingsError as error:
+            path = f"a round trip of {rtt:g} s" + (f" at {rate:g} bytes/s" if rate else "")
+            raise SettingsError(f"{path}: {error}") from None
 
     def for_group(self) -> Self:
         """Return these settings for receivers that share their losses, as in a multicast group."""

@@ -159,7 +159,13 @@ class SourceTransport:
         self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
         rate_limit = RateLimit(settings)
         self._transmission = Transmission(
-            size, rate_limit, self._pending_bodies, self._window, self._flow, counters
+            size,
+            rate_limit,
+            self._pending_bodies,
+            self._window,
+            self._flow,
+            counters,
+            is_long=settings.bandwidth_delay > 0,
         )
         self._sessions = SessionMessageSchedule(now, settings)
         self._events = deque[SourceEvent](maxlen=1024)

@@ -300,10 +300,10 @@ MOST_WAITING: Final = MEBIBYTE
 WORTH_WAKING: Final = MOST_WAITING // 4
 """The bytes that must be free before a sender is woken: waking costs as much as a message."""
 
-
 LATE: Final = 0.01
-"""The seconds by which a program may wake late without losing its data rate (Ultra Messaging's rate
-interval)."""
+"""The seconds by which a program may wake late without losing its data rate, on a path that holds
+much (Ultra Messaging's rate interval). On a short one, such a burst would overflow a queue: of 90 %
+of 100 Mbit/s with a queue of 64 KB, 7 % were lost."""
 
 
 class Transmission:
@@ -317,6 +317,8 @@ class Transmission:
         window: TransmissionWindow,
         flow: FlowControl,
         counters: SourceCounters,
+        *,
+        is_long: bool,
     ) -> None:
         self.ready: float | None = None
         """The time at which the next datagram may leave; None when there is none."""
@@ -326,7 +328,8 @@ class Transmission:
         self._size = size
         self._rate_limit = rate_limit
         self._pacer = Pacer.for_datagrams(size, rate_limit.data_rate(0.0))
-        self._pacer.hold = LATE
+        if is_long:
+            self._pacer.hold = LATE
         self._flow = flow
 
     @property

@@ -1,5 +1,6 @@
 """Settings of a stream: each in its range, and none that contradicts another."""
 
+import re
 from typing import Any
 
 import pytest
@@ -83,3 +84,11 @@ def test_on_loopback_datagrams_are_larger_and_windows_hold_several() -> None:
     tight = StreamSettings(receive_buffer=65_536, local_datagram=65_507)
     assert tight.for_loopback(65_507).max_datagram == 65_536 - 768
     assert StreamSettings.um().for_loopback(65_507) == StreamSettings.um()
+
+
+@pytest.mark.parametrize(("rtt", "rate"), [(0.6, 125e6), (0.2, -1.0), (5.0, 1e6)])
+def test_a_path_that_holds_too_much_is_named_as_it_was_given(rtt: float, rate: float) -> None:
+    with pytest.raises(
+        SettingsError, match=f"a round trip of {rtt:g} s at {re.escape(f'{rate:g}')}"
+    ):
+        StreamSettings.wan(rtt, rate)
