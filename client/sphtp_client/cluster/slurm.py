@@ -37,7 +37,7 @@ SRUN: Final = (
     "--quiet",
 )
 SIGNALLED: Final = 128
-"""What ``srun`` adds to the number of a signal that has ended its task, for its exit code."""
+"""The exit code of ``srun`` exceeds the number of a signal that has ended its task by this much."""
 ANSWER: Final = 20.0
 """Seconds for a command of Slurm to answer."""
 _NODE_ADDRESS: Final = re.compile(r"\bNodeAddr=(\S+)")
