@@ -30,7 +30,8 @@ async def look_on(
 ) -> None:
     """Let a page see the cluster of these servers, until cancelled.
 
-    When that is not possible, the page shows the reason, and ``on_failure`` gets each reason once.
+    When that is not possible, the page shows the reason, and ``on_failure`` gets it, unless it is
+    that of the failure before.
     """
     before = ""
     while True:

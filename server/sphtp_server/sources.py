@@ -3,7 +3,6 @@
 A settings model is data: every field of it is at once a key of the file, a variable and a flag.
 """
 
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import click
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from sphtp.core.printable import without_password
 from sphtp.errors import SettingsError
 
 M = TypeVar("M", bound=BaseModel)
@@ -149,9 +149,20 @@ def _is_list(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is tuple
 
 
-def _without_password(value: Any) -> Any:
-    """Return a value that was refused without what may be the password of an address."""
-    return re.sub(r"(?s)^([a-z+]+://)?.*@", r"\1...@", value) if isinstance(value, str) else value
+def _without_passwords(value: Any) -> Any:
+    """Return a value that was refused without what may be passwords of addresses.
+
+    No setting is a table, whose values could be passwords by themselves.
+    """
+    match value:
+        case str():
+            return without_password(value)
+        case list():
+            return [_without_passwords(one) for one in value]
+        case dict():
+            return {_without_passwords(key): "..." for key in value}
+        case _:
+            return value
 
 
 def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterator[str]:
@@ -162,7 +173,7 @@ def _explain(error: ValidationError, settings: Mapping[str, Setting]) -> Iterato
             setting = settings[name]
             value = setting.value
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            yield f"{setting.origin} = {_without_password(shown)!r}: {reason}"
+            yield f"{setting.origin} = {_without_passwords(shown)!r}: {reason}"
         else:
             origins = ", ".join(f"{key} from {one.origin}" for key, one in settings.items())
             yield f"{reason} ({origins})" if origins else reason

@@ -7,6 +7,7 @@ invisible characters are written as escapes of JSON, so that a line of JSON stay
 Also numbers and lists as people write them, alike in all programs.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -35,6 +36,11 @@ def _seen(character: str) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def without_password(address: str) -> str:
+    """Return an address that was refused without what may be its user and password."""
+    return re.sub(r"(?s)^([a-z+]+://)?.*@", r"\1...@", address)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

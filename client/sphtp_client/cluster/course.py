@@ -171,7 +171,7 @@ class ClusterPlan:
             yield f"to see what waits: sphtp top {self.metrics}-{last}"
 
     def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
-        """Return lines that tell programs of users how to reach the servers."""
+        """Yield lines for people: how their programs reach the servers."""
         yield f"servers: {' '.join(servers)}"
         yield f"secret: {self.secret_file}"
         yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
@@ -255,7 +255,10 @@ async def run_cluster(
 
 
 def _placed(plan: ClusterPlan, launcher: Launcher) -> ClusterPlan:
-    """Return a plan for a launcher. Raises ``SettingsError`` if it has not enough room."""
+    """Return a plan for a launcher.
+
+    Raises ``SettingsError`` if it has not enough room, or no network.
+    """
     if launcher.slots is not None and launcher.slots < plan.size:
         raise SettingsError(
             f"--on {plan.on}: there is room for {launcher.slots} processes, and this run has "
@@ -263,7 +266,10 @@ def _placed(plan: ClusterPlan, launcher: Launcher) -> ClusterPlan:
         )
     if launcher.network is None and plan.network is not None:
         raise SettingsError(f"--network: with --on {plan.on} the processes use loopback")
-    return replace(plan, network=plan.network or launcher.network)
+    network = plan.network or launcher.network
+    if network == "":
+        raise SettingsError(f"--on {plan.on}: the addresses there are unknown: give --network")
+    return replace(plan, network=network)
 
 
 async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
@@ -342,7 +348,7 @@ class Replacements:
             if lost is None and _any_broken(status):
                 # The others find out by themselves who left and report it. And a machine that is
                 # gone may be known later than a client that misses its peer.
-                with trio.move_on_after(plan.grace):
+                with trio.move_on_after(plan.grace + supervisor.launcher.loss_time):
                     await supervisor.wait_until(
                         lambda: (
                             self._lost() is not None
@@ -396,7 +402,7 @@ class Replacements:
 
 
 async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
-    """Wait until the last server has ended; tell programs what they need to reach one."""
+    """Show how programs reach the servers, and wait until the last one has ended."""
     status = supervisor.status
     status.standing = {
         "servers": addresses,

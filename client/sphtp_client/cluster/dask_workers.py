@@ -52,7 +52,7 @@ AHEAD: Final = 16
 MOST: Final = 400
 """Processes of a run. Each has a call that waits, and Dask limits its connections to 512."""
 START: Final = 60.0
-"""Seconds until a worker must have started a process."""
+"""Seconds until the scheduler must have found a worker for a process."""
 
 
 class WorkerOutput(NamedTuple):
@@ -180,7 +180,7 @@ class DaskProcess(RunningProcess):
 
     async def start(self, parcel: Parcel) -> None:
         """Start it. Raises ``OSError``."""
-        self._pid, self._worker = await self._ask(START, "start", *parcel)
+        self._pid, self._worker = await self._ask(PATIENCE, "start", *parcel)
 
     async def run(self) -> None:
         """Read until it has ended, or is lost."""
@@ -264,6 +264,7 @@ class DaskLauncher:
     """The workers of one scheduler."""
 
     slots = MOST
+    loss_time = PATIENCE
 
     def __init__(self, client: Client, network: str) -> None:
         self.network = network
@@ -281,12 +282,13 @@ class DaskLauncher:
             future = self._client.submit(WorkerProcess, actor=True, pure=False)
             return future, future.result(timeout=START)
 
+        try:
+            # The wait for a worker may be long, and can be cancelled: an actor has no process yet.
+            process = DaskProcess(self._call, *await self._call(submit))
+        except Exception as error:
+            why = str(error) or type(error).__name__
+            raise OSError(f"Dask did not place it: {why}") from error
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
-            try:
-                process = DaskProcess(self._call, *await self._call(submit))
-            except Exception as error:
-                why = str(error) or type(error).__name__
-                raise OSError(f"Dask did not place it: {why}") from error
             await process.start(parcel)
             await self._to_run.send(process)
         return process
@@ -338,7 +340,13 @@ async def open_dask(on: str) -> AsyncIterator[DaskLauncher]:
 
 
 async def _network_of(scheduler: str) -> str:
-    """Return the scheduler's own address as a network: workers reach it, and each other."""
+    """Return the scheduler's own address as a network: workers reach it, and each other.
+
+    It is empty if this machine does not know the name by which the scheduler is known there.
+    """
     parts = urlsplit(scheduler)
-    found = await trio.socket.getaddrinfo(parts.hostname, parts.port, type=trio.socket.SOCK_STREAM)
+    try:
+        found = await trio.socket.getaddrinfo(parts.hostname, None, type=trio.socket.SOCK_STREAM)
+    except OSError:
+        return ""
     return str(ip_network(found[0][4][0]))

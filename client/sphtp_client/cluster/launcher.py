@@ -63,13 +63,19 @@ class Launcher(Protocol):
     def network(self) -> str | None:
         """The network on which processes reach each other, such as ``10.0.0.0/16``, by default.
 
-        None stands for the loopback of this machine, which they do not leave.
+        None stands for the loopback of this machine, which they do not leave. It is empty where the
+        engine does not know the network: then ``--network`` has to name it.
         """
         ...
 
     @property
     def slots(self) -> int | None:
         """The number of processes for which there is room; None if that is not limited."""
+        ...
+
+    @property
+    def loss_time(self) -> float:
+        """Seconds from the loss of a machine until its processes are known to be lost."""
         ...
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
@@ -85,6 +91,7 @@ class LocalLauncher:
 
     network = None
     slots = None
+    loss_time = 0.0
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
         """Start a process; raises ``OSError`` when that is impossible."""

@@ -6,7 +6,7 @@ A machine elsewhere has neither the secret of the run nor the scenario, and its 
 before the process is there. So standard input begins with a parcel (``launcher.carry``): its length
 in ten decimal digits, and then that many bytes of JSON.
 
-- ``files`` become files in memory, which nobody else can open and which vanish with the process.
+- ``files`` become files in memory, which no other user can open and which vanish with the process.
   An argument ``{"file": 0}`` stands for the path of the first one.
 - ``{"facing": "10.0.0.0/16"}`` stands for the address of this machine from which packets to that
   network leave.

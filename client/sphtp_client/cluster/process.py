@@ -124,12 +124,14 @@ class ChildProcess(RunningProcess):
         command: Sequence[str],
         variables: Mapping[str, str] | None = None,
         *,
+        beginning: bytes = b"",
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> Self:
-        """Start a process; raises OSError when that is impossible.
+        """Start a process, and write the beginning of its standard input.
 
         ``variables`` are added to the environment that it inherits; ``environment`` is all of it.
+        Raises ``OSError`` when that is impossible. When cancelled, it leaves no process.
         """
         with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
             process = await trio.lowlevel.open_process(
@@ -142,7 +144,19 @@ class ChildProcess(RunningProcess):
                 | dict(variables or {}),
                 cwd=directory,
             )
-        return cls(process)
+        child = cls(process)
+        if not beginning:
+            return child
+        try:
+            with suppress(trio.BrokenResourceError):  # it has ended, and says why
+                await child.write(beginning)
+        except BaseException:
+            await child.kill()
+            await child.aclose()
+            with trio.CancelScope(shield=True):
+                await process.wait()
+            raise
+        return child
 
     @property
     def pid(self) -> int:

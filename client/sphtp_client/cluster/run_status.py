@@ -123,7 +123,7 @@ class RunStatus:
 
     @property
     def is_ending(self) -> bool:
-        """True if the supervisor has begun to end the processes."""
+        """True if the supervisor has begun to end processes: all, or those that it replaces."""
         return any(
             process.exit is not None and process.exit.asked for process in self.processes.values()
         )
@@ -132,47 +132,47 @@ class RunStatus:
         """Return the processes of one role."""
         return [process for process in self.processes.values() if process.role is role]
 
-    def spawned(self, name: str, pid: int) -> None:
-        """Note the process id."""
-        self.processes[name].pid = pid
-        self.notices.append(f"{name}: pid {pid}")
+    # These take the process itself: its name may have passed to the one that replaced it.
 
-    def not_started(self, name: str, reason: str) -> None:
+    def spawned(self, process: ProcessStatus, pid: int) -> None:
+        """Note the process id."""
+        process.pid = pid
+        self.notices.append(f"{process.name}: pid {pid}")
+
+    def not_started(self, process: ProcessStatus, reason: str) -> None:
         """Note a process that could not be spawned."""
-        process = self.processes[name]
         process.failure = f"cannot be started: {reason}"
         process.exit = ProcessExit(NOT_STARTED, asked=False)
-        self.notices.append(f"{name}: {process.failure}")
+        self.notices.append(f"{process.name}: {process.failure}")
 
-    def note_line(self, name: str, line: bytes) -> None:
+    def note_line(self, process: ProcessStatus, line: bytes) -> None:
         """Record the event in a line of standard output; count a line that has none."""
         event = parse_event(line)
         if event is None:
-            self.processes[name].garbage += 1
+            process.garbage += 1
         else:
-            self.note_event(name, event)
+            self.note_event(process, event)
 
-    def note_event(self, name: str, event: ProcessEvent) -> None:
+    def note_event(self, process: ProcessStatus, event: ProcessEvent) -> None:
         """Record a report of a process."""
-        self._note[type(event)](self.processes[name], event)
+        self._note[type(event)](process, event)
 
-    def note_error_line(self, name: str, line: str) -> None:
+    def note_error_line(self, process: ProcessStatus, line: str) -> None:
         """Keep a line of standard error; the last ones explain a failure."""
-        self.processes[name].errors.append(line)
+        process.errors.append(line)
 
-    def exited(self, name: str, code: int, *, asked: bool) -> None:
+    def exited(self, process: ProcessStatus, code: int, *, asked: bool) -> None:
         """Record the end of a process."""
-        process = self.processes[name]
         process.exit = ProcessExit(code, asked)
         if code != 0 and not asked:
-            self.notices.append(f"{name}: pid {process.pid} ended, {process.exit}")
+            self.notices.append(f"{process.name}: pid {process.pid} ended, {process.exit}")
 
-    def lost(self, name: str, reason: str, *, asked: bool) -> None:
+    def lost(self, process: ProcessStatus, reason: str, *, asked: bool) -> None:
         """Record a process that is gone with its place."""
-        self.processes[name].failure = reason
-        self.processes[name].exit = ProcessExit(LOST, asked)
+        process.failure = reason
+        process.exit = ProcessExit(LOST, asked)
         if not asked:
-            self.notices.append(f"{name}: lost, {reason}")
+            self.notices.append(f"{process.name}: lost, {reason}")
 
     def _placed(self, process: ProcessStatus, event: Placed) -> None:
         process.place, process.pid = event.host, event.pid

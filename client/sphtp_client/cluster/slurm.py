@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
 from secrets import token_hex
-from signal import SIGKILL
+from signal import valid_signals
 from typing import Final
 
 import trio
@@ -36,11 +36,14 @@ SRUN: Final = (
     "--immediate=60",
     "--quiet",
 )
-KILLED: Final = 128 + SIGKILL
-"""The exit code of ``srun`` for a task that SIGKILL has ended; no program ends so by itself."""
+SIGNALLED: Final = 128
+"""The exit code of ``srun`` exceeds the number of a signal that has ended its task by this much."""
 ANSWER: Final = 20.0
 """Seconds for a command of Slurm to answer."""
 _NODE_ADDRESS: Final = re.compile(r"\bNodeAddr=(\S+)")
+SLURMD_TIMEOUT: Final = 300.0
+"""Seconds until Slurm holds a silent node for dead, if it is not configured otherwise."""
+_SLURMD_TIMEOUT: Final = re.compile(r"\bSlurmdTimeout\s*=\s*(\d+)")
 _PER_NODE: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
@@ -49,15 +52,16 @@ class SlurmStep(ChildProcess):
 
     async def wait(self) -> int:
         code = await super().wait()
-        return -SIGKILL if code == KILLED else code
+        return SIGNALLED - code if code - SIGNALLED in valid_signals() else code
 
 
 class SlurmLauncher:
     """An allocation."""
 
-    def __init__(self, job: str, network: str, slots: int) -> None:
+    def __init__(self, job: str, network: str, slots: int, loss_time: float) -> None:
         self.network = network
         self.slots = slots
+        self.loss_time = loss_time
         self._job = job
         self._name = f"sphtp-{token_hex(4)}"
 
@@ -65,10 +69,7 @@ class SlurmLauncher:
         """Start a process; raises ``OSError`` when that is impossible."""
         parcel = carry(spec)
         command = (*SRUN, f"--job-name={self._name}", sys.executable, *parcel.arguments)
-        process = await SlurmStep.spawn(command, environment=os.environ)
-        with suppress(trio.BrokenResourceError):  # it has ended, and says why
-            await process.write(parcel.input)
-        return process
+        return await SlurmStep.spawn(command, beginning=parcel.input, environment=os.environ)
 
     async def cancel_rest(self) -> None:
         """Cancel the steps of this run that are left."""
@@ -89,9 +90,9 @@ async def open_slurm(on: str) -> AsyncIterator[SlurmLauncher]:
         raise SettingsError(f"--on {on}: there is no allocation: run this inside salloc or sbatch")
     text = await _answer("scontrol", "--oneliner", "show", "node", nodes)
     network = await _network_of(_NODE_ADDRESS.findall(text))
-    if network is None:
-        raise SettingsError(f"--on {on}: the addresses of {nodes} are unknown: give --network")
-    launcher = SlurmLauncher(job, network, slots_of(os.environ))
+    patience = _SLURMD_TIMEOUT.search(await _answer("scontrol", "show", "config"))
+    loss_time = float(patience[1]) if patience else SLURMD_TIMEOUT
+    launcher = SlurmLauncher(job, network, slots_of(os.environ), loss_time)
     try:
         yield launcher
     finally:
@@ -107,8 +108,11 @@ def slots_of(environ: Mapping[str, str]) -> int:
     return sum(int(processors) * int(nodes or 1) for processors, nodes in counts)
 
 
-async def _network_of(names: list[str]) -> str | None:
-    """Return the address of a node as a network, one of the outside if there is one."""
+async def _network_of(names: list[str]) -> str:
+    """Return the address of a node as a network, one of the outside if there is one.
+
+    It is empty if no name has an address.
+    """
     found = []
     for name in names:
         with suppress(OSError):
@@ -116,7 +120,7 @@ async def _network_of(names: list[str]) -> str | None:
             found.append(ip_address(answers[0][4][0]))
     # A node may know its own name as loopback.
     found.sort(key=lambda address: address.is_loopback)
-    return str(ip_network(found[0])) if found else None
+    return str(ip_network(found[0])) if found else ""
 
 
 async def _answer(*command: str) -> str:

@@ -57,11 +57,11 @@ class Supervisor:
         try:
             child = await self.launcher.start(spec)
         except OSError as error:
-            self.status.not_started(spec.name, str(error))
+            self.status.not_started(process, str(error))
         else:
             self._children[spec.name] = child, spec.timeouts or self.timeouts
-            self.status.spawned(spec.name, child.pid)
-            self.nursery.start_soon(self._watch, spec.name, child)
+            self.status.spawned(process, child.pid)
+            self.nursery.start_soon(self._watch, process, child)
         self._note()
         return process
 
@@ -90,12 +90,12 @@ class Supervisor:
         for scope in self._watches:
             scope.cancel()
 
-    async def _watch(self, name: str, child: RunningProcess) -> None:
+    async def _watch(self, process: ProcessStatus, child: RunningProcess) -> None:
         with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
             self._watches.append(scope)
             async with trio.open_nursery() as readers:
-                readers.start_soon(self._read_lines, name, child)
-                readers.start_soon(self._read_error_lines, name, child)
+                readers.start_soon(self._read_lines, process, child)
+                readers.start_soon(self._read_error_lines, process, child)
                 lost: str | None = None
                 try:
                     code = await child.wait()
@@ -105,20 +105,20 @@ class Supervisor:
                 readers.cancel_scope.deadline = trio.current_time() + PIPES_CLOSE
             await child.aclose()
             if lost is None:
-                self.status.exited(name, code, asked=child.asked)
+                self.status.exited(process, code, asked=child.asked)
             else:
-                self.status.lost(name, lost, asked=child.asked)
+                self.status.lost(process, lost, asked=child.asked)
             self._watches.remove(scope)
             self._note()
 
-    async def _read_lines(self, name: str, child: RunningProcess) -> None:
+    async def _read_lines(self, process: ProcessStatus, child: RunningProcess) -> None:
         async for line in child.lines():
-            self.status.note_line(name, line)
+            self.status.note_line(process, line)
             self._note()
 
-    async def _read_error_lines(self, name: str, child: RunningProcess) -> None:
+    async def _read_error_lines(self, process: ProcessStatus, child: RunningProcess) -> None:
         async for line in child.error_lines():
-            self.status.note_error_line(name, line.decode(errors="replace"))
+            self.status.note_error_line(process, line.decode(errors="replace"))
             self._note()
 
     def _note(self) -> None:

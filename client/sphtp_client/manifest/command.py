@@ -65,7 +65,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     "--secret-file",
     type=_FILE,
     metavar="FILE",
-    help="The cluster's secret (sphtp keygen). Without it: a new one.",
+    help="The cluster's secret (sphtp keygen). Without it: a new one, which cannot be replaced.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def manifest(config: Path | None, secret_file: Path | None, name: str, **values: Any) -> None:
@@ -73,7 +73,8 @@ def manifest(config: Path | None, secret_file: Path | None, name: str, **values:
 
     kubectl reads it: sphtp manifest --image IMAGE | kubectl apply -f -
 
-    The output contains the cluster's secret. COMMAND, after --, is a program of yours in the image,
+    The output contains the cluster's secret; to apply it again with changes, give --secret-file.
+    COMMAND, after --, is a program of yours in the image,
     which takes the place of sphtp client: open_client() without an address finds the servers.
 
     Exit codes: 0 printed, 2 wrong arguments.
@@ -121,6 +122,7 @@ def _manifest(
             client_settings=settings,
             scenario=None if is_shipped or not is_ours else scenario.read_text(encoding="utf-8"),
             command=command or ("sphtp", "client"),
+            is_new=secret is None,
             **values,
         )
 

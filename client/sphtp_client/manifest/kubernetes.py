@@ -69,6 +69,8 @@ class Manifest:
     client_settings: Mapping[str, str] = field(default_factory=dict)
     scenario: str | None = None
     command: Sequence[str] = ("sphtp", "client")
+    is_new: bool = False
+    """True if the secret was drawn for this manifest alone."""
 
     def objects(self) -> Iterator[Object]:
         """Yield the objects, in the order in which to create them."""
@@ -120,6 +122,8 @@ class Manifest:
             "metadata": self._metadata(self.name, "server"),
             "type": "Opaque",
             "stringData": {SECRET: self.secret, TOKEN: self.token},
+            # Programs that run keep their secret: another one would part them from those to come.
+            "immutable": self.is_new,
         }
 
     def _service(self) -> Object:

@@ -91,44 +91,44 @@ class RunBoard(RunStatus):
         """Add a notice: a text for people, or the values of an event."""
         self.notices.append(json.dumps({"event": event, **values}) if self._as_json else text)
 
-    def spawned(self, name: str, pid: int) -> None:
+    def spawned(self, process: ProcessStatus, pid: int) -> None:
         """Note the process id: of a server, or of the guard of a program."""
-        self._introduced.discard(name)
-        self.processes[name].pid = pid
-        if self.processes[name].role is ProcessRole.SERVER:
-            self._begun(name, pid)
+        self._introduced.discard(process.name)
+        process.pid = pid
+        if process.role is ProcessRole.SERVER:
+            self._begun(process.name, pid)
 
-    def not_started(self, name: str, reason: str) -> None:
+    def not_started(self, process: ProcessStatus, reason: str) -> None:
         """Note a process that could not be spawned, as one that ended at once."""
-        self.processes[name].failure = f"cannot be started: {reason}"
-        self._end(name, NOT_STARTED, asked=False)
+        process.failure = f"cannot be started: {reason}"
+        self._end(process.name, NOT_STARTED, asked=False)
 
-    def note_line(self, name: str, line: bytes) -> None:
+    def note_line(self, process: ProcessStatus, line: bytes) -> None:
         """Note a line of standard output."""
-        introduction = _INTRODUCTION.fullmatch(line)
-        if self.processes[name].role is ProcessRole.SERVER:
+        name, introduction = process.name, _INTRODUCTION.fullmatch(line)
+        if process.role is ProcessRole.SERVER:
             self._note_entry(name, line.decode(errors="replace"))
         elif introduction and name not in self._introduced:
             self._introduced.add(name)
-            self.processes[name].pid = int(introduction[1])
+            process.pid = int(introduction[1])
             self._begun(name, int(introduction[1]))
         else:
             self._show(name, line.decode(errors="replace"), "stdout")
 
-    def note_error_line(self, name: str, line: str) -> None:
+    def note_error_line(self, process: ProcessStatus, line: str) -> None:
         """Note a line of standard error."""
-        super().note_error_line(name, line)
-        is_program = self.processes[name].role is ProcessRole.PROGRAM
+        super().note_error_line(process, line)
+        name, is_program = process.name, process.role is ProcessRole.PROGRAM
         if is_program and name not in self._introduced:
             # It has overtaken the introduction, which is in another pipe.
             self._early.setdefault(name, []).append(line)
         else:
             self._show(name, line, "stderr")
 
-    def exited(self, name: str, code: int, *, asked: bool) -> None:
+    def exited(self, process: ProcessStatus, code: int, *, asked: bool) -> None:
         """Note the end of a process; the rules decide what follows."""
-        self._show_early(name)
-        self._end(name, code, asked=asked)
+        self._show_early(process.name)
+        self._end(process.name, code, asked=asked)
 
     def outcome(self, stopped_by: ExitStatus | None) -> RunOutcome:
         """Judge the run, whose processes have all ended."""

@@ -12,7 +12,7 @@ from unicodedata import category
 from sphtp.core.control.vocabulary import MemberState, Reason
 from sphtp.core.datagrams import Address
 from sphtp.core.packing import MALFORMED, unpack
-from sphtp.core.printable import peer_label
+from sphtp.core.printable import peer_label, without_password
 from sphtp.core.serial import SerialNumber
 from sphtp.core.topics import LONGEST_NAME, check_group, check_topic
 from sphtp.core.wire import decode_text
@@ -336,7 +336,7 @@ class ClusterView:
 def _split(url: str, text: str) -> tuple[str, int]:
     match = _URL.fullmatch(url)
     if match is None or len(url) > MAX_URL or not _is_ipv6(match["ipv6"]):
-        raise SettingsError(f"server address {text!r}: allowed is {_ALLOWED}")
+        raise SettingsError(f"server address {without_password(text)!r}: allowed is {_ALLOWED}")
     return match["base"], _checked(int(match["port"]), text)
 
 

@@ -2,14 +2,15 @@
 
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from sphtp_client.cluster.process import split_lines
+from sphtp_client.cluster.launcher import ProcessSpec
+from sphtp_client.cluster.process import ProcessLostError, RunningProcess, split_lines
 from tests.interpreters import ForkedProcess
 
 QUICK = ("--heartbeat", "0.25", "--expiry", "20", "--channel-timeout", "20")
@@ -99,11 +100,11 @@ exec "$@"
 """
 
 
-def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, node: str = "127.0.0.1") -> None:
     """Commands of an allocation on this machine; its srun runs what it gets."""
     answers = {
         "srun": SRUN,
-        "scontrol": "#!/bin/sh\necho NodeName=n1 NodeAddr=127.0.0.1 State=IDLE\n",
+        "scontrol": f"#!/bin/sh\necho NodeName=n1 NodeAddr={node} State=IDLE\n",
         "squeue": "#!/bin/sh\n",
     }
     for name, script in answers.items():
@@ -112,3 +113,60 @@ def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
+
+
+class FakeProcess(RunningProcess):
+    """Ends after so many seconds with a code; without a code it is lost then."""
+
+    pid = 1
+
+    def __init__(self, seconds: float, code: int | None) -> None:
+        super().__init__()
+        self._end = trio.current_time() + seconds
+        self._code = code
+        self._stopped = trio.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._stopped.is_set() or trio.current_time() >= self._end
+
+    async def wait(self) -> int:
+        with trio.move_on_at(self._end):
+            await self._stopped.wait()
+            return 0
+        if self._code is None:
+            raise ProcessLostError("its machine is gone")
+        return self._code
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        lines: tuple[bytes, ...] = ()
+        for line in lines:
+            yield line
+
+    error_lines = lines
+
+    async def close_input(self) -> None:
+        self._stopped.set()
+
+    async def terminate(self) -> None:
+        self._stopped.set()
+
+    async def kill(self) -> None:
+        self._stopped.set()
+
+    async def aclose(self) -> None:
+        pass
+
+
+class FakeLauncher:
+    """Starts these processes, one after the other: their seconds and codes."""
+
+    network = None
+    slots = None
+
+    def __init__(self, *ends: tuple[float, int | None], loss_time: float = 0.0) -> None:
+        self.loss_time = loss_time
+        self._ends = iter(ends)
+
+    async def start(self, _spec: ProcessSpec) -> RunningProcess:
+        return FakeProcess(*next(self._ends))

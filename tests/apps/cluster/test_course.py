@@ -12,12 +12,13 @@ import trio
 
 from sphtp.core.secure.identity import format_key
 from sphtp.security import load_secret
-from sphtp_client.cluster.course import ClusterPlan, run_cluster, secret_file
+from sphtp_client.cluster.course import ClusterPlan, Replacements, run_cluster, secret_file
 from sphtp_client.cluster.launcher import ProcessSpec
 from sphtp_client.cluster.outcome import RunOutcome, judge
 from sphtp_client.cluster.process import StopTimeouts
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
-from tests.apps.cluster.running import fake_slurm
+from sphtp_client.cluster.supervisor import open_supervisor
+from tests.apps.cluster.running import FakeLauncher, fake_slurm
 
 
 def test_it_is_fresh_and_nobody_else_can_get_at_it() -> None:
@@ -171,6 +172,18 @@ async def test_a_loss_too_many_ends_the_run_with_a_name():
 async def test_a_client_that_fails_by_itself_is_not_replaced():
     outcome = await outcome_of(scripts=(GOOD, FAILING), max_restarts=5)
     assert outcome.sentence == "client 1 failed: exit code 3"
+
+
+async def test_a_loss_that_the_engine_notices_late_is_replaced(autojump_clock):
+    """A client misses its peer soon; that its machine is gone is known 29 s later."""
+    plan, status = ClusterPlan(1, 2, Path("x"), 3, max_restarts=1), RunStatus()
+    launcher = FakeLauncher((1.0, 3), (30.0, None), (1.0, 0), (1.0, 0), loss_time=20.0)
+    assert plan.grace < 29.0 < plan.grace + launcher.loss_time
+    async with open_supervisor(status, lambda: None, launcher=launcher) as supervisor:
+        await Replacements(plan, supervisor, ["tcp://h:1"]).run()
+    assert status.replaced == ["client 1 was lost: its machine is gone; it was replaced"]
+    codes = [s.exit.code for s in status.of(ProcessRole.CLIENT) if s.exit is not None]
+    assert codes == [0, 0]
 
 
 async def test_a_server_that_is_lost_is_replaced_and_clients_go_on(tmp_path):

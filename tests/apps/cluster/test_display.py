@@ -47,11 +47,13 @@ def test_a_client_that_lost_a_server_is_not_shown_there(good_board):
     status = good_board()
     for process in status.processes.values():
         process.exit = None
-    status.note_event("client 1", ServerLost(id=2, reason="expired", servers=(4,)))
+    status.note_event(
+        status.processes["client 1"], ServerLost(id=2, reason="expired", servers=(4,))
+    )
     rows = [line for line in draw(status).splitlines() if "│ server" in line]
     assert "0 1" not in rows[0]
     assert "0 1" in rows[1]
-    status.note_event("client 1", ServerCame(id=2, servers=(2, 4)))
+    status.note_event(status.processes["client 1"], ServerCame(id=2, servers=(2, 4)))
     assert "0 1" in next(line for line in draw(status).splitlines() if "│ server 1" in line)
 
 
@@ -63,7 +65,7 @@ def test_a_speed_that_nobody_told_is_not_told():
 
 def test_deaths_are_told_by_their_signal(good_board):
     status = good_board()
-    status.exited("server 1", -9, asked=False)
+    status.exited(status.processes["server 1"], -9, asked=False)
     assert "killed by SIGKILL" in draw(status)
 
 
@@ -92,13 +94,13 @@ def test_plain_lines_tell_news_at_once_and_summaries_now_and_then():
     status, clock, stream = RunStatus(), Clock(), io.StringIO()
     status.take("client 0", ProcessRole.CLIENT, slab=0)
     with PlainRunDisplay(status, 30, clock, stream) as display:
-        status.spawned("client 0", 4711)
+        status.spawned(status.processes["client 0"], 4711)
         display.changed()
         assert stream.getvalue() == "client 0: pid 4711\n"
         clock.now += LINE_EVERY
         display.changed()
         display.changed()
-        status.exited("client 0", 3, asked=False)
+        status.exited(status.processes["client 0"], 3, asked=False)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert "step 0/30" in lines[1]

@@ -29,7 +29,7 @@ def test_different_states_are_a_mismatch_that_names_both(good_board):
 @pytest.mark.parametrize("name", ["client 0", "client 1", "reference"])
 def test_a_worker_that_fails_fails_the_run(good_board, name):
     status = good_board()
-    status.exited(name, 3, asked=False)
+    status.exited(status.processes[name], 3, asked=False)
     outcome = judge(status, verify=True)
     assert outcome.verdict.code == 3
     assert outcome.sentence.startswith(f"{name} failed: exit code 3")
@@ -37,10 +37,12 @@ def test_a_worker_that_fails_fails_the_run(good_board, name):
 
 def test_the_cause_is_named_before_its_consequences(good_board):
     status = good_board()
-    status.note_event("client 0", PeerGone(slab=1, id=9, reason="timed out"))
-    status.note_event("client 0", Failed(message="slab 1 (id 0x00000009) left: timed out"))
-    status.exited("client 0", 3, asked=False)
-    status.exited("client 1", -9, asked=False)
+    status.note_event(status.processes["client 0"], PeerGone(slab=1, id=9, reason="timed out"))
+    status.note_event(
+        status.processes["client 0"], Failed(message="slab 1 (id 0x00000009) left: timed out")
+    )
+    status.exited(status.processes["client 0"], 3, asked=False)
+    status.exited(status.processes["client 1"], -9, asked=False)
     outcome = judge(status, verify=True)
     assert outcome.sentence == "client 1 failed: killed by SIGKILL"
     assert outcome.remarks == ("client 0 failed: slab 1 (id 0x00000009) left: timed out",)
@@ -48,15 +50,15 @@ def test_the_cause_is_named_before_its_consequences(good_board):
 
 def test_the_last_word_on_standard_error_explains_a_silent_death(good_board):
     status = good_board()
-    status.note_error_line("client 1", "ValueError: nonsense")
-    status.note_error_line("client 1", "")
-    status.exited("client 1", 1, asked=False)
+    status.note_error_line(status.processes["client 1"], "ValueError: nonsense")
+    status.note_error_line(status.processes["client 1"], "")
+    status.exited(status.processes["client 1"], 1, asked=False)
     assert "exit code 1 (ValueError: nonsense)" in judge(status, verify=True).sentence
 
 
 def test_a_lost_server_is_a_remark(good_board):
     status = good_board()
-    status.exited("server 1", -9, asked=False)
+    status.exited(status.processes["server 1"], -9, asked=False)
     outcome = judge(status, verify=True)
     assert outcome.verdict is ExitStatus.VERIFIED
     assert outcome.remarks == ("server 1 was lost: killed by SIGKILL",)
@@ -65,8 +67,8 @@ def test_a_lost_server_is_a_remark(good_board):
 def test_a_server_that_never_listened_fails_the_run(good_board):
     status = good_board()
     status.take("server 3", ProcessRole.SERVER)
-    status.spawned("server 3", 103)
-    status.exited("server 3", 2, asked=False)
+    status.spawned(status.processes["server 3"], 103)
+    status.exited(status.processes["server 3"], 2, asked=False)
     assert judge(status, verify=True).sentence == "server 3 failed: exit code 2"
 
 
@@ -81,7 +83,7 @@ def test_a_client_that_ends_without_its_result_fails_the_run(good_board):
 )
 def test_a_signal_outweighs_what_it_caused(good_board, verdict, code):
     status = good_board()
-    status.exited("client 0", -15, asked=True)
+    status.exited(status.processes["client 0"], -15, asked=True)
     outcome = judge(status, verify=True, stopped_by=verdict)
     assert outcome.verdict.code == code
     assert "before the end" in outcome.sentence
@@ -125,9 +127,11 @@ def test_servers_that_stood_until_ctrl_c_are_finished():
     def standing(code: int, *, asked: bool) -> RunStatus:
         status = RunStatus()
         status.take("server 1", ProcessRole.SERVER)
-        status.spawned("server 1", 100)
-        status.note_event("server 1", Started(id=2, pub="tcp://h:1", sub="tcp://h:2"))
-        status.exited("server 1", code, asked=asked)
+        status.spawned(status.processes["server 1"], 100)
+        status.note_event(
+            status.processes["server 1"], Started(id=2, pub="tcp://h:1", sub="tcp://h:2")
+        )
+        status.exited(status.processes["server 1"], code, asked=asked)
         return status
 
     ended = judge_standing(standing(0, asked=True), ExitStatus.INTERRUPTED)

@@ -11,6 +11,7 @@ from sphtp_client.cluster.launcher import ProcessSpec
 from sphtp_client.cluster.process import LINE_LIMIT, StopTimeouts, split_lines
 from sphtp_client.cluster.run_status import ProcessRole, RunStatus
 from sphtp_client.cluster.supervisor import open_supervisor
+from tests.apps.cluster.running import FakeLauncher
 
 HEAD = "import json, signal, sys, os\ndef say(**event): print(json.dumps(event), flush=True)\n"
 READY = "say(event='connected', id=7, slab=0, slabs=1)\n"
@@ -142,6 +143,17 @@ async def test_a_command_that_does_not_exist_has_failed_and_the_others_are_ended
             assert "/no-such-program" in bad.failure
     assert good.pid is not None
     assert is_gone(good.pid)
+
+
+async def test_a_late_end_is_not_that_of_a_successor(autojump_clock):
+    status, launcher = RunStatus(), FakeLauncher((5.0, None), (30.0, 0))
+    async with open_supervisor(status, lambda: None, launcher=launcher) as supervisor:
+        first = await supervisor.start(spec("a", ""))
+        second = await supervisor.start(spec("a", ""))
+        await supervisor.wait_until(lambda: first.exit is not None)
+        assert first.is_lost
+        assert second.alive
+        assert second.failure is None
 
 
 async def test_lines_are_cut_whatever_the_chunks(nursery):

@@ -108,6 +108,13 @@ def without_files(variables: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in variables.items() if not name.endswith("_FILE")}
 
 
+def test_only_a_secret_of_its_own_cannot_be_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.secret"
+    assert CliRunner().invoke(main, ["keygen", "--secret", str(file)]).exit_code == 0
+    assert of_kind(generated(), "Secret")["immutable"]
+    assert not of_kind(generated("--secret-file", str(file)), "Secret")["immutable"]
+
+
 def test_the_secret_is_in_one_object_only(tmp_path: Path) -> None:
     file = tmp_path / "cluster.secret"
     assert CliRunner().invoke(main, ["keygen", "--secret", str(file)]).exit_code == 0

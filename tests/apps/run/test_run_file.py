@@ -179,7 +179,7 @@ def test_the_table_has_a_word_for_each_state(file: Path) -> None:
     def start() -> None:
         for name in rules.poll_starts(now):
             board.take(name, ProcessRole.PROGRAM)
-            board.spawned(name, 7)
+            board.spawned(board.processes[name], 7)
 
     assert states() == [
         "starts now",
@@ -192,13 +192,13 @@ def test_the_table_has_a_word_for_each_state(file: Path) -> None:
         rules.handle_ready(server)
     start()
     assert states() == ["ready", "ready", "ready", "waits for a"]
-    board.exited("a", 7, asked=False)
+    board.exited(board.processes["a"], 7, asked=False)
     now = 3.0
     assert states()[2] == "restarts in 5 s"
     now = 8.0
     start()
-    board.note_error_line("a", "no licence")
-    board.exited("a", 7, asked=False)
+    board.note_error_line(board.processes["a"], "no licence")
+    board.exited(board.processes["a"], 7, asked=False)
     assert states()[2:] == [
         "failed: exit code 7 (no licence), after 1 restart",
         "failed: it waited for a, which failed",

@@ -311,6 +311,25 @@ def test_a_password_in_the_address_of_a_registry_is_refused_and_never_repeated(
         assert "den" not in result.output
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'registry = ["etcd://root:hidden@a:1"]',
+        'registry = {place = "etcd://root:hidden@a:1", password = "hidden"}',
+        'registry = [["etcd://root:hidden@a:1"], {"root:hidden@a" = 1}]',
+        'join = ["tcp://root:hidden@a:1"]',
+        'join = "tcp://root:hidden@a:1"',
+        'join = [{address = "tcp://root:hidden@a:1"}]',
+    ],
+)
+def test_a_password_in_a_value_of_another_type_is_not_repeated_either(
+    line: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(configuration, ["check", str(written(tmp_path, line))])
+    assert result.exit_code == 2
+    assert "hidden" not in result.output
+
+
 def test_ipv6_may_have_the_brackets_that_it_has_in_addresses() -> None:
     settings = load({"host": "[::1]"})
     assert (settings.host, str(settings.bind())) == ("::1", "tcp://[::1]:8764")
