@@ -47,7 +47,7 @@ from typing import Final, NamedTuple
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import ExpiringDict, TimerQueue, earliest
-from sphtp.core.token_bucket import TokenBucket
+from sphtp.core.token_bucket import TokenBucket, TokenBuckets
 from sphtp.errors import SettingsError
 
 RTO: Final = 0.5
@@ -93,11 +93,15 @@ MOST_SERVERS: Final = 2
 """The servers that are asked: two show whether the NAT is symmetric."""
 
 MOST_PENDING: Final = 64
-"""The checks that are not over yet; while there are more, requests are ignored."""
+MOST_PENDING_OF_PEER: Final = 16
+"""The checks that are not over yet; while there are more, of all peers or of the one that requests
+some, requests are ignored."""
 
 PER_SECOND: Final = 16
-"""The requests for checks that are obeyed in a second, and at once: whoever is a member may name
-any address in one, and each sends up to ``CHECKS`` small datagrams to up to eight of them."""
+PER_PEER: Final = 4
+"""The requests for checks that are obeyed in a second, and at once: of all peers, and of each.
+Whoever is a member may name any address in one, and each sends up to ``CHECKS`` small datagrams to
+up to eight of them."""
 
 MOST_REFLEXIVE: Final = 4
 """The most peer-reflexive candidates of one attempt."""
@@ -187,6 +191,7 @@ class NatTraversal:
         self._checks_due: TimerQueue[int] = TimerQueue()
         self._next_check = 0
         self._obeyed = TokenBucket(PER_SECOND)
+        self._obeyed_of: TokenBuckets[int] = TokenBuckets(PER_PEER)
         self._seen: ExpiringDict[tuple[CheckCredential, tuple[Address, ...]], None] = ExpiringDict(
             REMEMBERED
         )
@@ -312,9 +317,9 @@ class NatTraversal:
         # address of a node that has lost its way becomes known a moment later.
         request = credential, tuple(candidates)
         self._seen.take_expired(now)
-        if request in self._seen or not self._obeyed.take(now):
+        if request in self._seen or self._has_too_many_of(credential.peer):
             return
-        if len(self._checks) >= MOST_PENDING:
+        if not (self._obeyed_of.take(now, credential.peer) and self._obeyed.take(now)):
             return
         self._seen.put(request, None, now + OBEYED_AGAIN)
         for place, address in enumerate(candidates):
@@ -323,6 +328,10 @@ class NatTraversal:
             self._checks[number] = _Check(ConnectivityCheck(address, credential))
             self._checks_due.set(number, now + place * PACE)
         self.handle_timeout(now)
+
+    def _has_too_many_of(self, peer: int) -> bool:
+        own = sum(pending.check.credential.peer == peer for pending in self._checks.values())
+        return own >= MOST_PENDING_OF_PEER or len(self._checks) >= MOST_PENDING
 
     def _handle_check_due(self, now: float, number: int) -> None:
         pending = self._checks[number]
@@ -455,7 +464,8 @@ class TurnServer:
         """Read ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
         match = _TURN_URL.fullmatch(url)
         if match is None:
-            raise SettingsError(f"{url!r}: allowed is turn://user@host:port, without a password")
+            # The text itself may have a password, which belongs in no log.
+            raise SettingsError("a relay is given as turn://user@host:port, without a password")
         host = match["ipv6"] or match["host"]
         return cls(host, match["user"], password, int(match["port"] or TURN_PORT))
 

@@ -123,5 +123,8 @@ def test_urls_of_relays() -> None:
     for url in ("turn.example", "turn://turn.example", "turn://me:x@host", "turn://me@host:99999"):
         with pytest.raises(SettingsError):
             TurnServer.parse(url, "x")
+    with pytest.raises(SettingsError) as caught:
+        TurnServer.parse("turn://me:hunter2@host", "x")
+    assert "hunter2" not in str(caught.value)
     with pytest.raises(SettingsError):
         TurnServer("host", "me", "")
