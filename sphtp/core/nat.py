@@ -235,14 +235,18 @@ class NatTraversal:
 
     def handle_binding(
         self, now: float, server: Address, transaction: int, mapped: Address
-    ) -> None:
-        """Handle a Binding response: ``mapped`` is the source address of the request."""
+    ) -> bool:
+        """Handle a Binding response: ``mapped`` is the source address of the request.
+
+        Return True if it is the answer to a present request.
+        """
         binding = self._bindings.get(server)
         if binding is None or not binding.requests or binding.transaction != transaction:
-            return
+            return False
         binding.requests, binding.mapped = 0, mapped
         self._requests_due.set(server, now + REFRESH)
         self._note_reflexive()
+        return True
 
     def _ask(self, now: float, server: Address) -> None:
         """Begin a transaction."""
@@ -424,12 +428,13 @@ LAST_CHANNEL: Final = 0x4FFF
 """The numbers of channels (section 12)."""
 
 MOST_PERMISSIONS: Final = 64
-"""The most hosts with a permission; the oldest one makes room."""
+"""The most hosts with a permission; the least recently used one makes room."""
 
 TURN_PORT: Final = 3478
 
-ALLOCATE_AGAIN: Final = 30.0
-"""Seconds from a failed allocation to the next one."""
+FAILED_AGAIN: Final = 30.0
+"""Seconds from a request that failed to the next one: for the allocation, a permission, a channel.
+"""
 
 STALE_NONCE: Final = 438
 UNAUTHENTICATED: Final = 401
@@ -526,7 +531,7 @@ class RelayAllocation:
         self.relayed: Address | None = None
         """The relayed candidate; None without an allocation."""
         self.failure = ""
-        """Why there is none, in the words of the relay."""
+        """Why there is none: the error of the relay."""
 
     def begin(self, now: float) -> None:
         """Ask the relay for an allocation."""
@@ -535,17 +540,26 @@ class RelayAllocation:
     def permit(self, now: float, hosts: Iterable[str]) -> None:
         """Let these hosts send to the relayed address, as soon as there is one."""
         for host in hosts:
-            if host not in self._permitted:
-                if len(self._permitted) >= MOST_PERMISSIONS:
-                    oldest = next(iter(self._permitted))
-                    del self._permitted[oldest]
-                    self._due.set(("permit", oldest), None)
-                self._permitted[host] = None
-                if self.relayed is not None:
-                    self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+            if self._touch(host):
+                continue
+            if len(self._permitted) >= MOST_PERMISSIONS:
+                oldest = next(iter(self._permitted))
+                del self._permitted[oldest]
+                self._due.set(("permit", oldest), None)
+            self._permitted[host] = None
+            if self.relayed is not None:
+                self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+
+    def _touch(self, host: str) -> bool:
+        """Note that a host is of use; return False if it has no permission."""
+        is_permitted = host in self._permitted
+        if is_permitted:
+            self._permitted[host] = self._permitted.pop(host)
+        return is_permitted
 
     def channel_to(self, now: float, peer: Address) -> int | None:
         """Return the channel for data to a peer; None while the relay has not bound it."""
+        self._touch(peer[0])
         if peer not in self._channels and len(self._channels) <= LAST_CHANNEL - FIRST_CHANNEL:
             number = self._channels[peer] = FIRST_CHANNEL + len(self._channels)
             self._peers[number] = peer
@@ -558,11 +572,11 @@ class RelayAllocation:
 
     def handle_success(
         self, now: float, transaction: int, relayed: Address | None = None, lifetime: int = 600
-    ) -> None:
-        """Handle the answer to a request."""
+    ) -> bool:
+        """Handle the answer to a request; return True if it is a present one."""
         done = self._end(transaction)
         if done is None:
-            return
+            return False
         request = done.request
         if request.method is TurnMethod.ALLOCATE:
             self.relayed, self.failure = relayed, ""
@@ -576,20 +590,22 @@ class RelayAllocation:
         elif request.peer is not None:
             self._bound[request.peer] = request.channel
             self._due.set(("bind", request.peer), now + BINDING_REFRESH)
+        return True
 
     def handle_error(
         self, now: float, transaction: int, code: int, reason: str, realm: str, nonce: bytes
-    ) -> None:
-        """Handle the refusal of a request."""
+    ) -> bool:
+        """Handle the refusal of a request; return True if it is a present one."""
         done = self._end(transaction)
         if done is None:
-            return
+            return False
         if code in (UNAUTHENTICATED, STALE_NONCE) and not done.is_repeated and nonce:
             self._realm, self._nonce = realm or self._realm, nonce
             request = done.request
             self._send(now, request.method, request.peer, request.channel, is_repeated=True)
-        elif done.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
-            self._lose(now, f"{code} {reason}")
+        else:
+            self._fail(now, done.request, f"{code} {reason}")
+        return True
 
     def handle_timeout(self, now: float) -> None:
         """Repeat and refresh what is due by now."""
@@ -631,8 +647,7 @@ class RelayAllocation:
         pending = self._transactions[number]
         if pending.requests >= REQUESTS:
             self._end(number)
-            if pending.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
-                self._lose(now, "no answer")
+            self._fail(now, pending.request, "no answer")
             return
         self._requests.append(pending.request)
         self._due.set(("repeat", number), now + RTO * 2**pending.requests)
@@ -642,11 +657,23 @@ class RelayAllocation:
         self._due.set(("repeat", number), None)
         return self._transactions.pop(number, None)
 
+    def _fail(self, now: float, request: TurnRequest, why: str) -> None:
+        """Make a request again in a while: it is refused, or has no answer."""
+        peer, again = request.peer, now + FAILED_AGAIN
+        if peer is None:
+            self._lose(now, why)
+        elif request.method is TurnMethod.CHANNEL_BIND:
+            self._bound.pop(peer, None)
+            self._due.set(("bind", peer), again)
+        elif peer[0] in self._permitted:
+            self._due.set(("permit", peer[0]), again)
+
     def _lose(self, now: float, why: str) -> None:
         """Begin anew in a while: the allocation is refused, or over."""
         self.relayed, self.failure = None, why
         self._transactions.clear()
-        self._due = TimerQueue()
+        while self._due.pop() is not None:
+            pass
         for known in (self._channels, self._bound, self._peers):
             known.clear()
-        self._due.set(("allocate", None), now + ALLOCATE_AGAIN)
+        self._due.set(("allocate", None), now + FAILED_AGAIN)
