@@ -9,7 +9,7 @@ checks last, and its MESSAGE-INTEGRITY the token of the attempt as key. It gets 
 handshake of the channel goes the way that it has opened.
 
 This module loads ``aioice``, whose codec does no I/O. So it is itself loaded only by servers that
-answer STUN, and by clients that know of such a server.
+answer STUN, and by clients of such servers.
 """
 
 import logging

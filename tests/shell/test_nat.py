@@ -119,6 +119,10 @@ async def test_without_the_extra_a_client_says_what_it_lacks(
         with pytest.raises(ModuleNotFoundError):
             async with open_server(bind(), stun=True):
                 pass
+        config = Config(relay=TurnServer("127.0.0.1", "me", "secret"))
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'sphtp\[nat\]'"):
+            async with open_client(str(server.address), config=config):
+                await trio.sleep_forever()
 
 
 class Relay:
