@@ -61,6 +61,7 @@ LIMITS: Final = {
 """The setting behind each counter of a limit that took effect."""
 
 FIXED_LIMITS: Final = {
+    Count.OVER_CHECKS_PER_SECOND: "requests of a client for checks of its addresses",
     Count.OVER_STATUS_ANSWERS: "programs that get the status at once",
     Count.OVER_TIME_ANSWERS: "the share of a core that answers with the time may take",
 }

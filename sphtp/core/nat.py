@@ -47,7 +47,7 @@ from typing import Final, NamedTuple
 from sphtp.core.datagrams import Address
 from sphtp.core.entropy import Secrets
 from sphtp.core.timers import ExpiringDict, TimerQueue, earliest
-from sphtp.core.token_bucket import TokenBucket
+from sphtp.core.token_bucket import TokenBucket, TokenBuckets
 from sphtp.errors import SettingsError
 
 RTO: Final = 0.5
@@ -93,11 +93,15 @@ MOST_SERVERS: Final = 2
 """The servers that are asked: two show whether the NAT is symmetric."""
 
 MOST_PENDING: Final = 64
-"""The checks that are not over yet; while there are more, requests are ignored."""
+MOST_PENDING_OF_PEER: Final = 16
+"""The checks that are not over yet; while there are more, of all peers or of the one that requests
+some, requests are ignored."""
 
 PER_SECOND: Final = 16
-"""The requests for checks that are obeyed in a second, and at once: whoever is a member may name
-any address in one, and each sends up to ``CHECKS`` small datagrams to up to eight of them."""
+PER_PEER: Final = 4
+"""The requests for checks that are obeyed in a second, and at once: of all peers, and of each.
+Whoever is a member may name any address in one, and each sends up to ``CHECKS`` small datagrams to
+up to eight of them."""
 
 MOST_REFLEXIVE: Final = 4
 """The most peer-reflexive candidates of one attempt."""
@@ -187,6 +191,7 @@ class NatTraversal:
         self._checks_due: TimerQueue[int] = TimerQueue()
         self._next_check = 0
         self._obeyed = TokenBucket(PER_SECOND)
+        self._obeyed_of: TokenBuckets[int] = TokenBuckets(PER_PEER)
         self._seen: ExpiringDict[tuple[CheckCredential, tuple[Address, ...]], None] = ExpiringDict(
             REMEMBERED
         )
@@ -230,14 +235,18 @@ class NatTraversal:
 
     def handle_binding(
         self, now: float, server: Address, transaction: int, mapped: Address
-    ) -> None:
-        """Handle a Binding response: ``mapped`` is the source address of the request."""
+    ) -> bool:
+        """Handle a Binding response: ``mapped`` is the source address of the request.
+
+        Return True if it is the answer to a present request.
+        """
         binding = self._bindings.get(server)
         if binding is None or not binding.requests or binding.transaction != transaction:
-            return
+            return False
         binding.requests, binding.mapped = 0, mapped
         self._requests_due.set(server, now + REFRESH)
         self._note_reflexive()
+        return True
 
     def _ask(self, now: float, server: Address) -> None:
         """Begin a transaction."""
@@ -312,9 +321,9 @@ class NatTraversal:
         # address of a node that has lost its way becomes known a moment later.
         request = credential, tuple(candidates)
         self._seen.take_expired(now)
-        if request in self._seen or not self._obeyed.take(now):
+        if request in self._seen or self._has_too_many_of(credential.peer):
             return
-        if len(self._checks) >= MOST_PENDING:
+        if not (self._obeyed_of.take(now, credential.peer) and self._obeyed.take(now)):
             return
         self._seen.put(request, None, now + OBEYED_AGAIN)
         for place, address in enumerate(candidates):
@@ -323,6 +332,10 @@ class NatTraversal:
             self._checks[number] = _Check(ConnectivityCheck(address, credential))
             self._checks_due.set(number, now + place * PACE)
         self.handle_timeout(now)
+
+    def _has_too_many_of(self, peer: int) -> bool:
+        own = sum(pending.check.credential.peer == peer for pending in self._checks.values())
+        return own >= MOST_PENDING_OF_PEER or len(self._checks) >= MOST_PENDING
 
     def _handle_check_due(self, now: float, number: int) -> None:
         pending = self._checks[number]
@@ -415,12 +428,13 @@ LAST_CHANNEL: Final = 0x4FFF
 """The numbers of channels (section 12)."""
 
 MOST_PERMISSIONS: Final = 64
-"""The most hosts with a permission; the oldest one makes room."""
+"""The most hosts with a permission; the least recently used one makes room."""
 
 TURN_PORT: Final = 3478
 
-ALLOCATE_AGAIN: Final = 30.0
-"""Seconds from a failed allocation to the next one."""
+FAILED_AGAIN: Final = 30.0
+"""Seconds from a request that failed to the next one: for the allocation, a permission, a channel.
+"""
 
 STALE_NONCE: Final = 438
 UNAUTHENTICATED: Final = 401
@@ -455,7 +469,8 @@ class TurnServer:
         """Read ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
         match = _TURN_URL.fullmatch(url)
         if match is None:
-            raise SettingsError(f"{url!r}: allowed is turn://user@host:port, without a password")
+            # The text itself may have a password, which belongs in no log.
+            raise SettingsError("a relay is given as turn://user@host:port, without a password")
         host = match["ipv6"] or match["host"]
         return cls(host, match["user"], password, int(match["port"] or TURN_PORT))
 
@@ -516,7 +531,7 @@ class RelayAllocation:
         self.relayed: Address | None = None
         """The relayed candidate; None without an allocation."""
         self.failure = ""
-        """Why there is none, in the words of the relay."""
+        """Why there is none: the error of the relay."""
 
     def begin(self, now: float) -> None:
         """Ask the relay for an allocation."""
@@ -525,17 +540,26 @@ class RelayAllocation:
     def permit(self, now: float, hosts: Iterable[str]) -> None:
         """Let these hosts send to the relayed address, as soon as there is one."""
         for host in hosts:
-            if host not in self._permitted:
-                if len(self._permitted) >= MOST_PERMISSIONS:
-                    oldest = next(iter(self._permitted))
-                    del self._permitted[oldest]
-                    self._due.set(("permit", oldest), None)
-                self._permitted[host] = None
-                if self.relayed is not None:
-                    self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+            if self._touch(host):
+                continue
+            if len(self._permitted) >= MOST_PERMISSIONS:
+                oldest = next(iter(self._permitted))
+                del self._permitted[oldest]
+                self._due.set(("permit", oldest), None)
+            self._permitted[host] = None
+            if self.relayed is not None:
+                self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
+
+    def _touch(self, host: str) -> bool:
+        """Note that a host is of use; return False if it has no permission."""
+        is_permitted = host in self._permitted
+        if is_permitted:
+            self._permitted[host] = self._permitted.pop(host)
+        return is_permitted
 
     def channel_to(self, now: float, peer: Address) -> int | None:
         """Return the channel for data to a peer; None while the relay has not bound it."""
+        self._touch(peer[0])
         if peer not in self._channels and len(self._channels) <= LAST_CHANNEL - FIRST_CHANNEL:
             number = self._channels[peer] = FIRST_CHANNEL + len(self._channels)
             self._peers[number] = peer
@@ -548,11 +572,11 @@ class RelayAllocation:
 
     def handle_success(
         self, now: float, transaction: int, relayed: Address | None = None, lifetime: int = 600
-    ) -> None:
-        """Handle the answer to a request."""
+    ) -> bool:
+        """Handle the answer to a request; return True if it is a present one."""
         done = self._end(transaction)
         if done is None:
-            return
+            return False
         request = done.request
         if request.method is TurnMethod.ALLOCATE:
             self.relayed, self.failure = relayed, ""
@@ -566,20 +590,22 @@ class RelayAllocation:
         elif request.peer is not None:
             self._bound[request.peer] = request.channel
             self._due.set(("bind", request.peer), now + BINDING_REFRESH)
+        return True
 
     def handle_error(
         self, now: float, transaction: int, code: int, reason: str, realm: str, nonce: bytes
-    ) -> None:
-        """Handle the refusal of a request."""
+    ) -> bool:
+        """Handle the refusal of a request; return True if it is a present one."""
         done = self._end(transaction)
         if done is None:
-            return
+            return False
         if code in (UNAUTHENTICATED, STALE_NONCE) and not done.is_repeated and nonce:
             self._realm, self._nonce = realm or self._realm, nonce
             request = done.request
             self._send(now, request.method, request.peer, request.channel, is_repeated=True)
-        elif done.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
-            self._lose(now, f"{code} {reason}")
+        else:
+            self._fail(now, done.request, f"{code} {reason}")
+        return True
 
     def handle_timeout(self, now: float) -> None:
         """Repeat and refresh what is due by now."""
@@ -621,8 +647,7 @@ class RelayAllocation:
         pending = self._transactions[number]
         if pending.requests >= REQUESTS:
             self._end(number)
-            if pending.request.method in (TurnMethod.ALLOCATE, TurnMethod.REFRESH):
-                self._lose(now, "no answer")
+            self._fail(now, pending.request, "no answer")
             return
         self._requests.append(pending.request)
         self._due.set(("repeat", number), now + RTO * 2**pending.requests)
@@ -632,11 +657,23 @@ class RelayAllocation:
         self._due.set(("repeat", number), None)
         return self._transactions.pop(number, None)
 
+    def _fail(self, now: float, request: TurnRequest, why: str) -> None:
+        """Make a request again in a while: it is refused, or has no answer."""
+        peer, again = request.peer, now + FAILED_AGAIN
+        if peer is None:
+            self._lose(now, why)
+        elif request.method is TurnMethod.CHANNEL_BIND:
+            self._bound.pop(peer, None)
+            self._due.set(("bind", peer), again)
+        elif peer[0] in self._permitted:
+            self._due.set(("permit", peer[0]), again)
+
     def _lose(self, now: float, why: str) -> None:
         """Begin anew in a while: the allocation is refused, or over."""
         self.relayed, self.failure = None, why
         self._transactions.clear()
-        self._due = TimerQueue()
+        while self._due.pop() is not None:
+            pass
         for known in (self._channels, self._bound, self._peers):
             known.clear()
-        self._due.set(("allocate", None), now + ALLOCATE_AGAIN)
+        self._due.set(("allocate", None), now + FAILED_AGAIN)

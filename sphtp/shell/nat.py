@@ -9,7 +9,7 @@ checks last, and its MESSAGE-INTEGRITY the token of the attempt as key. It gets 
 handshake of the channel goes the way that it has opened.
 
 This module loads ``aioice``, whose codec does no I/O. So it is itself loaded only by servers that
-answer STUN, and by clients that hear of such a server.
+answer STUN, and by clients of such servers.
 """
 
 import logging
@@ -33,7 +33,7 @@ from sphtp.core.channel.lifecycle import State
 from sphtp.core.control.client import ClientMachine
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.records import Candidate, Peer, ServerAddress
-from sphtp.core.datagrams import RELAYED, Address, Datagrams
+from sphtp.core.datagrams import RELAYED, Address, Datagrams, Kind
 from sphtp.core.nat import (
     LOOK,
     RECHECK,
@@ -48,7 +48,7 @@ from sphtp.core.nat import (
     TurnServer,
 )
 from sphtp.core.timers import earliest
-from sphtp.core.token_bucket import TokenBucket
+from sphtp.core.token_bucket import TokenBucket, TokenBuckets
 from sphtp.errors import RemoteError, UnreachableError, untrusted
 from sphtp.shell.addresses import resolve
 from sphtp.shell.config import SECRETS
@@ -67,8 +67,14 @@ TRANSACTION_SIZE: Final = 12
 UDP_TRANSPORT: Final = 17 << 24
 """The number of UDP in REQUESTED-TRANSPORT (RFC 8656, section 18.8)."""
 
+STATELESS: Final = frozenset((Kind.REFUSE, Kind.COOKIE, Kind.RESET))
+"""The kinds of datagrams that a node sends to whoever it has no connection with."""
+
 CHANNEL_DATA: Final = struct.Struct(">HH")
 """The front of a ChannelData message: channel and length (section 12.4)."""
+
+MOST_REASON: Final = 128
+"""The most characters of an error's reason that are logged (RFC 8489, section 14.8)."""
 
 TURN_METHODS: Final = {
     TurnMethod.ALLOCATE: stun.Method.ALLOCATE,
@@ -77,6 +83,13 @@ TURN_METHODS: Final = {
     TurnMethod.CHANNEL_BIND: stun.Method.CHANNEL_BIND,
 }
 BATCH: Final = 256
+
+PER_HOST: Final = 64
+"""The datagrams of one host that a server reads in a second, and at once: a client sends one every
+15 s, so that a thousand may share a NAT."""
+
+LOOK_UP_AGAIN: Final = 15.0
+"""Seconds until a name that was not known is looked up again."""
 
 log: Final = logging.getLogger("sphtp.client")
 
@@ -145,8 +158,10 @@ async def answering(
 ) -> AsyncIterator[None]:
     """Answer Binding requests at a UDP port for the length of the block.
 
-    An answer is a few bytes longer than the requests of clients, and none leaves beyond the rate: a
-    forged source address is of no use to anybody. Raises ``UdpAddressError``.
+    An answer has 32 bytes, or 44 with an IPv6 address; a request has 20 at least, that of a client
+    28. None leaves beyond the rate: a forged source address is of little use to anybody.
+
+    Raises ``UdpAddressError``.
     """
     with UdpSocket(host, port) as udp:
         async with running(partial(_answer, udp, rate, counters)):
@@ -154,12 +169,14 @@ async def answering(
 
 
 async def _answer(udp: UdpSocket, rate: TokenBucket, counters: ControlCounters) -> None:
+    rates: TokenBuckets[str] = TokenBuckets(PER_HOST)
     while True:
         await udp.wait_readable()
         now = trio.current_time()
         for row in udp.receive_batch(BATCH):
             for datagram in row.datagrams:
-                if not rate.take(now):
+                # Whatever is no request takes tokens of its host alone.
+                if not rates.take(now, row.address[0]):
                     counters.add(Count.OVER_STUN_PER_SECOND)
                     continue
                 try:
@@ -167,8 +184,12 @@ async def _answer(udp: UdpSocket, rate: TokenBucket, counters: ControlCounters) 
                 except RemoteError:
                     counters.add(Count.MALFORMED)
                     continue
-                if answer is not None:
+                if answer is None:
+                    continue
+                if rate.take(now):
                     _send(udp, row.address, answer)
+                else:
+                    counters.add(Count.OVER_STUN_PER_SECOND)
         await trio.lowlevel.checkpoint()
 
 
@@ -192,7 +213,9 @@ class RelayLink:
 
     def wrap(self, peer: Address, datagram: bytes) -> bytes:
         """Return the datagram that has the relay send this one to a peer."""
-        channel = self.allocation.channel_to(trio.current_time(), peer)
+        # Anybody can have this node send an answer to any of his ports.
+        is_answer = not datagram or datagram[0] <= LAST_STUN or datagram[0] & 0x0F in STATELESS
+        channel = None if is_answer else self.allocation.channel_to(trio.current_time(), peer)
         if channel is not None:
             return CHANNEL_DATA.pack(channel, len(datagram)) + datagram
         attributes = {"XOR-PEER-ADDRESS": peer, "DATA": datagram}
@@ -210,21 +233,26 @@ class RelayLink:
         peer, data = self.allocation.peer_of(channel), datagram[CHANNEL_DATA.size :][:size]
         return None if peer is None or len(data) < size else _relayed(peer, data)
 
-    def handle(self, now: float, message: stun.Message) -> Datagrams | None:
-        """Handle a message of the relay; return what came from a peer in it."""
+    def take_data(self, message: stun.Message) -> Datagrams | None:
+        """Return what came from a peer in an indication; None for any other message."""
+        kind = message.message_method, message.message_class
+        peer, data = message.attributes.get("XOR-PEER-ADDRESS"), message.attributes.get("DATA")
+        if kind != (stun.Method.DATA, stun.Class.INDICATION) or peer is None or data is None:
+            return None
+        return _relayed(peer, data)
+
+    def handle(self, now: float, message: stun.Message) -> bool:
+        """Handle an answer of the relay; return True if it is one to a present request."""
         attributes, kind = message.attributes, message.message_class
         transaction = int.from_bytes(message.transaction_id, "big")
-        if kind is stun.Class.INDICATION and message.message_method is stun.Method.DATA:
-            peer, data = attributes.get("XOR-PEER-ADDRESS"), attributes.get("DATA")
-            return None if peer is None or data is None else _relayed(peer, data)
         if kind is stun.Class.RESPONSE and message.check_message_integrity(self._key):
             relayed, lifetime = attributes.get("XOR-RELAYED-ADDRESS"), attributes.get("LIFETIME")
-            self.allocation.handle_success(now, transaction, relayed, lifetime or 0)
-        elif kind is stun.Class.ERROR:
+            return self.allocation.handle_success(now, transaction, relayed, lifetime or 0)
+        if kind is stun.Class.ERROR:
             code, reason = attributes.get("ERROR-CODE", (0, ""))
             realm, nonce = attributes.get("REALM", ""), attributes.get("NONCE", b"")
-            self.allocation.handle_error(now, transaction, code, reason, realm, nonce)
-        return None
+            return self.allocation.handle_error(now, transaction, code, reason, realm, nonce)
+        return False
 
     def send_requests(self) -> None:
         """Send the requests that are due."""
@@ -303,6 +331,7 @@ class NatDriver:
         # of the relay; an attempt for which it has come is in ``_relaying``.
         self._held: dict[int, dict[Address, None]] = {}
         self._relaying: set[int] = set()
+        self._troubles: dict[str, str] = {}
 
     # Attempts
 
@@ -350,14 +379,18 @@ class NatDriver:
                 else:
                     with suppress(RemoteError):
                         message = decode_stun_untrusted(datagram, LARGEST_DATAGRAM)
-                        if is_link and link is not None:
-                            taken = link.handle(now, message)
-                        else:
+                        if not is_link or link is None:
                             self._handle_stun(now, row.address, message)
+                        elif (taken := link.take_data(message)) is None:
+                            self._wake_if(link.handle(now, message))
                 if taken is not None:
                     rest.extend(self._take_relayed(now, taken))
-        self._wakeup.wake()
         return rest
+
+    def _wake_if(self, has_changed: bool) -> None:
+        """Wake the task if there is something to do: strangers' messages have no such effect."""
+        if has_changed:
+            self._wakeup.wake()
 
     def _take_relayed(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
         """Handle a check that came through the relay; return anything else."""
@@ -374,7 +407,7 @@ class NatDriver:
             mapped = message.attributes.get("XOR-MAPPED-ADDRESS")
             if mapped is not None and self._can_send_to(mapped):
                 transaction = int.from_bytes(message.transaction_id, "big")
-                self._traversal.handle_binding(now, source, transaction, mapped)
+                self._wake_if(self._traversal.handle_binding(now, source, transaction, mapped))
         elif message.message_class is stun.Class.INDICATION:
             self._handle_check(now, source, message)
 
@@ -388,6 +421,7 @@ class NatDriver:
             ):
                 if self._traversal.takes_check(source, credential):
                     self._handle_candidate(now, source, credential.token)
+                    self._wakeup.wake()
                 return
 
     def _handle_candidate(self, now: float, source: Address, token: int) -> None:
@@ -460,7 +494,7 @@ class NatDriver:
         """Look for a direct way of each channel that uses the relay."""
         used = [
             it
-            for it in self._endpoint.connections
+            for it in (self._endpoint.connections if self._is_behind else ())
             if it.state is State.OPEN and it.address is not None and it.address[0].endswith(RELAYED)
         ]
         for gone in self._rechecks.keys() - set(used):
@@ -490,17 +524,24 @@ class NatDriver:
         relay: TurnServer | None = None,
     ) -> None:
         """Run until cancelled. With ``announces`` public addresses are announced with ``hosts``."""
-        asked: tuple[ServerAddress, ...] = ()
+        # Lookups of names may take long, and nothing else waits for them.
+        async with (
+            running(partial(self._follow_servers, machine, registration)),
+            running(partial(self._open_relay, relay)),
+        ):
+            await self._drive(machine, registration, hosts, announces=announces)
+
+    async def _drive(
+        self,
+        machine: ClientMachine,
+        registration: Registration,
+        hosts: Sequence[Candidate],
+        *,
+        announces: bool,
+    ) -> None:
         known: tuple[Address, ...] = ()
-        if relay is not None:
-            await self._open_relay(relay)
         own = {(host.host, host.port) for host in hosts}
         while True:
-            # While no server is live, the address stays what it was.
-            if machine.stun_servers not in (asked, ()):
-                asked = machine.stun_servers
-                servers = await self._look_up(asked)
-                self._traversal.set_servers(trio.current_time(), servers)
             now = trio.current_time()
             while (request := machine.poll_check()) is not None:
                 announced = [(each.host, each.port) for each in request.candidates]
@@ -509,9 +550,9 @@ class NatDriver:
                 credential = CheckCredential(request.peer, request.token)
                 self._traversal.handle_check_request(now, credential, candidates)
             self._traversal.handle_timeout(now)
-            if self._is_behind:
-                self._traversal.handle_paths(now, self._sample())
-                self._recheck(now)
+            # Without NAT, these end the attempts of earlier.
+            self._traversal.handle_paths(now, self._sample() if self._is_behind else ())
+            self._recheck(now)
             self._try_announced(now)
             while (token := self._traversal.poll_relay()) is not None:
                 self._try_relay(now, token)
@@ -521,6 +562,8 @@ class NatDriver:
                 self._link.allocation.handle_timeout(now)
                 self._link.send_requests()
                 due = earliest(due, self._link.allocation.poll_timeout())
+                failure = self._link.allocation.failure
+                self._note_trouble("the relay", failure and repr(failure[:MOST_REASON]))
                 relayed = self._link.allocation.relayed
                 public += [relayed] if relayed is not None and self._can_send_to(relayed) else []
             if tuple(public) != known:
@@ -535,14 +578,47 @@ class NatDriver:
                 await registration.next_change()
             self._wakeup.clear()
 
-    async def _open_relay(self, server: TurnServer) -> None:
-        try:
-            address = (await resolve([(server.host, server.port)], self._udp.family))[0]
-        except UnreachableError as error:
-            log.warning("the relay cannot be used: %s", error)
+    async def _follow_servers(self, machine: ClientMachine, registration: Registration) -> None:
+        """Keep to the servers that answer STUN. Without any, the address stays what it was."""
+        asked: tuple[ServerAddress, ...] = ()
+        while True:
+            servers = machine.stun_servers
+            if servers not in (asked, ()):
+                found = await self._look_up("STUN", list(map(_place, servers)))
+                if found:
+                    asked = servers
+                    self._traversal.set_servers(trio.current_time(), found)
+                    self._wakeup.wake()
+                else:
+                    await trio.sleep(LOOK_UP_AGAIN)
+            if machine.stun_servers == servers:
+                await registration.next_change()
+
+    async def _open_relay(self, server: TurnServer | None) -> None:
+        if server is None:
             return
-        self._link = self._udp.relay = RelayLink(self._udp, server, address)
+        places = [(server.host, server.port)]
+        found = await self._look_up("the relay", places)
+        while not found:
+            await trio.sleep(LOOK_UP_AGAIN)
+            found = await self._look_up("the relay", places)
+        self._link = self._udp.relay = RelayLink(self._udp, server, found[0])
         self._link.allocation.begin(trio.current_time())
+        self._wakeup.wake()
+
+    async def _look_up(self, service: str, places: Sequence[Address]) -> list[Address]:
+        try:
+            return await resolve(places, self._udp.family)
+        except UnreachableError as error:
+            self._note_trouble(service, str(error))
+            return []
+
+    def _note_trouble(self, service: str, trouble: str) -> None:
+        """Log why a service cannot be used, once for each change."""
+        if self._troubles.get(service, "") != trouble:
+            self._troubles[service] = trouble
+            if trouble:
+                log.warning("%s cannot be used: %s", service, trouble)
 
     def _send_all(self, machine: ClientMachine, now: float) -> None:
         traversal = self._traversal
@@ -563,13 +639,7 @@ class NatDriver:
                     connection, connection.peer_id, connection.received_at, connection.is_owed
                 )
 
-    async def _look_up(self, servers: Sequence[ServerAddress]) -> list[Address]:
-        places = [(parts.hostname or "", parts.port or 0) for parts in _split(servers)]
-        try:
-            return await resolve(places, self._udp.family)
-        except UnreachableError:
-            return []
 
-
-def _split(servers: Sequence[ServerAddress]) -> list[Any]:
-    return [urlsplit(server.pub) for server in servers]
+def _place(server: ServerAddress) -> Address:
+    parts = urlsplit(server.pub)
+    return parts.hostname or "", parts.port or 0

@@ -3,20 +3,31 @@
 import logging
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from hashlib import md5
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 from aioice import stun
 
 from sphtp import Config, open_client, open_server
 from sphtp.config import ServerLimits, TurnServer
+from sphtp.core.channel.lifecycle import State
 from sphtp.core.control.counters import Count
+from sphtp.core.control.records import Candidate, ServerAddress
+from sphtp.core.control.server_messages import PeerCheck
+from sphtp.core.datagrams import RELAYED, Datagrams, Kind, encode_front
+from sphtp.core.nat import TurnMethod
 from sphtp.errors import UdpAddressError
 from sphtp.shell.lifetime import running
-from tests.deadline import within_20_seconds
+from sphtp.shell.nat import PER_HOST, NatDriver, RelayLink
+from sphtp.shell.udp import UdpSocket
+from tests.deadline import within, within_20_seconds
 
 pytestmark = within_20_seconds
 REQUEST = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, b"transaction!")
@@ -108,6 +119,10 @@ async def test_without_the_extra_a_client_says_what_it_lacks(
         with pytest.raises(ModuleNotFoundError):
             async with open_server(bind(), stun=True):
                 pass
+        config = Config(relay=TurnServer("127.0.0.1", "me", "secret"))
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'sphtp\[nat\]'"):
+            async with open_client(str(server.address), config=config):
+                await trio.sleep_forever()
 
 
 class Relay:
@@ -172,3 +187,217 @@ async def test_a_client_announces_the_address_at_its_relay() -> None:
                 async with await left.accept() as other:
                     assert await other.receive() == "straight"
             assert relay.sent == []
+
+
+async def test_rubbish_of_one_host_costs_another_one_no_answer() -> None:
+    config = Config(server_limits=ServerLimits(stun_per_second=10))
+    async with open_server(bind(), new_cluster=True, stun=True, config=config) as server:
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            await udp.bind(("127.0.0.2", 0))
+            for _ in range(100):
+                await udp.sendto(b"\0" * 20, place(server))
+            while server.statistics().counters.get(Count.MALFORMED, 0) < PER_HOST:
+                await trio.lowlevel.checkpoint()
+        with trio.fail_after(2):
+            await ask(server, bytes(REQUEST))
+
+
+# The driver, with stubs on both sides and in virtual time
+
+
+in_virtual_time = pytest.mark.trio(run=within(400))
+
+
+class StubMachine:
+    """The machine of a client that knows servers, and is requested to check addresses."""
+
+    def __init__(self, *hosts: str, port: int = 8764) -> None:
+        self.stun_servers = self.of(*hosts, port=port)
+        self.checks: list[PeerCheck] = []
+        self.requested: list[float] = []
+        self.candidates: list[Candidate] = []
+
+    @staticmethod
+    def of(*hosts: str, port: int) -> tuple[ServerAddress, ...]:
+        return tuple(ServerAddress.parse(f"tcp://{host}:{port}") for host in hosts)
+
+    def poll_check(self) -> PeerCheck | None:
+        return self.checks.pop() if self.checks else None
+
+    def request_check(self, now: float, peer: int, token: int) -> None:
+        self.requested.append(now)
+
+    def set_candidates(self, now: float, candidates: list[Candidate]) -> None:
+        self.candidates = candidates
+
+
+class StubRegistration:
+    """Counts how often the driver has run."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def flush(self) -> None:
+        self.runs += 1
+
+    async def next_change(self) -> None:
+        await trio.sleep(1)
+
+
+class StubEndpoint:
+    """The channels of a node, of which one has lost its way, and uses a relay."""
+
+    peer_id = 3
+
+    def __init__(self) -> None:
+        handshake = SimpleNamespace(wanted=5, candidates=())
+        lost = SimpleNamespace(state=State.OPEN, peer_id=5, received_at=0.0, is_owed=True)
+        lost.address, lost.handshake = ("203.0.113.5" + RELAYED, 4), handshake
+        self.connections = [_Hashed(**vars(lost))]
+
+    def handle_candidate(self, *_: object) -> None:
+        pass
+
+
+class _Hashed(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+class Driven:
+    """A driver with its socket, and a socket that stands for a server or a peer."""
+
+    def __init__(self, udp: UdpSocket, other: trio.socket.SocketType) -> None:
+        self.udp, self.other = udp, other
+        self.endpoint, self.registration = StubEndpoint(), StubRegistration()
+        self.machine = StubMachine("127.0.0.1", port=other.getsockname()[1])
+        self.driver = NatDriver(udp, cast("Any", self.endpoint), lambda _: None, dict)
+
+    def task(self, machine: StubMachine, relay: TurnServer | None = None) -> Any:
+        both = cast("Any", machine), cast("Any", self.registration)
+        return partial(self.driver.run, *both, (), announces=True, relay=relay)
+
+    async def receive(self) -> stun.Message:
+        return stun.parse_message(await self.other.recv(2048))
+
+    def take(self, *datagrams: bytes) -> None:
+        rows = [Datagrams.of(self.other.getsockname(), each) for each in datagrams]
+        self.driver.take_own_untrusted(trio.current_time(), rows)
+
+
+@asynccontextmanager
+async def driven() -> AsyncIterator[Driven]:
+    with (
+        UdpSocket("127.0.0.1", 0) as udp,
+        trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        await other.bind(("127.0.0.1", 0))
+        yield Driven(udp, other)
+
+
+def answer_to(request: stun.Message) -> bytes:
+    mapped = {"XOR-MAPPED-ADDRESS": ("192.0.2.7", 9)}
+    kind = stun.Method.BINDING, stun.Class.RESPONSE
+    return bytes(stun.Message(*kind, request.transaction_id, mapped))
+
+
+class Names(trio.abc.HostnameResolver):
+    """Knows all names, as this host, after 20 s. A lookup takes 5 s."""
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> Any:
+        known = trio.current_time() > 20
+        await trio.sleep(5)
+        if not known:
+            raise trio.socket.gaierror(trio.socket.EAI_NONAME, "unknown")
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
+
+    async def getnameinfo(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+@in_virtual_time
+async def test_names_are_looked_up_again_and_nothing_waits_for_them(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    trio.socket.set_custom_hostname_resolver(Names())
+    async with driven() as it:
+        port = it.other.getsockname()[1]
+        machine = StubMachine("late", port=port)
+        machine.checks.append(PeerCheck(9, 3, 5, 1, (Candidate("127.0.0.1", port),)))
+        with caplog.at_level(logging.WARNING, "sphtp.client"):
+            async with running(it.task(machine, TurnServer("later", "me", "secret", port))):
+                assert (await it.receive()).message_class is stun.Class.INDICATION
+                assert trio.current_time() < 1
+                methods = set[stun.Method]()
+                while methods != {stun.Method.BINDING, stun.Method.ALLOCATE}:
+                    message = await it.receive()
+                    if message.message_class is stun.Class.REQUEST:
+                        methods.add(message.message_method)
+                assert 20 < trio.current_time() < 60
+    assert len([each for each in caplog.records if "cannot be used" in each.message]) == 2
+
+
+@in_virtual_time
+async def test_attempts_end_when_no_address_is_known_any_more(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with driven() as it:
+        machine = it.machine
+        async with running(it.task(machine)):
+            it.take(answer_to(await it.receive()))
+            await trio.sleep(10)
+            assert Candidate("192.0.2.7", 9) in machine.candidates
+            assert len(machine.requested) > 5
+            machine.stun_servers = machine.of("127.0.0.1", port=9)
+            await trio.sleep(5)
+            machine.requested.clear()
+            await trio.sleep(30)
+            assert machine.requested == []
+
+
+@in_virtual_time
+async def test_datagrams_of_strangers_cause_no_run(autojump_clock: trio.abc.Clock) -> None:
+    async with driven() as it, running(it.task(it.machine)):
+        request = await it.receive()
+        await trio.testing.wait_all_tasks_blocked()
+        before = it.registration.runs
+        stray = stun.Message(stun.Method.BINDING, stun.Class.RESPONSE, b"transaction?")
+        stray.attributes["XOR-MAPPED-ADDRESS"] = "192.0.2.7", 9
+        it.take(b"\0" * 20, bytes(stray), bytes(REQUEST))
+        await trio.testing.wait_all_tasks_blocked()
+        assert it.registration.runs == before
+        it.take(answer_to(request))
+        await trio.testing.wait_all_tasks_blocked()
+        assert it.registration.runs == before + 1
+
+
+@in_virtual_time
+async def test_a_refusal_of_the_relay_is_logged_once(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with driven() as it:
+        host, port = it.other.getsockname()
+        refused = 0
+        with caplog.at_level(logging.WARNING, "sphtp.client"):
+            async with running(it.task(StubMachine(), TurnServer(host, "me", "wrong", port))):
+                while refused < 6:
+                    request = await it.receive()
+                    attributes = {"ERROR-CODE": (401, "Unauthorized"), "REALM": "r", "NONCE": b"n"}
+                    method, number = request.message_method, request.transaction_id
+                    it.take(bytes(stun.Message(method, stun.Class.ERROR, number, attributes)))
+                    refused += 1
+                await trio.testing.wait_all_tasks_blocked()
+    assert [each.message for each in caplog.records] == [
+        "the relay cannot be used: '401 Unauthorized'"
+    ]
+
+
+async def test_answers_to_strangers_bind_no_channel() -> None:
+    async with driven() as it:
+        link = RelayLink(it.udp, TurnServer("127.0.0.1", "me", "secret"), ("127.0.0.1", 3478))
+        for kind in (Kind.COOKIE, Kind.REFUSE, Kind.RESET):
+            link.wrap(("203.0.113.1", kind), encode_front(kind, 1))
+        assert link.allocation.poll_request() is None
+        link.wrap(("203.0.113.1", 4), encode_front(Kind.SEALED, 1))
+        request = link.allocation.poll_request()
+        assert request is not None
+        assert request.method is TurnMethod.CHANNEL_BIND

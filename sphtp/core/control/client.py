@@ -249,8 +249,13 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def set_candidates(self, now: float, candidates: Sequence[Candidate]) -> None:
         """Replace the addresses for peers, and announce them: the first ``MAX_CANDIDATES``."""
         self._wake(now)
-        if self._sender.set_candidates(candidates) and self.state is S.ESTABLISHED:
-            self._readdressed = _READDRESSED
+        is_new = self._sender.set_candidates(candidates)
+        # Plain servers refuse what they have registered: it would cost the id.
+        if not is_new or self._directory.lease.is_void:
+            return
+        # An announcement with the old ones may be on its way, and its answer establish the client.
+        self._readdressed = _READDRESSED
+        if self.state is S.ESTABLISHED:
             self._announce(now)
 
     def request_check(self, now: float, peer: int, token: int) -> None:
@@ -391,6 +396,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
+        self._readdressed = 0
         self._directory.lease.announced_at = now
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
@@ -429,7 +435,8 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._announce(now)
 
     def _heartbeat(self, now: float) -> None:
-        if self._readdressed:
+        is_void = self._directory.lease.is_void
+        if self._readdressed and self.state is S.ESTABLISHED and not is_void:
             self._readdressed -= 1
             self._announce(now)
             return

@@ -25,6 +25,7 @@ class Count(StrEnum):
     OVER_ANNOUNCES_PER_SECOND = "over_announces_per_second"
     OVER_LOOKUPS_PER_SECOND = "over_lookups_per_second"
     OVER_DATA_PER_SECOND = "over_data_per_second"
+    OVER_CHECKS_PER_SECOND = "over_checks_per_second"
     OVER_STUN_PER_SECOND = "over_stun_per_second"
     OVER_MAX_ANSWERS = "over_max_answers"
     OVER_STATUS_ANSWERS = "over_status_answers"

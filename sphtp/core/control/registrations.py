@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import Final
 
 from sphtp.core.control.client_messages import (
     Announce,
@@ -64,6 +65,11 @@ from sphtp.core.token_bucket import TokenBucket
 
 ITSELF = 0
 """The sponsor of a client that this server hears itself."""
+
+
+CHECKS_PER_SECOND: Final = 10
+"""The requests of one client for checks that are passed on in a second, and at once. Each is small,
+and has a message with up to eight addresses sent to another client; attempts repeat it."""
 
 
 class RegistrationStage(Enum):
@@ -261,6 +267,7 @@ class ClientAdmission:
         self._counters = counters
         self._lookups = TokenBucket(limits.lookups_per_second)
         self._data_rates = RatesPerHolder(limits.data_per_second, self._records)
+        self._check_rates = RatesPerHolder(CHECKS_PER_SECOND, self._records)
         self._applicants: dict[Holder, Announce] = {}
         self._unjudged: deque[PeerRecord] = deque()
 
@@ -443,7 +450,12 @@ class ClientAdmission:
 
         It counts as a lookup, and without a registered peer nothing is sent.
         """
-        if not self._takes_lookup(now) or not self.holds(message):
+        if not self.holds(message):
+            return
+        if not self._check_rates.take(now, Holder(message.id, message.nonce)):
+            self._counters.add(Count.OVER_CHECKS_PER_SECOND)
+            return
+        if not self._takes_lookup(now):
             return
         self._ledger.refresh(now, message.id)
         if message.peer in self._records:

@@ -9,6 +9,7 @@ import pytest
 
 from sphtp.core.control.client_messages import (
     Announce,
+    CheckRequest,
     ClientData,
     Heartbeat,
     Lookup,
@@ -28,7 +29,7 @@ from sphtp.core.control.records import (
     PeerRecord,
     Watch,
 )
-from sphtp.core.control.registrations import RatesPerHolder
+from sphtp.core.control.registrations import CHECKS_PER_SECOND, RatesPerHolder
 from sphtp.core.control.senders import SenderConnections
 from sphtp.core.control.server_messages import Peers, ServerHeartbeat, ServerLeave
 from sphtp.core.control.settings import MAX_RATE, ServerLimits
@@ -70,6 +71,20 @@ def test_a_flood_of_lookups_is_cut() -> None:
     bus.run(0.1)
     assert before < len(said(server, Command.PEERS)) <= before + 3
     assert server.machine.counters[Count.OVER_LOOKUPS_PER_SECOND] == 497
+
+
+def test_a_flood_of_requests_for_checks_is_cut_and_those_of_others_are_passed_on() -> None:
+    """What must hold: no client has others sent more than a few messages by one message each."""
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    left, right = bus.client("x"), bus.client("y")
+    established(bus, left, right)
+    before = len(said(server, Command.CHECK))
+    for token in range(500):
+        bus.inject(server, CheckRequest(left.id, left.machine.nonce, right.id, token).encode())
+    bus.inject(server, CheckRequest(right.id, right.machine.nonce, left.id, 1).encode())
+    assert len(said(server, Command.CHECK)) - before == CHECKS_PER_SECOND + 1
+    assert server.machine.counters[Count.OVER_CHECKS_PER_SECOND] == 500 - CHECKS_PER_SECOND
 
 
 def test_a_flood_of_watches_is_cut_and_a_group_listed_no_faster_than_its_readers_can_take() -> None:

@@ -7,7 +7,14 @@ from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
 from sphtp.core.channel.lifecycle import State
 from sphtp.core.channel.settings import ChannelSettings
-from sphtp.core.nat import CHECKS, MOST_REFLEXIVE, PER_SECOND, CheckCredential, NatTraversal
+from sphtp.core.nat import (
+    CHECKS,
+    MOST_REFLEXIVE,
+    PER_PEER,
+    PER_SECOND,
+    CheckCredential,
+    NatTraversal,
+)
 from tests.core.nat.world import KINDS, World, is_direct
 
 SEED = 7
@@ -90,12 +97,31 @@ def test_a_request_is_obeyed_once_and_no_more_than_the_rate_allows() -> None:
     traversal, checks = NatTraversal(Random(SEED)), 0
     for token in range(100):
         for _ in range(3):
-            traversal.handle_check_request(0.0, CheckCredential(5, token), [("203.0.113.1", 4)])
+            request = CheckCredential(token % 9, token)
+            traversal.handle_check_request(0.0, request, [("203.0.113.1", 4)])
     for step in range(100):
         traversal.handle_timeout(step / 10)
         while traversal.poll_check() is not None:
             checks += 1
     assert checks == PER_SECOND * CHECKS
+
+
+def test_a_peer_with_many_requests_leaves_room_for_others() -> None:
+    traversal, checked = NatTraversal(Random(SEED)), list[int]()
+    many = [("203.0.113.1", port) for port in range(1, 9)]
+    for step in range(30):
+        for token in range(100):
+            credential = CheckCredential(5, 100 * step + token)
+            traversal.handle_check_request(step / 10, credential, many)
+        traversal.handle_check_request(step / 10, CheckCredential(7, 9000 + step // 10), many[:1])
+        traversal.handle_timeout(step / 10)
+        while (check := traversal.poll_check()) is not None:
+            checked.append(check.credential.token)
+    assert {9000, 9001, 9002} <= set(checked)
+    traversal = NatTraversal(Random(SEED))
+    for token in range(100):
+        traversal.handle_check_request(0.0, CheckCredential(5, token), many[:1])
+    assert len(list(iter(traversal.poll_check, None))) == PER_PEER
 
 
 def test_a_request_to_a_server_is_repeated_seven_times_and_asked_anew() -> None:

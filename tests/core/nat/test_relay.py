@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from sphtp.core.nat import (
-    ALLOCATE_AGAIN,
     BINDING_REFRESH,
+    FAILED_AGAIN,
     FIRST_CHANNEL,
     MOST_PERMISSIONS,
     PERMISSION_REFRESH,
@@ -94,7 +94,7 @@ def test_a_wrong_password_is_tried_again_later() -> None:
         allocation.handle_error(0.1, request.transaction, 401, "Unauthorized", "realm", nonce)
     assert list(requests(allocation)) == []
     assert (allocation.relayed, allocation.failure) == (None, "401 Unauthorized")
-    assert allocation.poll_timeout() == pytest.approx(0.1 + ALLOCATE_AGAIN)
+    assert allocation.poll_timeout() == pytest.approx(0.1 + FAILED_AGAIN)
 
 
 def test_a_silent_relay_ends_the_allocation() -> None:
@@ -123,5 +123,50 @@ def test_urls_of_relays() -> None:
     for url in ("turn.example", "turn://turn.example", "turn://me:x@host", "turn://me@host:99999"):
         with pytest.raises(SettingsError):
             TurnServer.parse(url, "x")
+    with pytest.raises(SettingsError) as caught:
+        TurnServer.parse("turn://me:hunter2@host", "x")
+    assert "hunter2" not in str(caught.value)
     with pytest.raises(SettingsError):
         TurnServer("host", "me", "")
+
+
+def test_what_the_relay_refuses_or_does_not_answer_is_requested_again() -> None:
+    allocation = allocated()
+    allocation.permit(1.0, [PEER[0]])
+    allocation.channel_to(1.0, PEER)
+    silent, refused = requests(allocation)
+    allocation.handle_error(1.0, refused.transaction, 508, "Insufficient Capacity", "", b"")
+    again = [(now, request.method) for now, request in drive(allocation, 1.0 + FAILED_AGAIN)]
+    assert again.count((1.0 + FAILED_AGAIN, TurnMethod.CHANNEL_BIND)) == 1
+    assert allocation.channel_to(40.0, PEER) == FIRST_CHANNEL
+    assert silent.method is TurnMethod.CREATE_PERMISSION
+
+
+def test_a_permission_without_an_answer_is_requested_again() -> None:
+    allocation, times = allocated(), list[float]()
+    allocation.permit(1.0, [PEER[0]])
+    while (now := allocation.poll_timeout()) is not None and now < 200:
+        times += [now for each in requests(allocation) if each.peer == (PEER[0], 0)]
+        allocation.handle_timeout(now)
+    # RFC 8489, section 6.2.1: seven requests, until 63.5 s after the first.
+    assert len([now for now in times if now > 1 + 63.5 + FAILED_AGAIN]) >= 6
+
+
+def test_a_host_in_use_keeps_its_permission() -> None:
+    allocation = allocated()
+    for number in range(2 * MOST_PERMISSIONS):
+        allocation.permit(1.0, ["10.0.0.1", f"10.0.1.{number}"])
+    asked = [request.peer for request in requests(allocation)]
+    assert asked.count(("10.0.0.1", 0)) == 1
+
+
+def test_a_relay_that_falls_silent_ends_all_that_is_due_with_the_allocation() -> None:
+    allocation = allocated()
+    allocation.channel_to(0.2, PEER)
+    (binding,) = requests(allocation)
+    allocation.handle_success(0.2, binding.transaction)
+    while allocation.relayed is not None:
+        now = allocation.poll_timeout()
+        assert now is not None
+        allocation.handle_timeout(now)
+    assert allocation.poll_timeout() == pytest.approx(now + FAILED_AGAIN)
