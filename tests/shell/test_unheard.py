@@ -15,7 +15,7 @@ from sphtp.security import Tls
 from sphtp.shell.bus_listening import ListeningPubSocket
 from sphtp.shell.probe import FaultKind, ServerFault, ServerWait, find_fault
 from tests.certificates import Authority
-from tests.deadline import until, within_20_seconds
+from tests.deadline import until, within, within_20_seconds
 
 pytestmark = within_20_seconds
 
@@ -265,6 +265,8 @@ async def test_a_server_that_comes_later_is_waited_for_where_that_is_asked_for(
     assert warning.startswith("not registered yet: connection refused by 127.0.0.86:")
 
 
+# A client waits for 30 s, and its looks and its dials compete for the one place meanwhile.
+@pytest.mark.trio(run=within(40))
 @pytest.mark.parametrize("secure", [False, True])
 async def test_a_place_at_a_full_server_is_warned_of_and_waited_for(
     secure: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
