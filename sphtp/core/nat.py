@@ -534,7 +534,7 @@ class RelayAllocation:
         """Why there is none: the error of the relay."""
 
     def begin(self, now: float) -> None:
-        """Ask the relay for an allocation."""
+        """Request an allocation of the relay."""
         self._send(now, TurnMethod.ALLOCATE)
 
     def permit(self, now: float, hosts: Iterable[str]) -> None:

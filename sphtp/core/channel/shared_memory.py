@@ -290,11 +290,6 @@ class RegionLedger:
         self._used[slot] = (region, start + length)
         return region
 
-    @property
-    def in_use(self) -> list[Region]:
-        """The regions that are allocated, oldest first."""
-        return [region for region, _ in self._used.values()]
-
     def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
         """Take back the regions that the peer has freed; return how many.
 
