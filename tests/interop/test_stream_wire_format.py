@@ -153,7 +153,7 @@ def shown(kind: str, key: str) -> set[Any]:
         ("NCF", NcfReason),
         ("Records", RecordKind),
         ("Joining", MemberKind),
-        ("Questions and answers", FetchFrameKind),
+        ("Requests and answers", FetchFrameKind),
     ],
 )
 def test_every_number_has_a_row(title: str, numbers: type[IntEnum]) -> None:

@@ -243,7 +243,7 @@ class TestArrayVectors:
     def test_the_numbers_of_the_page_are_ours(self) -> None:
         text = re.sub(r"\s+", " ", TEXT)
         assert f"msgpack's extension {EXTENSION}," in text
-        assert f"how many dimensions, 0 to {MAX_DIMENSIONS};" in text
+        assert f"number of dimensions, 0 to {MAX_DIMENSIONS};" in text
         assert f"with more than {MAX_ARRAYS} [arrays]" in text
 
 
