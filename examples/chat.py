@@ -1,11 +1,11 @@
-"""A chat: members see who enters, what is written and who leaves; a late one reads it all."""
+"""A chat: members see peers enter and leave, and all lines; a late member gets earlier ones."""
 
 import trio
 
 import sphtp
 from sphtp.events import PeerEntered, PeerLeft
 
-# What each member writes on reading a line, so that the chat runs and ends by itself.
+# The reply of each member to a line, so that the chat runs and ends by itself.
 SCRIPTS = {
     "ada": {"": "How far is the fluid?", "Hello, all!": "I have to go. Bye!"},
     "bob": {"How far is the fluid?": "At step 300."},

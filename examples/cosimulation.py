@@ -1,4 +1,4 @@
-"""Co-simulation: a spring and the oil around it meet at times of the cluster's clock."""
+"""Co-simulation: a weight on a spring and the oil around it, in step with the cluster's clock."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Requests: ask three workers, take the first answer, and cancel the work of the others."""
+"""Requests: send one to three workers, take the first reply, and cancel the other two."""
 
 import trio
 

@@ -1,6 +1,7 @@
-"""An asyncio program: a gateway answers each channel, and a task watches who comes and goes.
+"""An asyncio program: a gateway replies on each channel, and a task prints peers that come and go.
 
-`sphtp.aio` has the names of `sphtp`, and its calls are cancelled as any others of asyncio.
+`sphtp.aio` has the functions and classes of `sphtp`. Their calls can be cancelled like any others
+of asyncio.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A game on a bad network: each shot must arrive, and of the positions only the newest matters.
 
-Both are types of messages, packed into bits and checked on arrival.
+Shots and positions are types of messages, packed into bits and checked on arrival.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ async def work(name: str, server: sphtp.ServerAddress, begun: trio.Event) -> Non
         client.join("heat", size=3, state=lambda: plate) as group,
     ):
         if group.snapshot is not None:
-            plate = group.snapshot  # of the step at which the others are
+            plate = group.snapshot  # the plate at this client's first step
             print(f"{name} comes in at step {group.step}")
         while group.step <= 200 or members < 4:
             got = await group.exchange(mine)  # None in the first step of a member

@@ -16,7 +16,7 @@ server = stack.enter_context(blocking.open_server("tcp://127.0.0.1:0", new_clust
 client = stack.enter_context(blocking.open_client(server.address, name="notebook"))
 
 
-# %% Something to watch: a pendulum that loses energy. Usually another program does this.
+# %% A simulation to watch: a pendulum that loses energy. Usually it is another program.
 def simulate() -> None:
     with (
         blocking.open_client(server.address, name="pendulum") as pendulum,

@@ -1,4 +1,4 @@
-"""A protocol of one's own, tested on a simulated network: no sockets, no waiting, one seed.
+"""A protocol of your own, tested on a simulated network: no sockets, no waiting, one seed.
 
 Stop and wait: the sender repeats a message until its number comes back. An hour of bad network
 takes moments, and a failure can be repeated by its seed.
@@ -19,20 +19,20 @@ class Sender:
         self.due = 0.0
 
     def poll(self, now: float) -> bytes | None:
-        """Return the datagram to send now, if it is time."""
+        """Return the datagram to send now; None if it is not time, or all messages have arrived."""
         if self.number == len(self.messages) or now < self.due:
             return None
         self.due = now + TIMEOUT
         return bytes([self.number % 256]) + self.messages[self.number]
 
     def handle(self, datagram: bytes) -> None:
-        """Take an acknowledgement."""
+        """Handle an acknowledgement: if it is of the present message, go on to the next one."""
         if datagram[0] == self.number % 256:
             self.number, self.due = self.number + 1, 0.0
 
 
 def transfer(messages: list[bytes], faults: Faults, seed: int) -> tuple[list[bytes], float, int]:
-    """Return what arrived, the seconds that it took, and the datagrams that were lost."""
+    """Return the received messages, the seconds that it took, and the number of lost datagrams."""
     network, sender = SimulatedNetwork(seed, faults), Sender(messages)
     received: list[bytes] = []
     now = 0.0

@@ -1,4 +1,4 @@
-"""A cluster with a secret and a list of members: strangers stay outside, and cannot listen in.
+"""A cluster with a secret and a list of members: strangers can neither register nor read messages.
 
 `sphtp keygen` makes the same keys as files; `sphtp.security` reads them.
 """

@@ -1,4 +1,4 @@
-"""A recorded run in lock step, made again: from which step on does a changed program differ?"""
+"""A recorded run in lock step, repeated with a changed program to find where the two differ."""
 
 import signal
 import subprocess
@@ -39,7 +39,7 @@ async def main(recording: Path) -> None:
             [*sphtp_, "record", *options], stdout=subprocess.DEVNULL
         )
         async with sphtp.open_client(server.address, name="waiter") as client:
-            # It watches from then on, and so the file has every step.
+            # The recorder watches the group now, so that the file has every step.
             await client.wait_for_peer(lambda peer: "bodies (watched)" in peer.groups)
         async with trio.open_nursery() as nursery:
             for name in PLACES:
@@ -47,7 +47,7 @@ async def main(recording: Path) -> None:
         recorder.send_signal(signal.SIGINT)
         await recorder.wait()
 
-        # The replay is ada and cleo, as they were; bob is a program of now.
+        # The replay sends what ada and cleo sent then; bob is the changed program.
         replay = [*sphtp_, "replay", *options, "--changed", "bob"]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(trio.run_process, replay, check=False))

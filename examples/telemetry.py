@@ -1,4 +1,4 @@
-"""Telemetry of a robot: to a recorder, to a display of what is newest, to a reader that hangs."""
+"""Telemetry of a robot: to a recorder, to a display of the latest pose, to a reader that hangs."""
 
 import trio
 
