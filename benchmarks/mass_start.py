@@ -7,14 +7,21 @@ left alone for a while, to see what it costs a server when nothing happens.
 A thousand that begin at once need minutes on two cores, because the clients' processes need them.
 With `--spread` they begin evenly over so many seconds, for what a server costs once they are there.
 
+By default a client watches everybody, so that n clients handle n * n records. With `--group` each
+watches the members of its own group only, as a large simulation does.
+
 A client learns each other client from its record. How often it decodes one is counted, too: once
 is enough, for the same bytes may come again, in news and in lists, from several servers.
+
+The memory of a server per client is the growth of its anonymous memory from before the first
+client to the end of the rest, divided by the clients.
 """
 
 import json
 import resource
 import sys
-from collections import Counter
+from os import getpid
+from pathlib import Path
 from subprocess import PIPE
 from time import monotonic
 from typing import Any, Final
@@ -32,6 +39,12 @@ Report = dict[str, Any]
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _memory() -> int:
+    """Return the anonymous memory of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 def _say(report: Report) -> None:
@@ -54,7 +67,7 @@ async def _serve(join: tuple[str, ...]) -> None:
         await server.wait_active()
         _say({"address": str(server.address)})
         while await _line():
-            _say({"cpu": _cpu(), "clients": len(server.clients), "view": len(server.view.members)})
+            _say({"cpu": _cpu(), "memory": _memory(), "clients": len(server.clients)})
 
 
 class _Crowd:
@@ -65,13 +78,15 @@ class _Crowd:
         self.took: list[float] = []
         self.failures: list[str] = []
         self.clients: list[sphtp.Client] = []
-        self.decoded: Counter[int] = Counter()
+        self.decoded = 0
         self._changed = trio.lowlevel.ParkingLot()
-        # The same record, decoded again, has the same bytes: one count for each record.
-        _count_decoded(self.decoded)
+        _count_decoded(self)
 
-    async def attend(self, servers: list[str], delay: float, patience: float) -> None:
+    async def attend(
+        self, servers: list[str], group: str | None, delay: float, patience: float
+    ) -> None:
         """Be one client until it is cancelled; note when it is established."""
+        groups = None if group is None else [group]
         await trio.sleep(delay)
         began = monotonic()
         try:
@@ -79,7 +94,9 @@ class _Crowd:
                 servers,
                 host="127.0.0.1",
                 config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=patience)),
+                presence=groups,
             ) as client:
+                client.set_groups(groups or ())
                 self.clients.append(client)
                 self.opened.append(monotonic())
                 self.took.append(self.opened[-1] - began)
@@ -95,30 +112,31 @@ class _Crowd:
             await self._changed.park()
 
 
-def _count_decoded(decoded: Counter[int]) -> None:
-    whole = lists.decode_record
+def _count_decoded(crowd: _Crowd) -> None:
+    """Count the records that this process decodes from now on."""
+    decode = lists.decode_record
 
-    def counted(*told: Any, **beside: Any) -> Any:
-        record = whole(*told, **beside)
-        decoded[record.id] += 1
-        return record
+    def counted(*arguments: Any, **options: Any) -> Any:
+        crowd.decoded += 1
+        return decode(*arguments, **options)
 
     lists.decode_record = counted
 
 
-async def _attend(servers: list[str], delays: list[float], patience: float) -> None:
+async def _attend(servers: list[str], delays: list[float], group: int, patience: float) -> None:
     """Be one client for each delay, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
     async with trio.open_nursery() as nursery:
-        for delay in delays:
-            nursery.start_soon(crowd.attend, servers, delay, patience)
+        for number, delay in enumerate(delays):
+            name = f"{getpid()}, {number // group}" if group else None
+            nursery.start_soon(crowd.attend, servers, name, delay, patience)
         await crowd.wait(len(delays))
         _say({"opened": crowd.opened, "took": crowd.took, "failures": crowd.failures})
         while await _line():
-            known = [len(client.peers) for client in crowd.clients]
-            _say({"cpu": _cpu(), "known": min(known, default=0), "decoded": dict(crowd.decoded)})
+            known = sum(len(client.peers) for client in crowd.clients)
+            _say({"cpu": _cpu(), "known": known, "decoded": crowd.decoded})
         nursery.cancel_scope.cancel()
 
 
@@ -159,7 +177,13 @@ class _Child:
 
 
 async def _measure(
-    clients: int, servers: int, processes: int, spread: float, steady: float, patience: float
+    clients: int,
+    servers: int,
+    processes: int,
+    group: int,
+    spread: float,
+    steady: float,
+    patience: float,
 ) -> Report:
     children: list[_Child] = []
     try:
@@ -169,29 +193,40 @@ async def _measure(
                 child = await _Child.start("--serve", *(f"--join={each}" for each in addresses[:1]))
                 children.append(child)
                 addresses.append((await child.read())["address"])
+            parts = [
+                clients // processes + (rank < clients % processes) for rank in range(processes)
+            ]
             crowds = [
                 await _Child.start(
-                    f"--attend={clients // processes + (rank < clients % processes)}",
+                    f"--attend={part}",
+                    f"--group={group}",
                     f"--first={spread * rank / clients}",
                     f"--every={spread * processes / clients}",
                     f"--timeout={patience}",
                     *(f"--join={address}" for address in addresses),
                 )
-                for rank in range(processes)
+                for rank, part in enumerate(parts)
             ]
             children += crowds
             for crowd in crowds:
                 await crowd.read()
-            return await _watch(children[:servers], crowds, clients, steady)
+            sizes = [size for part in parts for size in _sizes(part, group)] if group else [clients]
+            known = sum(size * (size - 1) for size in sizes)
+            return await _watch(children[:servers], crowds, clients, known, steady)
     finally:
         for child in children:
             await child.stop()
 
 
+def _sizes(clients: int, group: int) -> list[int]:
+    """Return the sizes of the groups in one process."""
+    return [min(group, clients - first) for first in range(0, clients, group)]
+
+
 async def _watch(
-    servers: list[_Child], crowds: list[_Child], clients: int, steady: float
+    servers: list[_Child], crowds: list[_Child], clients: int, all_known: int, steady: float
 ) -> Report:
-    before = [(await server.ask())["cpu"] for server in servers]
+    before = [await server.ask() for server in servers]
     began = monotonic()
     for crowd in crowds:
         await crowd.tell()
@@ -204,7 +239,7 @@ async def _watch(
     with trio.move_on_after(60):
         while True:
             states = [await crowd.ask() for crowd in crowds]
-            if all(state["known"] >= len(opened) - 1 for state in states):
+            if sum(state["known"] for state in states) >= all_known:
                 known_after = monotonic() - began
                 break
             await trio.sleep(0.5)
@@ -213,7 +248,8 @@ async def _watch(
     settled = [(await server.ask())["cpu"] for server in servers]
     await trio.sleep(steady)
     after = [await server.ask() for server in servers]
-    decoded = [count for state in states for count in state["decoded"].values()]
+    decoded = sum(state["decoded"] for state in states)
+    records = all_known + clients  # Each client gets its own record, too.
     return {
         "clients": clients,
         "servers": len(servers),
@@ -223,11 +259,15 @@ async def _watch(
         "median_established_s": round(opened[len(opened) // 2], 2) if opened else None,
         "slowest_client_s": round(took[-1], 2) if took else None,
         "all_known_s": None if known_after is None else round(known_after, 2),
-        "servers_cpu_s": [round(b - a, 2) for a, b in zip(before, used, strict=True)],
+        "servers_cpu_s": [round(b - a["cpu"], 2) for a, b in zip(before, used, strict=True)],
         "clients_cpu_s": round(sum(state["cpu"] for state in states), 2),
-        "decoded_per_record_and_client": round(sum(decoded) / max(1, len(opened) * len(opened)), 2),
+        "decoded_per_record_and_client": round(decoded / records, 2),
         "steady_server_cores": [
             round((b["cpu"] - a) / steady, 3) for a, b in zip(settled, after, strict=True)
+        ],
+        "server_kb_per_client": [
+            round((b["memory"] - a["memory"]) / clients / 1000, 1)
+            for a, b in zip(before, after, strict=True)
         ],
         "clients_left": [server["clients"] for server in after],
     }
@@ -237,6 +277,9 @@ async def _watch(
 @click.option("--clients", type=click.IntRange(1), default=500, show_default=True)
 @click.option("--servers", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--processes", type=click.IntRange(1), default=4, show_default=True)
+@click.option(
+    "--group", type=click.IntRange(0), default=0, show_default=True, help="Watch a group; 0 is all."
+)
 @click.option("--spread", type=float, default=0.0, show_default=True, help="Seconds of starting.")
 @click.option("--steady", type=float, default=10.0, show_default=True, help="Seconds of rest.")
 @click.option("--timeout", type=float, default=120.0, show_default=True)
@@ -249,6 +292,7 @@ def main(
     clients: int,
     servers: int,
     processes: int,
+    group: int,
     spread: float,
     steady: float,
     timeout: float,
@@ -264,9 +308,9 @@ def main(
         trio.run(_serve, join)
     elif attend is not None:
         delays = [first + every * rank for rank in range(attend)]
-        trio.run(_attend, list(join), delays, timeout)
+        trio.run(_attend, list(join), delays, group, timeout)
     else:
-        measured = trio.run(_measure, clients, servers, processes, spread, steady, timeout)
+        measured = trio.run(_measure, clients, servers, processes, group, spread, steady, timeout)
         click.echo(json.dumps(measured, indent=2))
 
 

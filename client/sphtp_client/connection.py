@@ -8,7 +8,7 @@ from typing import Any
 
 import sphtp
 from sphtp import Client, Identity
-from sphtp.config import ChannelSettings, ControlTimers, Impairment
+from sphtp.config import ChannelSettings, ControlTimers, Impairment, TurnServer
 from sphtp.core.datagrams import Address
 from sphtp.errors import SettingsError
 from sphtp.messages import MessageCodec
@@ -17,6 +17,7 @@ from sphtp.security import Tls, load_identity, load_public_keys, load_secret, pa
 from sphtp.shell.addresses import parse_http_address
 from sphtp.shell.keys import load_token
 from sphtp_client.options import channel_settings
+from sphtp_server.client_config import relay_server
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class ConnectionSettings:
     ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
     received datagrams. ``qlog`` is a file for the log of the channels. ``metrics`` is the address
     at which to serve metrics, and ``token`` what they need; ``web`` and ``web_token`` are the same
-    for the page. The other fields are the identity of the client, and its secret, keys and
-    certificates.
+    for the page. ``relay`` is the relay of the client. The other fields are the identity of the
+    client, and its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]
@@ -41,6 +42,7 @@ class ConnectionSettings:
     server_keys: frozenset[bytes] = frozenset()
     identity: Identity | None = None
     tls: Tls | None = None
+    relay: TurnServer | None = None
     metrics: Address | None = None
     token: str | None = field(default=None, repr=False)
     web: Address | None = None
@@ -74,6 +76,7 @@ class ConnectionSettings:
             cluster=sphtp.security.ClusterSecurity(
                 secret=self.secret, server_keys=self.server_keys, tls=self.tls
             ),
+            relay=self.relay,
         )
 
 
@@ -98,6 +101,8 @@ class ConnectionOptions:
     tls_ca: Path | None
     tls_cert: Path | None
     tls_key: Path | None
+    relay: str | None
+    relay_password_file: Path | None
     qlog: Path | None = None
     metrics: str | None = None
     metrics_token_file: Path | None = None
@@ -118,6 +123,7 @@ class ConnectionOptions:
             server_keys=self._server_keys(),
             identity=None if self.identity_file is None else load_identity(self.identity_file),
             tls=self._tls(),
+            relay=relay_server(self.relay, self.relay_password_file),
             metrics=None if self.metrics is None else parse_http_address(self.metrics),
             token=None if self.metrics_token_file is None else load_token(self.metrics_token_file),
             web=None if self.web is None else parse_http_address(self.web),

@@ -207,6 +207,18 @@ _KEYS = (
             ("--tls-key", "The private key of --tls-cert, in PEM."),
         )
     ),
+    _option(
+        "--relay",
+        "Relay for peers that no direct way through NAT connects: a TURN server; needs the extra "
+        "nat.",
+        metavar="turn://USER@HOST[:PORT]",
+    ),
+    _option(
+        "--relay-password-file",
+        "File with the password of the --relay's user.",
+        type=_FILE,
+        metavar="FILE",
+    ),
 )
 
 CLIENT_OPTIONS = (

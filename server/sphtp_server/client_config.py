@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import click
 
+from sphtp.config import TurnServer
+from sphtp.errors import SettingsError
 from sphtp.security import Tls, load_identity, load_public_keys, load_secret
 from sphtp.shell.keys import load_token
 
@@ -22,8 +24,8 @@ KEYS: Final = frozenset(
         "server", "scenario", "slab", "slabs", "run", "steps", "loss", "duplicate", "reorder",
         "seed", "heartbeat", "expiry", "channel_timeout", "resend_time", "wait", "alone", "qlog",
         "server_key", "server_key_file", "secret_file", "identity_file", "tls_ca", "tls_cert",
-        "tls_key", "metrics", "metrics_token_file", "web", "web_token_file", "exit_with_stdin",
-        "seconds", "once", "json",
+        "tls_key", "relay", "relay_password_file", "metrics", "metrics_token_file", "web",
+        "web_token_file", "exit_with_stdin", "seconds", "once", "json",
         "timeout", "count", "interval", "name", "receivers", "latest", "late_join", "topic",
         "stream", "group", "force", "speed", "from", "to", "loop", "gather", "changed", "on_death",
     )
@@ -106,7 +108,24 @@ def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
     }.items():
         if values.get(name) is not None:
             load(values[name])
+    relay_server(values.get("relay"), values.get("relay_password_file"))
     ca, cert, key = (values.get(f"tls_{part}") for part in ("ca", "cert", "key"))
     if ca or cert or key:
         Tls(ca, cert, key).check()
     return given
+
+
+def relay_server(url: str | None, password_file: Path | None) -> TurnServer | None:
+    """Return the relay of ``--relay`` and ``--relay-password-file``; None if neither is given.
+
+    Raises ``SettingsError`` if only one is given, one is not valid, or the extra is missing.
+    """
+    if url is None and password_file is None:
+        return None
+    if url is None or password_file is None:
+        raise SettingsError("--relay and --relay-password-file need each other")
+    try:
+        import sphtp.shell.nat  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"--relay: {error}") from error
+    return TurnServer.parse(url, load_token(password_file))

@@ -391,7 +391,8 @@ class ServerSettings(BaseModel):
         needs.
         """
         if self.stun:
-            _require_stun()
+            # Fails now, and not when the server opens.
+            import sphtp.shell.nat  # noqa: F401
         return open_shared_server(
             self.store(),
             self.bind(),
@@ -540,16 +541,6 @@ class ServerSettings(BaseModel):
 
 
 SOURCES: Final = Sources(ServerSettings, "SPHTP_SERVER_")
-
-
-def _require_stun() -> None:
-    try:
-        import aioice  # noqa: F401
-    except ModuleNotFoundError as error:
-        from sphtp.__main__ import how_to_get
-
-        remedy = how_to_get("--stun", error) or str(error)
-        raise ModuleNotFoundError(remedy, name=error.name) from error
 
 
 def _public_keys(keys: Iterable[str], file: Path | None) -> frozenset[bytes]:

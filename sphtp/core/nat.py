@@ -421,7 +421,11 @@ PERMISSION_REFRESH: Final = 240.0
 section 9)."""
 
 BINDING_REFRESH: Final = 300.0
-"""The same for a channel, which lasts 600 s (section 12)."""
+"""The same for a channel that is in use; the relay keeps one for 600 s (section 12)."""
+
+RELEASE: Final = 600.0
+"""Seconds from the time at which an unused channel is not bound again until its number is free: 300
+s until the relay forgets the channel, and 300 s in which no other peer may get it (section 12)."""
 
 FIRST_CHANNEL: Final = 0x4000
 LAST_CHANNEL: Final = 0x4FFF
@@ -501,6 +505,22 @@ class TurnRequest(NamedTuple):
     nonce: bytes = b""
 
 
+class _RelayChannelState(Enum):
+    REQUESTED = "requested"
+    BOUND = "bound"
+    RELEASED = "released"
+    """Not bound again, because nothing was sent; the relay may still know it."""
+
+
+@dataclass(slots=True)
+class _RelayChannel:
+    """A channel at the relay, for the data to and from one peer."""
+
+    number: int
+    used_at: float
+    state: _RelayChannelState = _RelayChannelState.RELEASED
+
+
 @dataclass(slots=True)
 class _Transaction:
     request: TurnRequest
@@ -515,7 +535,8 @@ class RelayAllocation:
     """This node's allocation at a relay (RFC 8656): a public address that relays to its socket.
 
     The relay lets in only hosts with a permission. A peer's address that data goes to gets a
-    channel, so that a datagram grows by four bytes instead of 36.
+    channel, so that a datagram grows by four bytes instead of 36. A channel that no data went to
+    for ``BINDING_REFRESH`` seconds is not bound again, and its number is free after ``RELEASE``.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -524,8 +545,7 @@ class RelayAllocation:
         self._transactions: dict[int, _Transaction] = {}
         self._due: TimerQueue[Due] = TimerQueue()
         self._permitted: dict[str, None] = {}
-        self._channels: dict[Address, int] = {}
-        self._bound: dict[Address, int] = {}
+        self._channels: dict[Address, _RelayChannel] = {}
         self._peers: dict[int, Address] = {}
         self._requests: deque[TurnRequest] = deque()
         self.relayed: Address | None = None
@@ -560,11 +580,38 @@ class RelayAllocation:
     def channel_to(self, now: float, peer: Address) -> int | None:
         """Return the channel for data to a peer; None while the relay has not bound it."""
         self._touch(peer[0])
-        if peer not in self._channels and len(self._channels) <= LAST_CHANNEL - FIRST_CHANNEL:
-            number = self._channels[peer] = FIRST_CHANNEL + len(self._channels)
+        channel = self._channels.get(peer)
+        if channel is None:
+            number = self._free_number()
+            if number is None:
+                return None
+            channel = self._channels[peer] = _RelayChannel(number, now)
             self._peers[number] = peer
-            self._send(now, TurnMethod.CHANNEL_BIND, peer, number)
-        return self._bound.get(peer)
+        channel.used_at = now
+        if channel.state is _RelayChannelState.RELEASED:
+            self._bind(now, peer, channel)
+        return channel.number if channel.state is _RelayChannelState.BOUND else None
+
+    def _free_number(self) -> int | None:
+        if len(self._peers) > LAST_CHANNEL - FIRST_CHANNEL:
+            return None
+        return next(it for it in range(FIRST_CHANNEL, LAST_CHANNEL + 1) if it not in self._peers)
+
+    def _bind(self, now: float, peer: Address, channel: _RelayChannel) -> None:
+        channel.state = _RelayChannelState.REQUESTED
+        self._due.set(("bind", peer), None)
+        self._send(now, TurnMethod.CHANNEL_BIND, peer, channel.number)
+
+    def _handle_binding_due(self, now: float, peer: Address) -> None:
+        """Bind a channel again that is in use; release any other, and free its number later."""
+        channel = self._channels[peer]
+        if now - channel.used_at <= BINDING_REFRESH:
+            self._send(now, TurnMethod.CHANNEL_BIND, peer, channel.number)
+        elif channel.state is _RelayChannelState.RELEASED:
+            del self._channels[peer], self._peers[channel.number]
+        else:
+            channel.state = _RelayChannelState.RELEASED
+            self._due.set(("bind", peer), now + RELEASE)
 
     def peer_of(self, channel: int) -> Address | None:
         """Return the peer whose data come in a channel."""
@@ -588,7 +635,7 @@ class RelayAllocation:
             if request.peer[0] in self._permitted:
                 self._due.set(("permit", request.peer[0]), now + PERMISSION_REFRESH)
         elif request.peer is not None:
-            self._bound[request.peer] = request.channel
+            self._channels[request.peer].state = _RelayChannelState.BOUND
             self._due.set(("bind", request.peer), now + BINDING_REFRESH)
         return True
 
@@ -619,7 +666,7 @@ class RelayAllocation:
             elif what == "permit" and isinstance(key, str):
                 self._send(now, TurnMethod.CREATE_PERMISSION, (key, 0))
             elif isinstance(key, tuple):
-                self._send(now, TurnMethod.CHANNEL_BIND, key, self._channels[key])
+                self._handle_binding_due(now, key)
 
     def poll_timeout(self) -> float | None:
         """Return when ``handle_timeout`` is next due; None if never."""
@@ -663,7 +710,7 @@ class RelayAllocation:
         if peer is None:
             self._lose(now, why)
         elif request.method is TurnMethod.CHANNEL_BIND:
-            self._bound.pop(peer, None)
+            self._channels[peer].state = _RelayChannelState.REQUESTED
             self._due.set(("bind", peer), again)
         elif peer[0] in self._permitted:
             self._due.set(("permit", peer[0]), again)
@@ -674,6 +721,6 @@ class RelayAllocation:
         self._transactions.clear()
         while self._due.pop() is not None:
             pass
-        for known in (self._channels, self._bound, self._peers):
-            known.clear()
+        self._channels.clear()
+        self._peers.clear()
         self._due.set(("allocate", None), now + FAILED_AGAIN)

@@ -685,13 +685,8 @@ async def _traverse_nat(
         driver = node.roster.open_nat()
     except ModuleNotFoundError as error:
         if relay is not None:
-            lacks = f"a relay needs aioice ({error}): pip install 'sphtp[nat]' brings it"
-            raise ModuleNotFoundError(lacks, name=error.name) from error
-        log.warning(
-            "servers help peers behind NAT, and this client cannot use that: %s. "
-            'Install it: pip install "sphtp[nat]"',
-            error,
-        )
+            raise
+        log.warning("servers help peers behind NAT, and this client cannot use that: %s", error)
         return
     await driver.run(machine, registration, hosts, announces=announces, relay=relay)
 

@@ -25,7 +25,6 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import trio
-from aioice import stun
 
 from sphtp.core.channel.connection import Connection
 from sphtp.core.channel.endpoint import Endpoint
@@ -56,6 +55,12 @@ from sphtp.shell.driver import Wakeup
 from sphtp.shell.lifetime import running
 from sphtp.shell.registration import Registration
 from sphtp.shell.udp import LARGEST_DATAGRAM, UdpSocket
+
+try:
+    from aioice import stun
+except ModuleNotFoundError as error:
+    lacks = "STUN and TURN need aioice: pip install 'sphtp[nat]' brings it"
+    raise ModuleNotFoundError(lacks, name=error.name) from error
 
 LAST_STUN: Final = 3
 """The highest first byte of a STUN message."""

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sphtp.__main__ import main
+from sphtp.config import TurnServer
 from sphtp.shell.keys import save_secret
 from sphtp_client.simulation.command import client
 from sphtp_client.terminal.connection import TerminalOptions
@@ -134,3 +135,25 @@ def test_the_check_of_a_client_reads_the_files_that_it_names(tmp_path: Path) -> 
     assert f"secret_file = {secret}" in fine.output
     document = json.loads(CliRunner().invoke(check, [str(file), "--client", "--json"]).output)
     assert document["settings"] == {"secret_file": {"value": str(secret), "from": None}}
+
+
+def test_the_relay_has_a_password_in_a_file(tmp_path: Path) -> None:
+    file, password = tmp_path / "client.toml", tmp_path / "password"
+    file.write_text(f"relay = 'turn://me@relay.example'\nrelay_password_file = '{password}'\n")
+    missing = checked(file)
+    assert (missing.exit_code, str(password) in missing.output) == (2, True)
+    password.touch(0o600)
+    password.write_text("secret\n")
+    assert checked(file).exit_code == 0
+    given = ("--relay", "turn://me@relay.example", "--relay-password-file", str(password))
+    found = values(peers, "tcp://a:1", *given)
+    relay = TerminalOptions.at(found.pop("address"), found).config().relay
+    assert relay == TurnServer("relay.example", "me", "secret")
+    for text, why in {
+        "relay = 'turn://me@relay.example'": "--relay and --relay-password-file need each other",
+        f"relay_password_file = '{password}'": "--relay and --relay-password-file need each other",
+        f"relay = 'me'\nrelay_password_file = '{password}'": "turn://user@host:port",
+    }.items():
+        file.write_text(text)
+        refused = checked(file)
+        assert (refused.exit_code, why in refused.output) == (2, True), refused.output

@@ -78,6 +78,20 @@ class Networks:
         self.publics[side] = self.publics[side][:-2] + "4" + self.publics[side][-1]
         self.set_kind(side, kind)
 
+    def set_wall(self, *, stands: bool) -> None:
+        """Let nothing pass straight between the two sides, or let it pass again."""
+        router, other = " ".join(self.entry("left-nat")), self.publics["right"]
+        wall = f"""
+            table ip wall {{
+              chain forward {{
+                type filter hook forward priority 10;
+                ip daddr {other} drop
+                ip saddr {other} drop
+              }}
+            }}
+        """
+        run(f"{router} nft -f - <<'END'\n{wall if stands else 'delete table ip wall'}\nEND")
+
     def lay(self) -> None:
         name = self._name
         hub, server = name("hub"), name("server")

@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from itertools import product
 from pathlib import Path
 from shutil import which
@@ -59,7 +59,7 @@ async def started(
             await process.stdout.aclose()
 
 
-async def lines(process: trio.Process) -> AsyncIterator[str]:
+async def lines(process: trio.Process) -> AsyncGenerator[str, None]:
     assert process.stdout is not None
     rest = b""
     async for data in process.stdout:
@@ -148,3 +148,49 @@ async def test_a_relay_connects_those_that_nothing_else_connects(networks: Netwo
             if opened > 3 or is_relayed is is_direct or "messages" not in told[-1]:
                 failed.append(f"{left} dials {right}, relay at {relayed}: {told}")
     assert not failed, "\n".join(failed)
+
+
+async def test_a_relayed_channel_moves_to_a_direct_way_that_opens(networks: Networks) -> None:
+    for side in ("left", "right"):
+        networks.set_kind("left", "port restricted")
+        networks.set_kind("right", "port restricted")
+        networks.set_wall(stands=True)
+        told = list[dict[str, Any]]()
+        async with started(networks, "server", *TURN) as turn:
+            del turn
+            with trio.fail_after(40):
+                async for each in dial(networks, 14.0, side):
+                    told.append(each)
+                    if len(told) == 1:
+                        await trio.sleep(1)
+                        networks.set_wall(stands=False)
+        print(f"relay at {side}: {told}")
+        first, last = told[0]["address"][0], dict(told[-1]["addresses"])
+        assert first == (f"{networks.publics['right']}%relay" if side == "left" else SERVER), told
+        assert networks.publics["right"] in last, told
+        assert told[-1]["messages"] > 100, told
+
+
+async def test_a_command_reaches_a_peer_through_its_relay(
+    networks: Networks, tmp_path: Path
+) -> None:
+    networks.set_kind("left", "symmetric")
+    networks.set_kind("right", "symmetric")
+    user, password = RELAY_USER
+    file = tmp_path / "password"
+    file.write_text(password)
+    file.chmod(0o600)
+    ping = f"-m sphtp ping --server tcp://{SERVER}:8764 --count 3 --json right"
+    relay = ("--relay", f"turn://{user}@{SERVER}", "--relay-password-file", str(file))
+    async with (
+        started(networks, "server", *TURN),
+        started(networks, "server", sys.executable, *SERVE.split()),
+        started(networks, "right", *PEER, "right") as right,
+    ):
+        with trio.fail_after(30):
+            # A command does not wait for servers to start.
+            async with aclosing(lines(right)) as said:
+                assert await anext(said) == "here"
+            async with started(networks, "left", sys.executable, *ping.split(), *relay) as left:
+                told = [json.loads(line) async for line in lines(left)]
+                assert await left.wait() == 0, told

@@ -110,13 +110,13 @@ async def test_without_the_extra_a_client_says_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_server(bind(), new_cluster=True, stun=True) as server:
-        for name in ("aioice", "sphtp.shell.nat"):
-            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, "aioice", None)
+        monkeypatch.delitem(sys.modules, "sphtp.shell.nat")
         with caplog.at_level(logging.WARNING, "sphtp.client"):
             async with open_client(str(server.address)):
                 while "sphtp[nat]" not in caplog.text:
                     await trio.lowlevel.checkpoint()
-        with pytest.raises(ModuleNotFoundError):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'sphtp\[nat\]'"):
             async with open_server(bind(), stun=True):
                 pass
         config = Config(relay=TurnServer("127.0.0.1", "me", "secret"))

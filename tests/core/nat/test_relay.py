@@ -5,12 +5,15 @@ from random import Random
 
 import pytest
 
+from sphtp.core.datagrams import Address
 from sphtp.core.nat import (
     BINDING_REFRESH,
     FAILED_AGAIN,
     FIRST_CHANNEL,
+    LAST_CHANNEL,
     MOST_PERMISSIONS,
     PERMISSION_REFRESH,
+    RELEASE,
     RelayAllocation,
     TurnMethod,
     TurnRequest,
@@ -38,10 +41,14 @@ def allocated() -> RelayAllocation:
     return allocation
 
 
-def drive(allocation: RelayAllocation, until: float) -> list[tuple[float, TurnRequest]]:
-    """Answer all requests until a time; return them."""
+def drive(
+    allocation: RelayAllocation, until: float, used: Address | None = None
+) -> list[tuple[float, TurnRequest]]:
+    """Answer all requests until a time; return them. Data goes to a peer, at each timeout."""
     made = list[tuple[float, TurnRequest]]()
     while (now := allocation.poll_timeout()) is not None and now <= until:
+        if used is not None:
+            allocation.channel_to(now, used)
         allocation.handle_timeout(now)
         for request in requests(allocation):
             made.append((now, request))
@@ -67,7 +74,7 @@ def test_an_allocation_is_kept_with_its_permissions_and_channels() -> None:
         FIRST_CHANNEL,
         PEER,
     )
-    made = [(round(now), request.method) for now, request in drive(allocation, 700.0)]
+    made = [(round(now), request.method) for now, request in drive(allocation, 700.0, PEER)]
     for method, period in (
         (TurnMethod.REFRESH, 300),
         (TurnMethod.CREATE_PERMISSION, PERMISSION_REFRESH),
@@ -75,6 +82,48 @@ def test_an_allocation_is_kept_with_its_permissions_and_channels() -> None:
     ):
         times = [now for now, each in made if each is method]
         assert times == [pytest.approx(period, abs=1), pytest.approx(2 * period, abs=2)], method
+
+
+def bound(allocation: RelayAllocation, now: float, peer: Address) -> int:
+    """Bind a channel; return its number."""
+    allocation.channel_to(now, peer)
+    (binding,) = requests(allocation)
+    allocation.handle_success(now, binding.transaction)
+    assert allocation.channel_to(now, peer) == binding.channel
+    return binding.channel
+
+
+def test_the_number_of_a_channel_without_data_gets_free() -> None:
+    allocation, other = allocated(), ("203.0.113.2", 4)
+    assert bound(allocation, 1.0, PEER) == FIRST_CHANNEL
+    released = 1.0 + 2 * BINDING_REFRESH
+    drive(allocation, released - 1, other)
+    # It is bound once more, because data went to it before it was due for the first time.
+    made = drive(allocation, released)
+    assert TurnMethod.CHANNEL_BIND not in [it.method for _, it in made if it.peer == PEER]
+    assert allocation.peer_of(FIRST_CHANNEL) == PEER
+    assert bound(allocation, released, ("203.0.113.3", 4)) == FIRST_CHANNEL + 2
+    drive(allocation, released + RELEASE + 1)
+    assert allocation.peer_of(FIRST_CHANNEL) is None
+    assert bound(allocation, released + RELEASE + 1, ("203.0.113.4", 4)) == FIRST_CHANNEL
+
+
+def test_a_released_channel_is_bound_again_when_data_goes_to_it() -> None:
+    allocation = allocated()
+    bound(allocation, 1.0, PEER)
+    drive(allocation, 700.0)
+    assert bound(allocation, 700.0, PEER) == FIRST_CHANNEL
+    assert allocation.channel_to(701.0, PEER) == FIRST_CHANNEL
+
+
+def test_all_channels_may_be_in_use() -> None:
+    allocation = allocated()
+    peers = [("203.0.113.5", port) for port in range(1, LAST_CHANNEL - FIRST_CHANNEL + 3)]
+    for peer in peers:
+        allocation.channel_to(1.0, peer)
+    asked = [it.channel for it in requests(allocation)]
+    assert asked == list(range(FIRST_CHANNEL, LAST_CHANNEL + 1))
+    assert allocation.channel_to(1.0, peers[-1]) is None
 
 
 def test_a_stale_nonce_is_replaced() -> None:
