@@ -23,11 +23,11 @@ class ClientSignal(Name):
     SERVER_READY = "a server that registers new ids is live"
     CONNECTED = "a bus connection came up"
     HEARTBEAT_DUE = "time for the next heartbeat"
-    ACKNOWLEDGED = "every active server of the view acknowledged"
-    UNKNOWN = "a server does not know the id"
+    ACKNOWLEDGED = "every active server of the view, or if none is active every one, acknowledged"
+    UNKNOWN = "a server has not registered the id"
     STALE = "servers have other data"
     REVISED = "the application changed the data"
-    CONFLICT = "a server knows another holder of the id"
+    CONFLICT = "a server has registered another holder of the id"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
     DEADLINE = "not every server answered in time"
@@ -47,7 +47,7 @@ class ClientAction(Name):
     )
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
-    LOOKUP = "ask for all peers, and again for the peers of open lookups"
+    LOOKUP = "request all peers, or those of the watched groups, and repeat open lookups"
     PAUSE = "start a pause of random length"
     FORGET_ANSWERS = "void all acknowledgements"
     WITHDRAW = "send LEAVE, to give the id up"
@@ -66,7 +66,7 @@ _RETRY = (A.WITHDRAW, A.PAUSE)
 _LOSE_ID = (A.REPORT_ID_LOST, A.WITHDRAW, A.PAUSE)
 _LEAVE = (A.WITHDRAW, A.REPORT_LEFT)
 _DENY = (A.WITHDRAW, A.REPORT_REFUSED)
-# A heartbeat that is before the data tells a revision that no server has, and draws a NACK.
+# A heartbeat before the data would have a revision that no server has, and would cause a NACK.
 _GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
@@ -108,7 +108,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.CONNECTED,
         S.ESTABLISHED,
         (A.HEARTBEAT, A.CONFIRM),
-        "a restarted server learns at once which ids are held",
+        "a restarted server sees at once that the id is held",
     ),
     Row(S.ESTABLISHED, E.UNKNOWN, S.ESTABLISHED, (A.ANNOUNCE,), "id and nonce stay the same"),
     Row(S.ESTABLISHED, E.STALE, S.ESTABLISHED, (A.SEND_DATA,), "the last data was lost"),
@@ -128,7 +128,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.LEASE_OVER,
         S.RESUMING,
         (A.FORGET_ANSWERS, A.REPORT_SUSPENDED, A.HEARTBEAT, A.ANNOUNCE),
-        "perhaps none of its messages arrives, and the id will be another client's",
+        "its messages may be lost, and then another client may get the id",
     ),
     Row(S.ESTABLISHED, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
     Row(
@@ -144,14 +144,14 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.SERVER_LIVE,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
-        "the heartbeat tells a restarted server that the id is in use",
+        "the heartbeat shows a restarted server that the id is in use",
     ),
     Row(
         S.SUSPENDED,
         E.SERVER_READY,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
-        "as with a server that registers no new ids",
+        "the same as with servers that register no new ids",
     ),
     Row(
         S.SUSPENDED,
@@ -193,10 +193,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
 )
 
 NACKS = frozenset((E.UNKNOWN, E.STALE, E.CONFLICT, E.BUSY, E.DENIED))
-"""The signals that are answers of servers about one id.
-
-All other signals are the client's own findings, or commands of the application.
-"""
+"""The signals that a NACK of a server causes, by its reason."""
 
 _ABOUT_THE_ID = NACKS | {E.ACKNOWLEDGED, E.LEASE_OVER}
 _WAITS = frozenset((E.DEADLINE, E.BACKED_OFF))
