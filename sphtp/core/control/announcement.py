@@ -88,8 +88,7 @@ def decode_untrusted(values: Mapping[str, str]) -> Announcement:
 
 
 def clusters_of(announcements: Sequence[Announcement]) -> list[list[ServerAddress]]:
-    """Return the addresses of the servers of each cluster, in the order of clusters and addresses.
-    """
+    """Return the addresses of the servers of each cluster, ordered by cluster and address."""
     clusters = dict[int, set[str]]()
     for each in announcements:
         clusters.setdefault(each.cluster, set()).add(str(each.address))

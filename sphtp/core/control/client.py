@@ -271,7 +271,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     def request_check(self, now: float, peer: int, token: int) -> None:
         """Request that a peer checks this client's candidates (``sphtp.core.nat``).
 
-        Without effect unless the client is established.
+        It has no effect unless the client is established.
         """
         self._wake(now)
         if self.state is S.ESTABLISHED:

@@ -1,5 +1,4 @@
-"""The messages of clients, with one type for each command, and ``ClientSender``, which builds them.
-"""
+"""The messages of clients, with one type for each command, and the queue of a client's messages."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -339,8 +338,7 @@ class ClientSender:
         self._queue.append(message.encode())
 
     def set_data(self, data: bytes) -> None:
-        """Replace the initial simulation data. Raises ``MessageTooLargeError`` if it is too large.
-        """
+        """Replace the client's data. Raises ``MessageTooLargeError`` if it is over ``MAX_DATA``."""
         self._data = _checked(data)
         self._revision = next_revision(self._revision)
 

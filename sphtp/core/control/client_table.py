@@ -4,7 +4,7 @@ from sphtp.core.fsm import Machine, Name, Row
 
 
 class ClientState(Name):
-    """The states of a client on its way to one id that every server has acknowledged."""
+    """The states of a client, from the search for servers to the end."""
 
     SEARCHING = "searching"
     ANNOUNCING = "announcing"

@@ -97,8 +97,7 @@ class Message:
 
 @untrusted
 def decode_message_untrusted(data: bytes) -> Message:
-    """Decode a message. Raises ``RemoteError`` if a field is cut off, or the message is too large.
-    """
+    """Decode a message. Raises ``RemoteError`` if it is malformed or too large."""
     return decode_message(data)
 
 
@@ -391,8 +390,7 @@ class _DigestParameter(PackedField[Digest]):
 
 
 class _StampParameter(PackedField[Stamp]):
-    """Timeline u64, generation u32, then reference, predecessor, since, time and error, each u64.
-    """
+    """Timeline u64, generation u32; reference, predecessor, since, time and error, each u64."""
 
     def encode(self, value: Stamp) -> bytes:
         return super().encode((*value.term, value.time, value.error))

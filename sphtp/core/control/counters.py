@@ -5,8 +5,7 @@ from enum import StrEnum
 
 
 class Count(StrEnum):
-    """The names of the counters. Most are reasons for which input from the network had no effect.
-    """
+    """The names of the counters, most of which count input from the network without effect."""
 
     MALFORMED = "malformed"
     OVERSIZE = "oversize"

@@ -43,7 +43,9 @@ _MOST_LOOKUPS = 1024
 
 
 class PendingLookups:
-    """The open lookups of peers: the servers that still have to answer, and those that lack it."""
+    """The open lookups of peers, each with the servers that still have to answer, and those that
+    have not registered the peer.
+    """
 
     __slots__ = ("_denied", "_open")
 
@@ -106,7 +108,7 @@ Events = list[ClientEvent]
 
 
 class Roster:
-    """The peers, with the servers that vouch for each, that is have it registered.
+    """The peers, each with the servers that vouch for it, because they have registered it.
 
     Every change returns its events. The records of the holders in ``own``, a live view, describe
     the client itself.
@@ -450,7 +452,7 @@ class Directory:
             self._forget([effect.left.id])
 
     def _is_listed(self, heartbeat: ServerHeartbeat, own: Holder) -> bool:
-        """Return True if a server's list contains this client: the client has the same list."""
+        """Return True if a server's list contains this client, which has the same list."""
         server = heartbeat.member.id
         return self.roster.has(server, own) and heartbeat.roster == self.roster.digest(server)
 
@@ -530,7 +532,7 @@ class Directory:
             self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
-        """Take from a server the clients that it has no longer registered."""
+        """Take the clients that are no longer registered at a server."""
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return

@@ -199,8 +199,7 @@ class Outbox:
     def pass_check(
         self, client: int, peer: int, token: int, candidates: tuple[Candidate, ...]
     ) -> None:
-        """Send a client the request to check the candidates of a peer, without waiting for a batch.
-        """
+        """Send a client the request to check a peer's candidates, without waiting for a batch."""
         check = PeerCheck(self.sender, client, peer, token, candidates)
         self._append(BusAudience.CLIENTS, check.encode())
 

@@ -80,9 +80,9 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class IdLost:
-    """The event that the client has lost its id, mostly to another client.
+    """The event that a server has refused the client's id, mostly because another client holds it.
 
-    It announces another id.
+    The client announces another id.
     """
 
     id: int

@@ -271,7 +271,7 @@ class PeerRecord:
 
 
 def next_revision(revision: int) -> int:
-    """Return the revision that replaces ``revision``."""
+    """Return the revision after ``revision``; never 0."""
     return _REVISION.wrap(revision + 1) or 1
 
 
@@ -304,8 +304,7 @@ class Digest:
 
 
 class Watch(NamedTuple):
-    """A watch of a client: a group's topic or a peer's id, and the digest of the client's records.
-    """
+    """A watch: a group's topic or a peer's id, and the digest of the client's records of it."""
 
     topic: int
     digest: Digest
@@ -338,7 +337,7 @@ class ClusterView:
 
     @property
     def active(self) -> frozenset[int]:
-        """The ids of the members that acknowledge new ids."""
+        """The ids of the members that register new client ids."""
         return frozenset([m.id for m in self.members if m.state is MemberState.ACTIVE])
 
 

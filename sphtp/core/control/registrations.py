@@ -123,8 +123,7 @@ class Registrations:
         self._watch(now, client, ITSELF)
 
     def doubt(self, now: float, client: int, wait: float) -> None:
-        """Suspect a client whose connection has ended; it expires if silent for ``wait`` seconds.
-        """
+        """Suspect a client whose connection has ended; it expires after ``wait`` more seconds."""
         if self.registry.doubt(now, client, wait):
             self._suspect(client)
 
@@ -324,7 +323,7 @@ class ClientAdmission:
         return False
 
     def register(self, now: float, message: Announce) -> None:
-        """Register a new id, or send a NACK. With ``asks``, ask the application first."""
+        """Register a new id, or send a NACK. With ``asks``, the application decides first."""
         holder = Holder(message.id, message.nonce)
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
@@ -657,8 +656,7 @@ class SharedAdmission(ClientAdmission):
             super().on_leave(now, message)
 
     def forget_announcements(self) -> None:
-        """Drop the announcements that wait for the store, without an answer; clients repeat them.
-        """
+        """Drop the unanswered announcements that wait for the store; clients repeat them."""
         self._announced.clear()
 
     def handle_granted(self, now: float, change: IdGranted) -> None:

@@ -217,7 +217,7 @@ class MemoryRegistry:
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
-        """Stop the expiry of a holder: another server vouches for it."""
+        """Stop the expiry of a holder, because another server is its sponsor."""
         self._liveness.forget(number)
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
@@ -238,11 +238,11 @@ class MemoryRegistry:
         self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that were silent for half of ``expiry``, each once."""
+        """Return the ids that became silent for half of ``expiry``, once per silence."""
         return self._liveness.take_suspects(now)
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Return the ids that were silent for ``expiry``. The caller releases them."""
+        """Return the ids that have expired. The caller has to release them."""
         return self._liveness.take_expired(now)
 
     def next_due(self) -> float | None:
@@ -265,8 +265,7 @@ class StoreFailing(NamedTuple):
 
 
 class MembersChanged(NamedTuple):
-    """The members, which are the servers with a live lease, and a number that rises with changes.
-    """
+    """The members, that is servers with a live lease, and a number that rises with changes."""
 
     number: int
     members: tuple[Member, ...]

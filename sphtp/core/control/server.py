@@ -1,5 +1,4 @@
-"""The server of the control plane: it runs the table ``SERVER``, whose actions its parts perform.
-"""
+"""The server of the control plane: it runs the table ``SERVER``, and calls its parts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -134,8 +134,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class PeersGone:
-    """PEER_LEFT: clients that are no longer registered, or were looked up and are not registered.
-    """
+    """PEER_LEFT: clients that are no longer registered, or unregistered ones in a lookup."""
 
     sender: int
     to: int

@@ -295,8 +295,7 @@ class ServerSet:
         return True
 
     def refresh(self, now: float, number: int) -> None:
-        """Restart the expiry of a server in the set, which sent another message than a heartbeat.
-        """
+        """Restart the expiry of a server in the set that sent another message than a heartbeat."""
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 

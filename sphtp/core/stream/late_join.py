@@ -2,8 +2,8 @@
 
 A receiver that joins late wants messages that the source sent before. A receiver whose transport
 gave datagrams up wants their messages. The fetcher requests both over a TCP connection to the
-source, the oldest first, with a limited number of open requests (``FetchWindow``). The shell makes
-the connection, which carries the frames of ``late_join_wire``.
+source, the oldest first, with a limit of the messages requested at once (``FetchWindow``). The
+shell makes the connection, which carries the frames of ``late_join_wire``.
 
 By the table a connection is needed only while messages are wanted. Frames come in order or not at
 all, so silence is a fault: after an interval the receiver repeats its requests, and the interval
@@ -146,8 +146,7 @@ class FetchWindow:
         return self._expiries[0][0] if self._expiries else None
 
     def fill(self, now: float) -> list[Span]:
-        """Return the numbers to request now: none while more than half of the window is requested.
-        """
+        """Return the numbers to request now: none while more than half of a window is requested."""
         held = [part for span in self._asked for part in self._wanted.within(*span)]
         self._asked = RangeSet(held)
         number = self._asked.total

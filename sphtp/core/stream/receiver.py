@@ -189,8 +189,7 @@ class Receiver:
 
     @property
     def end_reason(self) -> EndReason:
-        """The reason of the session's end, or before it, the reason if no datagram came any more.
-        """
+        """The reason of the session's end; before it, the reason if no more datagrams came."""
         return self._end_reason
 
     def statistics(self) -> ReceiverStatistics:

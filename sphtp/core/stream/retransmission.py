@@ -96,7 +96,7 @@ class Retransmitter:
 
     @property
     def ready(self) -> float | None:
-        """The time at which the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None if none waits."""
         ready: float | None = None
         for one in self._busy.values():
             ready = earliest(ready, one.ready)
@@ -105,8 +105,7 @@ class Retransmitter:
     def handle_nak(
         self, now: float, number: int, receiver: SourceReceiver, spans: Sequence[Span]
     ) -> None:
-        """Take a NAK of the receiver ``number``; all datagrams in ``spans`` have been sent before.
-        """
+        """Take a NAK of the receiver ``number`` for datagrams that the source has sent."""
         counters, window = self._counters, self._window
         counters.nak_packets_received += 1
         window.expire(now)
@@ -188,7 +187,7 @@ class Retransmissions:
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
-        """The time at which the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None if none waits."""
         self._window = window
         self._counters = counters
         self._queue = RetransmitQueue(settings.repair_queue)

@@ -182,8 +182,7 @@ class TcpSeal:
 
 
 def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Group bodies into rows, each for one system call: equal sizes, and maybe a smaller last one.
-    """
+    """Group bodies into rows for one system call each: equal sizes, or a smaller last one."""
     sizes, start, end = list(map(len, bodies)), 0, len(bodies)
     while start < end:
         size, stop = sizes[start], start + 1

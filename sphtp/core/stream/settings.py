@@ -58,7 +58,8 @@ class StreamSettings:
     most once.
     """
     recover: bool = True
-    """True to fetch messages that the stream does not repair over TCP, if the source retains them.
+    """True to fetch over TCP the messages that the stream has not repaired, if the source retains
+    them.
     """
     interface: str | None = None
     """The IPv4 address of this machine at which a receiver joins a multicast group; None for the
@@ -69,8 +70,8 @@ class StreamSettings:
     nak_spacing: float = 0.005
     """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
-    """Seconds for which an NCF suppresses NAKs for a datagram: on average if the source has
-    discarded the NAK, at least if the NCF gives no other time.
+    """Seconds for which an NCF suppresses NAKs for a datagram. This is the mean after an NCF with
+    the reason SHED, and the minimum after another NCF that gives no time.
     """
     generation: float = 10.0
     """Seconds after which the receiver gives up a missing datagram."""

@@ -359,7 +359,7 @@ class SourceTransport:
         )
 
     def poll_event(self) -> SourceEvent | None:
-        """Take the next event for the application; None when there is none."""
+        """Return the next event for the application; None if none waits."""
         return self._events.popleft() if self._events else None
 
     # Checks, new data and transitions
@@ -374,7 +374,7 @@ class SourceTransport:
         return self._numberer.measure(payloads)
 
     def _poll_for_all(self, now: float) -> OutgoingBodies | None:
-        """Take session messages and new data."""
+        """Return the next session message and new data; None if none may leave."""
         bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
@@ -404,8 +404,7 @@ class SourceTransport:
         return encode_session(SessionMessage(flags, self.window, number, self.tails))
 
     def _progress(self, now: float) -> None:
-        """Step the table if the datagrams, reports or session messages it waits for are complete.
-        """
+        """Step the table if its state waits for no further data, report or session message."""
         if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
         if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):

@@ -203,8 +203,7 @@ class SubscriptionMachine:
         self._pass_on(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Run the timers that are due: first the transport's, because it has the reason of a loss.
-        """
+        """Run the timers that are due, first the transport's, which has the reason of a loss."""
         self._transport.handle_timeout(now)
         self._pass_on(now)
         self._delivery.handle_timeout(now)

@@ -106,7 +106,7 @@ class MessageGaps:
             gaps[place].after = sqn
 
     def around(self, first: int, last: int) -> list[MessageGap]:
-        """Return the gaps whose ``after`` to ``before`` overlaps these datagrams."""
+        """Return the gaps for which one of these datagrams is between, or is, the bounds."""
         found = list[MessageGap]()
         if not self._gaps or self._gaps[-1].before < first:
             return found
@@ -258,7 +258,8 @@ class PendingMessages:
         """Yield the gaps that the transport can no longer fill.
 
         The caller has to settle or ``want`` each gap before the next. Call this only after all
-        arrived datagrams of the transport were handled, because the loss map no longer has them.
+        arrived datagrams were handled: the loss map no longer contains them, so that messages in
+        unhandled ones would seem lost.
         """
         for sqns in self._suspects:
             for gap in self.gaps.around(*sqns):

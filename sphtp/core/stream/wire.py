@@ -63,8 +63,8 @@ class NcfReason(IntEnum):
     """The reasons for which a repair does not come now."""
 
     NO_RETRY = 0
-    """No repair will come: the window has moved on. ``Retransmissions`` announces the window by a
-    session message instead.
+    """No repair will come: the window has moved on. This implementation sends a session message
+    instead.
     """
     IGNORED = 1
     """The source repaired the datagram within its ignore interval."""
@@ -115,8 +115,7 @@ class Ncf(NamedTuple):
 
 
 class Nak(NamedTuple):
-    """A negative acknowledgement: the sequence numbers of missing datagrams, in order, each once.
-    """
+    """A negative acknowledgement: the sqns of missing datagrams, in order, each once."""
 
     spans: Sequence[Span]
 
