@@ -150,7 +150,7 @@ class RateLimit:
         return rate if self._data_rate is None else min(rate, self._data_rate)
 
     def repair_rate(self, now: float) -> float:
-        """Return the limit of the rate of repairs, for a group or for one receiver."""
+        """Return the retransmit rate limit, for a group or for one receiver."""
         if self._share is None:
             return self._repair_rate
         return min(self._repair_rate, self._share * self._mean_rate(now))
