@@ -3,8 +3,8 @@
 An announcement is a set of keys with text values, in a TXT record of DNS-SD (RFC 6763, 6.3), or in
 a file on the server's host. A client takes only an address from it. All later checks are those for
 an address that a user has given. So where a secret or TLS protects the cluster, the client refuses
-the server of a forged announcement. The fingerprint avoids such refusals: it shows a client with
-the same secret that the server has the secret, and reveals nothing to others.
+the server of a forged announcement. The fingerprint prevents mistakes, not attacks: by it a client
+ignores servers of clusters with another secret. It reveals nothing about the secret.
 """
 
 import hmac

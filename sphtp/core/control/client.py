@@ -317,7 +317,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """
         self._wake(now)
         if self.state is not S.ESTABLISHED:
-            raise StateError(f"a client that is {self.state.value} holds no id")
+            raise StateError(f"a client that is {self.state.value} cannot send commands")
         self._sender.publish(self._identity.holder, command, parameters)
 
     def leave(self, now: float) -> None:

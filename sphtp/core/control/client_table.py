@@ -1,4 +1,7 @@
-"""The client's state machine (SphTP, "Client FSM"; steps 2 to 10)."""
+"""The client's state machine (SphTP, "Client FSM"; steps 2 to 10).
+
+The table names the steps of the original protocol.
+"""
 
 from sphtp.core.fsm import Machine, Name, Row
 
@@ -70,9 +73,21 @@ _DENY = (A.WITHDRAW, A.REPORT_REFUSED)
 _GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
-    Row(S.SEARCHING, E.SERVER_READY, S.ANNOUNCING, (A.REQUEST_ID,), "steps 3 to 5"),
+    Row(
+        S.SEARCHING,
+        E.SERVER_READY,
+        S.ANNOUNCING,
+        (A.REQUEST_ID,),
+        "steps 3 to 5: a server is live, so register an id",
+    ),
     Row(S.SEARCHING, E.LEAVE, S.LEFT, _LEAVE, "no server is needed to leave"),
-    Row(S.ANNOUNCING, E.HEARTBEAT_DUE, S.ANNOUNCING, (A.ANNOUNCE,), "step 5 repeats them"),
+    Row(
+        S.ANNOUNCING,
+        E.HEARTBEAT_DUE,
+        S.ANNOUNCING,
+        (A.ANNOUNCE,),
+        "step 5: announcements are repeated",
+    ),
     Row(
         S.ANNOUNCING,
         E.CONNECTED,
@@ -85,16 +100,18 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
         (A.REPORT_ESTABLISHED, A.KEEP_PEERS, *_GREET),
-        "step 10, when the whole view agrees",
+        "step 10: the whole view agrees",
     ),
-    Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
+    Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: another client holds the id"),
     Row(S.ANNOUNCING, E.BUSY, S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
-    Row(S.ANNOUNCING, E.DEADLINE, S.BACKING_OFF, _RETRY, "step 9: no response in time"),
+    Row(
+        S.ANNOUNCING, E.DEADLINE, S.BACKING_OFF, _RETRY, "step 9: not all servers answered in time"
+    ),
     Row(S.ANNOUNCING, E.DENIED, S.REFUSED, _DENY, "another id would not help"),
-    Row(S.ANNOUNCING, E.SERVERS_LOST, S.SEARCHING, (A.WITHDRAW,), "back to step 3"),
+    Row(S.ANNOUNCING, E.SERVERS_LOST, S.SEARCHING, (A.WITHDRAW,), "step 3: wait for servers"),
     Row(S.ANNOUNCING, E.LEAVE, S.LEFT, _LEAVE, "some servers may have registered the id"),
-    Row(S.BACKING_OFF, E.BACKED_OFF, S.ANNOUNCING, (A.REQUEST_ID,), "step 4 again"),
-    Row(S.BACKING_OFF, E.SERVERS_LOST, S.SEARCHING, (), "back to step 3"),
+    Row(S.BACKING_OFF, E.BACKED_OFF, S.ANNOUNCING, (A.REQUEST_ID,), "step 4: try another id"),
+    Row(S.BACKING_OFF, E.SERVERS_LOST, S.SEARCHING, (), "step 3: wait for servers"),
     Row(S.BACKING_OFF, E.LEAVE, S.LEFT, _LEAVE, "the client has withdrawn the id already"),
     Row(
         S.ESTABLISHED,

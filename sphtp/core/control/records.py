@@ -100,7 +100,7 @@ def decode_name(data: bytes) -> str:
     """Decode one name. Raises ``WireError`` if it is not UTF-8, or has a control character."""
     name = decode_text(data)
     if any(category(one) == _CONTROL for one in name):
-        raise WireError(f"{name!r} is no name")
+        raise WireError(f"{name!r} has a control character")
     return name
 
 

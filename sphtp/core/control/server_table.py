@@ -1,4 +1,7 @@
-"""The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11)."""
+"""The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11).
+
+The table names the steps of the original protocol.
+"""
 
 from sphtp.core.fsm import Machine, Name, Row
 
@@ -77,8 +80,8 @@ _DETACH = (A.FALL_SILENT, A.REPORT_STATE)
 _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
     Row(S.JOINING, E.NEW_CLUSTER, S.ACTIVE, _OPEN, "there is no other server with a list"),
     Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server has every holder now"),
-    Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder was live, or expired"),
-    Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1"),
+    Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder has sent a heartbeat, or has expired"),
+    Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1: servers send heartbeats"),
     Row(S.JOINING, E.ACTIVE_LIVE, S.JOINING, (A.REQUEST_SNAPSHOT,), "a list ends the wait sooner"),
     Row(
         S.JOINING,
@@ -88,7 +91,7 @@ _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
         "no answer, unless the client has sent heartbeats with the id before",
     ),
     Row(S.JOINING, E.ANNOUNCED_HELD, S.JOINING, (A.ACKNOWLEDGE,), "it is registered already"),
-    Row(S.JOINING, E.ANNOUNCED_TAKEN, S.JOINING, (A.REFUSE,), "step 7"),
+    Row(S.JOINING, E.ANNOUNCED_TAKEN, S.JOINING, (A.REFUSE,), "step 7: another client has the id"),
     Row(S.JOINING, E.HEARTBEAT_HELD, S.JOINING, (A.REFRESH,), "step 11: a sign of life"),
     Row(
         S.JOINING,
@@ -98,22 +101,30 @@ _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
         "only holders send normal heartbeats",
     ),
     Row(S.JOINING, E.HEARTBEAT_FOREIGN, S.JOINING, (A.REFUSE,), "one holder at a time"),
-    Row(S.JOINING, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
-    Row(S.ACTIVE, E.HEARTBEAT_DUE, S.ACTIVE, (A.HEARTBEAT,), "step 1"),
-    Row(S.ACTIVE, E.ANNOUNCED_NEW, S.ACTIVE, (A.REGISTER,), "step 8"),
-    Row(S.ACTIVE, E.ANNOUNCED_HELD, S.ACTIVE, (A.ACKNOWLEDGE,), "its first answer was lost"),
-    Row(S.ACTIVE, E.ANNOUNCED_TAKEN, S.ACTIVE, (A.REFUSE,), "step 7"),
+    Row(S.JOINING, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
+    Row(S.ACTIVE, E.HEARTBEAT_DUE, S.ACTIVE, (A.HEARTBEAT,), "step 1: servers send heartbeats"),
+    Row(S.ACTIVE, E.ANNOUNCED_NEW, S.ACTIVE, (A.REGISTER,), "step 8: no client has the id"),
+    Row(
+        S.ACTIVE,
+        E.ANNOUNCED_HELD,
+        S.ACTIVE,
+        (A.ACKNOWLEDGE,),
+        "the ACK was lost, or the client renews its lease",
+    ),
+    Row(S.ACTIVE, E.ANNOUNCED_TAKEN, S.ACTIVE, (A.REFUSE,), "step 7: another client has the id"),
     Row(S.ACTIVE, E.HEARTBEAT_HELD, S.ACTIVE, (A.REFRESH,), "step 11: a sign of life"),
     Row(S.ACTIVE, E.HEARTBEAT_UNKNOWN, S.ACTIVE, (A.REFUSE_UNKNOWN,), "it announces again"),
     Row(S.ACTIVE, E.HEARTBEAT_FOREIGN, S.ACTIVE, (A.REFUSE,), "one holder at a time"),
     Row(S.ACTIVE, E.SNAPSHOT_REQUESTED, S.ACTIVE, (A.SEND_SNAPSHOT,), "its list may lack clients"),
-    Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
     Row(S.JOINING, E.REGISTRY_LOST, S.DETACHED, _DETACH, "a server starts without the registry"),
     Row(S.ACTIVE, E.REGISTRY_LOST, S.DETACHED, _DETACH, "its registrations may be outdated"),
     Row(S.DETACHED, E.REGISTRY_REACHED, S.ACTIVE, _OPEN, "the registry has every holder"),
-    Row(S.DETACHED, E.HEARTBEAT_DUE, S.DETACHED, (), "clients shall suspend before the lease ends"),
+    Row(
+        S.DETACHED, E.HEARTBEAT_DUE, S.DETACHED, (), "clients have to suspend before the lease ends"
+    ),
     Row(S.DETACHED, E.HEARTBEAT_HELD, S.DETACHED, (A.REFRESH,), "step 11: a sign of life"),
-    Row(S.DETACHED, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.DETACHED, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
 )
 
 _JOINS = frozenset((E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_LIVE))

@@ -14,9 +14,9 @@ class LossReason(Name):
     WINDOW = "the source's transmission window moved on"
     TIMEOUT = "the datagram was missing for a whole generation interval"
     NO_RETRY = "the source refused a repair"
-    FETCH_TIMEOUT = "off-transport recovery did not deliver it in time"
+    FETCH_TIMEOUT = "the source's history did not deliver it in time"
     GONE = "the source no longer keeps it"
-    MAP_OVERFLOW = "too many messages waited for it"
+    MAP_OVERFLOW = "too much was missing or waited for it, or it exceeded max_message"
     OVERRUN = "the reader was too slow, and the buffer was full"
     SESSION_END = "the session ended before it arrived"
 

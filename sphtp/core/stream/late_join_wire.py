@@ -189,7 +189,7 @@ def _decode_spans(reader: Reader) -> list[Span]:
     for _ in range(count):
         first, further = _SPAN.unpack(reader.take(_SPAN.size))
         if spans and first <= spans[-1].last:
-            raise RemoteError("ranges are in order and do not overlap")
+            raise RemoteError("ranges that overlap, or are out of order")
         spans.append(Span(first, first + further))
         wanted += further + 1
     if wanted > MOST_WANTED:

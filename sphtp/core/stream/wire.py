@@ -408,7 +408,7 @@ def _decode_spans(reader: Reader, reference: int) -> list[Span]:
         short, further = _RANGE.unpack(reader.take(_RANGE.size))
         first = SQN.unwrap(short, reference)
         if spans and first <= spans[-1].last:
-            raise RemoteError("ranges are in order and do not overlap")
+            raise RemoteError("ranges that overlap, or are out of order")
         spans.append(Span(first, first + further))
     reader.finish()
     return spans
