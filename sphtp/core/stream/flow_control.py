@@ -288,8 +288,8 @@ class StatusReports:
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
         """Return True if a report is due without a request. All arguments are in bytes.
 
-        The receiver has ``taken`` so many in all. Of these, ``behind_gap`` are behind a missing
-        datagram. ``room`` is left in the reader's buffer.
+        ``taken`` is all that the receiver has taken, ``behind_gap`` the part behind a missing
+        datagram, and ``room`` the free part of the reader's buffer.
         """
         if not self._reach or self._limit is None:
             return False

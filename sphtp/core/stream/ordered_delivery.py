@@ -90,7 +90,7 @@ class DeliveryOrder(Protocol):
         ...
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Take the item of the numbers from ``first`` to ``last``; None if it has no item."""
+        """Take the item of the numbers from ``first`` to ``last``; None if they have no item."""
         ...
 
     def lead(self, number: int) -> int:

@@ -52,7 +52,7 @@ class MeanRate:
         age = self._age + passed
         if not age:
             return None
-        # The expm1 corrects a mean over less than the span.
+        # The divisor corrects a mean that covers less than the span, shortly after the first data.
         return self._level * exp(-passed / SPAN) / (SPAN * -expm1(-age / SPAN))
 
     def _passed(self, now: float) -> float:
@@ -74,7 +74,7 @@ class RateEvent(Name):
     """The events of the limit on new data."""
 
     STRAINED = "repairs wait for so long that receivers request them again"
-    CALM = "for a while no repair waited too long"
+    CALM = "for a second no repair waited too long"
     CAUGHT_UP = "no new data waits"
 
 

@@ -106,7 +106,7 @@ class MessageGaps:
             gaps[place].after = sqn
 
     def around(self, first: int, last: int) -> list[MessageGap]:
-        """Return the gaps for which one of these datagrams is between, or is, the bounds."""
+        """Return the gaps that one of these datagrams may fill, or bounds."""
         found = list[MessageGap]()
         if not self._gaps or self._gaps[-1].before < first:
             return found
