@@ -1,5 +1,6 @@
-"""SphTP, the control plane: ids, heartbeats, announcements, and one view of servers for all.
+"""The control plane of SphTP: ids, announcements, heartbeats, and the view of servers.
 
-A client registers one odd id with every server of the cluster's view; servers introduce clients to
-each other. The simulation's data never passes through here.
+A client registers one odd id with every server of the cluster's view. Servers introduce clients to
+each other. They pass on at most 4096 bytes of initial data of each client. All other data of a
+simulation travels directly between clients, over channels and streams.
 """

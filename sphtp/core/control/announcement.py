@@ -1,10 +1,10 @@
-"""Announcements: how a server says where it is to those who do not know its address.
+"""Announcements: the addresses of servers, for programs that search for one.
 
-An announcement is text, key by key, as the TXT record of DNS-SD carries it (RFC 6763, 6.3), and as
-a file on the server's host does. Whoever reads one learns an address and no more: all that follows
-is checked as if a user had given that address. So a forged announcement can lead a client to a
-server that it then refuses, and nowhere else. The fingerprint keeps that from happening by
-accident: it shows who has the cluster's secret, and says nothing to those who have it not.
+An announcement is a set of keys with text values, in a TXT record of DNS-SD (RFC 6763, 6.3), or in
+a file on the server's host. A client takes only an address from it. All later checks are those for
+an address that a user has given. So where a secret or TLS protects the cluster, the client refuses
+the server of a forged announcement. The fingerprint prevents mistakes, not attacks: by it a client
+ignores servers of clusters with another secret. It reveals nothing about the secret.
 """
 
 import hmac
@@ -21,7 +21,7 @@ VERSION: Final = "1"
 LABEL: Final = b"sphtp announcement 1"
 
 MOST_TEXT: Final = 255
-"""The bytes of a key and its value in a TXT record, with the sign between them (RFC 6763, 6.1)."""
+"""The most bytes of a key, the sign "=" and a value in a TXT record (RFC 6763, 6.1)."""
 
 
 _CLUSTER: Final = re.compile("[0-9a-fA-F]{8}")
@@ -29,17 +29,17 @@ _CLUSTER: Final = re.compile("[0-9a-fA-F]{8}")
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The description that a server gives of itself to those who search for one."""
+    """The announcement of one server."""
 
     address: ServerAddress
     cluster: int
-    """The smallest id of the servers in its view, which its whole cluster has in common."""
+    """The smallest id of the servers in its view, which is the same in its whole cluster."""
     fingerprint: str = ""
-    """Depends on the address, the cluster and the secret; empty for a cluster without secret."""
+    """A MAC of address and cluster with the cluster's secret; empty without a secret."""
 
     @classmethod
     def make(cls, address: ServerAddress, cluster: int, secret: bytes | None) -> "Announcement":
-        """Return the announcement of a server."""
+        """Return the announcement of a server, with its fingerprint."""
         return cls(address, cluster, _fingerprint(address, cluster, secret))
 
     def encode(self) -> dict[str, str]:
@@ -52,7 +52,7 @@ class Announcement:
         }
 
     def obstacle(self, secret: bytes | None, *, has_tls: bool) -> str:
-        """Return in words why a client does not follow it; empty if it does."""
+        """Return the reason for which a client cannot use the server, in words; empty if it can."""
         if self.address.pub.startswith("tls") and not has_tls:
             return "that wants TLS, for which this client has no certificates"
         if hmac.compare_digest(
@@ -65,7 +65,10 @@ class Announcement:
 
 
 def decode_untrusted(values: Mapping[str, str]) -> Announcement:
-    """Return the announcement in the keys and values of a TXT record. Raises ``RemoteError``."""
+    """Return the announcement in the keys and values of a TXT record.
+
+    Raises ``RemoteError`` if it is malformed or of another version.
+    """
     if values.get("version") != VERSION:
         raise RemoteError(f"an announcement of version {values.get('version', '')[:20]!r}")
     if any(len(key) + len(value) >= MOST_TEXT for key, value in values.items()):
@@ -85,7 +88,7 @@ def decode_untrusted(values: Mapping[str, str]) -> Announcement:
 
 
 def clusters_of(announcements: Sequence[Announcement]) -> list[list[ServerAddress]]:
-    """Return the addresses of the servers of each cluster, in a fixed order."""
+    """Return the addresses of the servers of each cluster, ordered by cluster and address."""
     clusters = dict[int, set[str]]()
     for each in announcements:
         clusters.setdefault(each.cluster, set()).add(str(each.address))

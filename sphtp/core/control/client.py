@@ -1,4 +1,4 @@
-"""The client of the control plane: its id, its messages, and its view of servers and peers."""
+"""The client of the control plane: it registers an id, and follows servers and peers."""
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -66,13 +66,16 @@ _HOLDERS_KEPT: Final = 64
 
 
 class ClientIdentity:
-    """The source of client ids (SphTP, step 4). Ids from the application come first."""
+    """The client's id, and the source of further ids (SphTP, step 4).
+
+    It uses the ids of the application before it draws any.
+    """
 
     def __init__(self, entropy: Entropy, secrets: Secrets, ids: Iterator[int]) -> None:
         self.holder = Holder(0, NO_NONCE)
-        """The id with its nonce. Without a nonce no id is held; answers to the old one are void."""
+        """The id with its nonce. A client that has given its id up has no nonce."""
         self.holders = deque[Holder](maxlen=_HOLDERS_KEPT)
-        """The present holder and the last ones before: records of them describe this client."""
+        """The present holder and earlier ones, whose records describe this client, too."""
         self.acknowledged_by = set[int]()
         """The servers that have acknowledged the id."""
         self._entropy = entropy
@@ -81,7 +84,7 @@ class ClientIdentity:
         self._queue: deque[Subscribe | Unsubscribe] = deque()
 
     def draw(self, taken: Container[int]) -> None:
-        """Take another id and nonce. Subscribe to the new id before leaving the old one."""
+        """Take another id and nonce. Subscribe to the new id, then unsubscribe from the old one."""
         old, number = self.holder.id, next(self._ids, None) or draw_client_id(self._entropy, taken)
         self.holder = Holder(number, draw_nonce(self._secrets))
         self.holders.append(self.holder)
@@ -92,7 +95,7 @@ class ClientIdentity:
                 self._queue.append(Unsubscribe(topic(old)))
 
     def give_up(self) -> None:
-        """Give the id up. Without a nonce, late answers to it have no effect."""
+        """Give the id up: remove the nonce, so that late answers have no effect."""
         self.holder = Holder(self.holder.id, NO_NONCE)
         self.acknowledged_by.clear()
 
@@ -109,29 +112,33 @@ _SIGNALS: Final = {
     Reason.UNKNOWN: ClientSignal.UNKNOWN,
     Reason.STALE_DATA: ClientSignal.STALE,
 }
-"""The table's signal for each reason of a NACK. Any other reason costs the id, like ``CONFLICT``.
-"""
+"""The table's signal for each reason of a NACK. Any other reason counts as ``CONFLICT``."""
 
 _DEFAULT_LIMITS = ClientLimits()
 
 _READDRESSED: Final = 12
-"""The heartbeats in whose place new addresses are announced once more. PUB may lose one; and the
-addresses may be new because all connections are, which servers believe after half an expiry."""
+"""The number of heartbeats that announcements replace after a change of addresses.
+
+PUB may lose an announcement. And if the client has new connections, too, servers accept messages
+through them only after half an expiry.
+"""
 
 _MOST_CHECKS: Final = 64
-"""The requests to check that wait to be polled; older ones are dropped."""
+"""The most requests for checks that wait for ``poll_check``; the oldest are dropped."""
 
 S, E, A = ClientState, ClientSignal, ClientAction
 
 
 class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
-    """A client, which finds an id that every server acknowledges, keeps it, and knows its peers.
+    """A client: it registers an id with the servers of the view, and keeps a list of its peers.
 
     ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``key`` is the client's public key,
-    and ``name`` its name, which its peers learn. ``presence`` are the groups whose members it wants
-    to know, or None for everybody. The client announces the ids in ``ids`` before it draws any.
+    and ``name`` its name; servers send both to its peers. ``presence`` are the groups whose members
+    the client follows, or None for all clients. The client announces the ids in ``ids`` before it
+    draws any.
 
-    Raises ``SettingsError`` and ``MessageTooLargeError``.
+    Raises ``SettingsError`` if an argument is wrong, and ``MessageTooLargeError`` if ``data`` is
+    too large.
     """
 
     def __init__(
@@ -151,7 +158,9 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
     ) -> None:
         super().__init__(CLIENT, _RUNNER, entropy, timers)
         self.last_refusal: Reason | None = None
-        """The reason of the last refusal since the client was established last, or None."""
+        """The reason of the last NACK since the client was established, other than UNKNOWN and
+        STALE_DATA; None if there was none.
+        """
         self.clock = ClusterClock(timers.max_drift)
         """The cluster's time."""
         self._readdressed = 0
@@ -179,7 +188,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def id(self) -> int:
-        """The id that is announced or held; 0 before the first one was drawn."""
+        """The id that the client announces or holds; 0 before it draws the first one."""
         return self._identity.holder.id
 
     @property
@@ -194,26 +203,26 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def is_restricted(self) -> bool:
-        """True if it watches some groups only."""
+        """True if the client follows only members of some groups."""
         return self._interest.is_restricted
 
     def is_watching(self, group: str) -> bool:
-        """Return True if it learns of the members of this group."""
+        """Return True if the client follows the members of this group."""
         return self._interest.includes(group)
 
     @property
     def servers(self) -> Mapping[int, Member]:
-        """The living servers by id."""
+        """The live servers by id."""
         return self._directory.servers
 
     @property
     def acknowledged_by(self) -> frozenset[int]:
-        """The servers that have acknowledged the id."""
+        """The ids of the servers that have acknowledged the client's id."""
         return frozenset(self._identity.acknowledged_by)
 
     @property
     def view(self) -> ClusterView:
-        """The servers that have to acknowledge the id."""
+        """The view: the servers that have to agree on the id."""
         return self._directory.view
 
     def handle_start(self, now: float) -> None:
@@ -227,10 +236,11 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.signal(now, E.CONNECTED)
 
     def lookup(self, now: float, peer_id: int) -> None:
-        """Ask servers for one peer.
+        """Request the record of one peer from all servers.
 
-        The answer is an event: ``PeerEntered``, or ``PeerUnknown`` if no server knows the peer. A
-        client that is not established asks as soon as it is.
+        The result is an event: ``PeerEntered`` if the peer is new here, or ``PeerUnknown`` if no
+        server has registered it. A client that is not established sends the request as soon as it
+        is.
         """
         self._wake(now)
         self._directory.search(peer_id)
@@ -239,7 +249,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     @property
     def stun_servers(self) -> tuple[ServerAddress, ...]:
-        """The living servers that answer STUN."""
+        """The addresses of the live servers that answer STUN."""
         return tuple(
             heartbeat.member.address
             for heartbeat in self._directory.heartbeats.values()
@@ -247,49 +257,52 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         )
 
     def set_candidates(self, now: float, candidates: Sequence[Candidate]) -> None:
-        """Replace the addresses for peers, and announce them: the first ``MAX_CANDIDATES``."""
+        """Replace the addresses for peers by the first ``MAX_CANDIDATES``, and announce them."""
         self._wake(now)
         is_new = self._sender.set_candidates(candidates)
-        # Plain servers refuse what they have registered: it would cost the id.
+        # Servers with plain SphTP refuse to register an id again: the client would lose its id.
         if not is_new or self._directory.lease.is_void:
             return
-        # An announcement with the old ones may be on its way, and its answer establish the client.
+        # An announcement with the old ones may be on its way, and its ACK may establish the client.
         self._readdressed = _READDRESSED
         if self.state is S.ESTABLISHED:
             self._announce(now)
 
     def request_check(self, now: float, peer: int, token: int) -> None:
-        """Request that a peer checks this client's candidates: see ``core.nat``."""
+        """Request that a peer checks this client's candidates (``sphtp.core.nat``).
+
+        It has no effect unless the client is established.
+        """
         self._wake(now)
         if self.state is S.ESTABLISHED:
             self._sender.request_check(self._identity.holder, peer, token)
 
     def poll_check(self) -> PeerCheck | None:
-        """Return the next request of a peer to check its candidates, or None."""
+        """Return the next request of a peer to check that peer's candidates, or None."""
         return self._checks.popleft() if self._checks else None
 
     def set_data(self, now: float, data: bytes) -> None:
-        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        """Replace the client's data. Raises ``MessageTooLargeError`` if it is over ``MAX_DATA``."""
         self._wake(now)
         self._sender.set_data(data)
         self.signal(now, E.REVISED)
 
     def set_topics(self, now: float, topics: Iterable[str]) -> None:
-        """Replace the topics that this client's sources have. Raises ``SettingsError``."""
+        """Replace the topics of this client's sources. Raises ``SettingsError`` if one is wrong."""
         self._wake(now)
         self._sender.set_topics(topics)
         self.signal(now, E.REVISED)
 
     def set_groups(self, now: float, groups: Iterable[str]) -> None:
-        """Replace the groups that this client is in. Raises ``SettingsError``."""
+        """Replace the groups that this client is in. Raises ``SettingsError`` if one is wrong."""
         self._wake(now)
         self._sender.set_groups(groups)
         self.signal(now, E.REVISED)
 
     def set_presence(self, now: float, groups: Iterable[str] | None) -> None:
-        """Want to know the members of these groups only; None stands for everybody.
+        """Follow only the members of these groups; None stands for all clients.
 
-        Raises ``SettingsError``.
+        Raises ``SettingsError`` if a group is wrong.
         """
         self._wake(now)
         self._directory.set_interest(groups)
@@ -297,14 +310,18 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self._lookup(now)
 
     def publish(self, now: float, command: int, parameters: Sequence[Parameter]) -> None:
-        """Send a command of the application to all servers. Raises ``StateError``."""
+        """Send a command of the application to all servers.
+
+        Raises ``StateError`` if the client is not established or the numbers are wrong, and
+        ``MessageTooLargeError``.
+        """
         self._wake(now)
         if self.state is not S.ESTABLISHED:
-            raise StateError(f"a client that is {self.state.value} holds no id")
+            raise StateError(f"a client that is {self.state.value} cannot send commands")
         self._sender.publish(self._identity.holder, command, parameters)
 
     def leave(self, now: float) -> None:
-        """Give the id up and stop. Raises ``StateError`` when that has happened already."""
+        """Give the id up and stop. Raises ``StateError`` if the client has left or was refused."""
         self.signal(now, E.LEAVE)
 
     def poll_transmit(self) -> bytes | None:
@@ -315,7 +332,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         """Return the next change of subscriptions or connections, or None."""
         return self._interest.poll_bus() or self._identity.poll_bus() or self._directory.poll_bus()
 
-    # What messages mean
+    # Received messages
 
     def _own(self) -> Holder:
         return self._identity.holder
@@ -354,7 +371,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             live = self._directory.heartbeats
             self.clock.handle_stamp(now, message.member.id, message.stamp, live)
         finding = self._directory.finding
-        # Whoever becomes established now asks all servers for their lists anyway.
+        # A client that becomes established by this heartbeat requests the lists of all servers.
         wants_list = self.state is S.ESTABLISHED and self._directory.wants_list(now, message)
         self.signal(now, finding)
         if wants_list:
@@ -377,7 +394,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
             self.last_refusal = message.reason
         self.signal(now, _SIGNALS.get(message.reason, E.CONFLICT))
 
-    # What time means
+    # Timeouts
 
     def _expire(self, now: float) -> None:
         self._directory.handle_timeout(now)
@@ -385,14 +402,14 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _postpone_expiries(self, lag: float) -> None:
         self._directory.postpone_expiries(lag)
-        # Servers may have given this client up meanwhile: they have one heartbeat to answer.
+        # Servers may have de-registered this client. One heartbeat is enough to receive a NACK.
         self._directory.lease.excuse(self._now + self._timers.heartbeat)
         self.alarms.postpone(E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:
         return earliest(self.alarms.next_due(), self._directory.next_due())
 
-    # What the table does
+    # Actions of the table
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)

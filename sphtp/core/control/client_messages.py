@@ -1,4 +1,4 @@
-"""The messages of clients, with one type for each command, and the sender that builds them."""
+"""The messages of clients, with one type for each command, and the queue of a client's messages."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,11 +38,12 @@ class Heartbeat:
     id: int
     nonce: int
     revision: int | None = None
-    """The revision of the data that the servers should hold; plain SphTP does not send it."""
+    """The revision of the client's data; None from plain SphTP."""
     request: TimeRequest | None = None
+    """A request for the time of one server's clock, or None."""
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         revision = () if self.revision is None else (codec.REVISION.of(self.revision),)
         request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
         return codec.encode_of_client(Command.HEARTBEAT, self.id, self.nonce, *revision, *request)
@@ -50,7 +51,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """ANNOUNCE: a client asks for an id (SphTP, step 5)."""
+    """ANNOUNCE: a client requests the registration of an id (SphTP, step 5)."""
 
     id: int
     nonce: int
@@ -61,7 +62,7 @@ class Announce:
     name: str = ""
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         key = (codec.KEY.of(self.key),) if self.key else ()
         name = (codec.NAME.of(self.name),) if self.name else ()
         return codec.encode_of_client(
@@ -78,13 +79,13 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """LEAVE: a client gives its id up."""
+    """LEAVE: a client gives its id up, and the servers de-register it."""
 
     id: int
     nonce: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return codec.encode_of_client(Command.LEAVE, self.id, self.nonce)
 
 
@@ -92,7 +93,7 @@ class Leave:
 class ClientData:
     """DATA: the initial simulation data (SphTP, step 10), topics and groups of a client.
 
-    A later one replaces an earlier one.
+    A message with a later revision replaces an earlier one.
     """
 
     id: int
@@ -103,7 +104,7 @@ class ClientData:
     groups: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         topics = (codec.TOPICS.of(self.topics),) if self.topics else ()
         groups = (codec.GROUPS.of(self.groups),) if self.groups else ()
         return codec.encode_of_client(
@@ -119,9 +120,9 @@ class ClientData:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """LOOKUP: a client asks for one peer, for what it watches, or for all.
+    """LOOKUP: a client requests one peer, the differences in its watches, or all peers.
 
-    It asks one server or every one.
+    ``target`` is the server that has to answer, or None for all servers.
     """
 
     id: int
@@ -131,7 +132,7 @@ class Lookup:
     watches: tuple[Watch, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         peer = () if self.peer is None else (codec.PEER_ID.of(self.peer),)
         target = () if self.target is None else (codec.TARGET.of(self.target),)
         watches = map(codec.WATCH.of, self.watches)
@@ -140,7 +141,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """CHECK: a client requests that a peer checks the client's candidates: see ``core.nat``."""
+    """CHECK: a client requests that a peer checks the client's candidates (``sphtp.core.nat``)."""
 
     id: int
     nonce: int
@@ -148,20 +149,20 @@ class CheckRequest:
     token: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         peer, token = codec.PEER_ID.of(self.peer), codec.TOKEN.of(self.token)
         return codec.encode_of_client(Command.CHECK, self.id, self.nonce, peer, token)
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """STATUS_REQUEST: anybody with an odd id, registered or not, asks servers for their status."""
+    """STATUS_REQUEST: a program with an odd id, registered or not, requests servers' status."""
 
     id: int
     nonce: int = NO_NONCE
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return codec.encode_of_client(Command.STATUS_REQUEST, self.id, self.nonce)
 
 
@@ -175,7 +176,7 @@ class ClientUser:
     parameters: tuple[Parameter, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return codec.encode_of_client(self.command, self.id, self.nonce, *self.parameters)
 
 
@@ -185,9 +186,9 @@ ClientMessage = (
 
 
 def read_user(data: bytes) -> ClientUser:
-    """Return a command of the application, without parameters of the protocol.
+    """Decode a command of the application from a client, without parameters of the protocol.
 
-    Raises ``WireError``.
+    Raises ``WireError`` if it is malformed.
     """
     message = decode_message(data)
     nonce = codec.NONCE.first(message) or NO_NONCE
@@ -267,7 +268,11 @@ READERS: Mapping[int, Callable[[bytes], ClientMessage]] = {
 
 
 class ClientSender:
-    """Builds a client's messages. Every message carries the id and the nonce of its holder."""
+    """The queue of a client's messages, each with the id and the nonce of its holder.
+
+    Raises ``SettingsError`` if an argument is wrong, and ``MessageTooLargeError`` if ``data`` is
+    too large.
+    """
 
     def __init__(
         self, candidates: Sequence[Candidate], data: bytes, key: bytes = b"", name: str = ""
@@ -286,14 +291,14 @@ class ClientSender:
         self._queue: deque[bytes] = deque()
 
     def announce(self, holder: Holder, features: int) -> None:
-        """Ask the servers for the id (SphTP, step 5)."""
+        """Send an ANNOUNCE, which requests the id (SphTP, step 5)."""
         announce = Announce(
             *holder, self._candidates, features=features, key=self._key, name=self._name
         )
         self._queue.append(announce.encode())
 
     def heartbeat(self, holder: Holder, request: TimeRequest | None) -> None:
-        """Send a heartbeat: the holder of the id is alive, and perhaps asks for the time."""
+        """Send a HEARTBEAT, perhaps with a request for the time."""
         self._queue.append(Heartbeat(*holder, self._revision, request).encode())
 
     def send_data(self, holder: Holder) -> None:
@@ -303,15 +308,15 @@ class ClientSender:
             self._queue.append(data.encode())
 
     def lookup(self, holder: Holder, *, peer: int | None = None, server: int | None = None) -> None:
-        """Ask for one peer, or for all of them; ask one server, or every one."""
+        """Send a LOOKUP of one peer, by default of all; to one server, by default to all."""
         self._queue.append(Lookup(*holder, peer, server).encode())
 
     def watch(self, holder: Holder, server: int, watches: tuple[Watch, ...]) -> None:
-        """Ask one server for what differs of those that are watched."""
+        """Send a LOOKUP to one server that requests the differences in these watches."""
         self._queue.append(Lookup(*holder, None, server, watches).encode())
 
     def request_check(self, holder: Holder, peer: int, token: int) -> None:
-        """Request that a peer checks the candidates."""
+        """Send a CHECK, which requests that a peer checks the candidates."""
         self._queue.append(CheckRequest(*holder, peer, token).encode())
 
     def set_candidates(self, candidates: Sequence[Candidate]) -> bool:
@@ -320,27 +325,30 @@ class ClientSender:
         return self._candidates != before
 
     def leave(self, holder: Holder) -> None:
-        """Give the id up."""
+        """Send a LEAVE, which gives the id up."""
         self._queue.append(Leave(*holder).encode())
 
     def publish(self, holder: Holder, command: int, parameters: Sequence[Parameter]) -> None:
-        """Send a command of the application. Raises ``StateError``, ``MessageTooLargeError``."""
+        """Send a command of the application.
+
+        Raises ``StateError`` if it uses wrong numbers, and ``MessageTooLargeError``.
+        """
         check_user_numbers(command, (each.id for each in parameters))
         message = ClientUser(*holder, command, tuple(parameters))
         self._queue.append(message.encode())
 
     def set_data(self, data: bytes) -> None:
-        """Replace the initial simulation data. Raises ``MessageTooLargeError``."""
+        """Replace the client's data. Raises ``MessageTooLargeError`` if it is over ``MAX_DATA``."""
         self._data = _checked(data)
         self._revision = next_revision(self._revision)
 
     def set_topics(self, topics: Iterable[str]) -> None:
-        """Replace the topics. Raises ``SettingsError``."""
+        """Replace the topics. Raises ``SettingsError`` if they are wrong."""
         self._topics = check_topics(topics)
         self._revision = next_revision(self._revision)
 
     def set_groups(self, groups: Iterable[str]) -> None:
-        """Replace the groups. Raises ``SettingsError``."""
+        """Replace the groups. Raises ``SettingsError`` if they are wrong."""
         self._groups = check_groups(groups)
         self._revision = next_revision(self._revision)
 

@@ -1,10 +1,13 @@
-"""The client's state machine (SphTP, "Client FSM"; steps 2 to 10)."""
+"""The client's state machine (SphTP, "Client FSM"; steps 2 to 10).
+
+The table names the steps of the original protocol.
+"""
 
 from sphtp.core.fsm import Machine, Name, Row
 
 
 class ClientState(Name):
-    """The states of a client on its way to one id that every server has acknowledged."""
+    """The states of a client, from the search for servers to the end."""
 
     SEARCHING = "searching"
     ANNOUNCING = "announcing"
@@ -23,11 +26,11 @@ class ClientSignal(Name):
     SERVER_READY = "a server that registers new ids is live"
     CONNECTED = "a bus connection came up"
     HEARTBEAT_DUE = "time for the next heartbeat"
-    ACKNOWLEDGED = "every active server of the view acknowledged"
-    UNKNOWN = "a server does not know the id"
+    ACKNOWLEDGED = "every active server of the view, or if none is active every one, acknowledged"
+    UNKNOWN = "a server has not registered the id"
     STALE = "servers have other data"
     REVISED = "the application changed the data"
-    CONFLICT = "a server knows another holder of the id"
+    CONFLICT = "a server has registered another holder of the id"
     BUSY = "a server is full"
     DENIED = "a server refuses this client for good"
     DEADLINE = "not every server answered in time"
@@ -47,7 +50,7 @@ class ClientAction(Name):
     )
     HEARTBEAT = "send a heartbeat"
     SEND_DATA = "send the initial simulation data"
-    LOOKUP = "ask for all peers, and again for the peers of open lookups"
+    LOOKUP = "request all peers, or those of the watched groups, and repeat open lookups"
     PAUSE = "start a pause of random length"
     FORGET_ANSWERS = "void all acknowledgements"
     WITHDRAW = "send LEAVE, to give the id up"
@@ -66,13 +69,25 @@ _RETRY = (A.WITHDRAW, A.PAUSE)
 _LOSE_ID = (A.REPORT_ID_LOST, A.WITHDRAW, A.PAUSE)
 _LEAVE = (A.WITHDRAW, A.REPORT_LEFT)
 _DENY = (A.WITHDRAW, A.REPORT_REFUSED)
-# A heartbeat that is before the data tells a revision that no server has, and draws a NACK.
+# A heartbeat before the data would have a revision that no server has, and would cause a NACK.
 _GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
-    Row(S.SEARCHING, E.SERVER_READY, S.ANNOUNCING, (A.REQUEST_ID,), "steps 3 to 5"),
+    Row(
+        S.SEARCHING,
+        E.SERVER_READY,
+        S.ANNOUNCING,
+        (A.REQUEST_ID,),
+        "steps 3 to 5: a server is live, so register an id",
+    ),
     Row(S.SEARCHING, E.LEAVE, S.LEFT, _LEAVE, "no server is needed to leave"),
-    Row(S.ANNOUNCING, E.HEARTBEAT_DUE, S.ANNOUNCING, (A.ANNOUNCE,), "step 5 repeats them"),
+    Row(
+        S.ANNOUNCING,
+        E.HEARTBEAT_DUE,
+        S.ANNOUNCING,
+        (A.ANNOUNCE,),
+        "step 5: announcements are repeated",
+    ),
     Row(
         S.ANNOUNCING,
         E.CONNECTED,
@@ -85,16 +100,18 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.ACKNOWLEDGED,
         S.ESTABLISHED,
         (A.REPORT_ESTABLISHED, A.KEEP_PEERS, *_GREET),
-        "step 10, when the whole view agrees",
+        "step 10: the whole view agrees",
     ),
-    Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: all servers must agree"),
+    Row(S.ANNOUNCING, E.CONFLICT, S.BACKING_OFF, _RETRY, "step 9: another client holds the id"),
     Row(S.ANNOUNCING, E.BUSY, S.BACKING_OFF, _RETRY, "step 9: the view has to be unanimous"),
-    Row(S.ANNOUNCING, E.DEADLINE, S.BACKING_OFF, _RETRY, "step 9: no response in time"),
+    Row(
+        S.ANNOUNCING, E.DEADLINE, S.BACKING_OFF, _RETRY, "step 9: not all servers answered in time"
+    ),
     Row(S.ANNOUNCING, E.DENIED, S.REFUSED, _DENY, "another id would not help"),
-    Row(S.ANNOUNCING, E.SERVERS_LOST, S.SEARCHING, (A.WITHDRAW,), "back to step 3"),
+    Row(S.ANNOUNCING, E.SERVERS_LOST, S.SEARCHING, (A.WITHDRAW,), "step 3: wait for servers"),
     Row(S.ANNOUNCING, E.LEAVE, S.LEFT, _LEAVE, "some servers may have registered the id"),
-    Row(S.BACKING_OFF, E.BACKED_OFF, S.ANNOUNCING, (A.REQUEST_ID,), "step 4 again"),
-    Row(S.BACKING_OFF, E.SERVERS_LOST, S.SEARCHING, (), "back to step 3"),
+    Row(S.BACKING_OFF, E.BACKED_OFF, S.ANNOUNCING, (A.REQUEST_ID,), "step 4: try another id"),
+    Row(S.BACKING_OFF, E.SERVERS_LOST, S.SEARCHING, (), "step 3: wait for servers"),
     Row(S.BACKING_OFF, E.LEAVE, S.LEFT, _LEAVE, "the client has withdrawn the id already"),
     Row(
         S.ESTABLISHED,
@@ -108,7 +125,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.CONNECTED,
         S.ESTABLISHED,
         (A.HEARTBEAT, A.CONFIRM),
-        "a restarted server learns at once which ids are held",
+        "a restarted server sees at once that the id is held",
     ),
     Row(S.ESTABLISHED, E.UNKNOWN, S.ESTABLISHED, (A.ANNOUNCE,), "id and nonce stay the same"),
     Row(S.ESTABLISHED, E.STALE, S.ESTABLISHED, (A.SEND_DATA,), "the last data was lost"),
@@ -128,7 +145,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.LEASE_OVER,
         S.RESUMING,
         (A.FORGET_ANSWERS, A.REPORT_SUSPENDED, A.HEARTBEAT, A.ANNOUNCE),
-        "perhaps none of its messages arrives, and the id will be another client's",
+        "its messages may be lost, and then another client may get the id",
     ),
     Row(S.ESTABLISHED, E.LEAVE, S.LEFT, _LEAVE, "servers need not wait for the expiry"),
     Row(
@@ -144,14 +161,14 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
         E.SERVER_LIVE,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
-        "the heartbeat tells a restarted server that the id is in use",
+        "the heartbeat shows a restarted server that the id is in use",
     ),
     Row(
         S.SUSPENDED,
         E.SERVER_READY,
         S.RESUMING,
         (A.HEARTBEAT, A.ANNOUNCE),
-        "as with a server that registers no new ids",
+        "the same as with servers that register no new ids",
     ),
     Row(
         S.SUSPENDED,
@@ -193,10 +210,7 @@ _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
 )
 
 NACKS = frozenset((E.UNKNOWN, E.STALE, E.CONFLICT, E.BUSY, E.DENIED))
-"""The signals that are answers of servers about one id.
-
-All other signals are the client's own findings, or commands of the application.
-"""
+"""The signals that a NACK of a server causes, by its reason."""
 
 _ABOUT_THE_ID = NACKS | {E.ACKNOWLEDGED, E.LEASE_OVER}
 _WAITS = frozenset((E.DEADLINE, E.BACKED_OFF))

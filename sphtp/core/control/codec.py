@@ -1,8 +1,8 @@
 """Messages as bytes: three numbers, then any number of parameters (SphTP, "Message structure").
 
 A ``Field`` is one data id with the type of its parameters. Each field of a fixed size is one
-compiled ``struct``, so that a parameter costs one call. The addresses of clients and servers come
-again with every list and every heartbeat, so a cache holds them in both forms.
+compiled ``struct``, so that a parameter costs one call. Each list and each heartbeat repeats the
+addresses of clients and servers, so caches keep the results of encoding and decoding them.
 """
 
 import struct
@@ -44,21 +44,21 @@ from sphtp.core.wire import decode_text
 from sphtp.errors import MessageTooLargeError, WireError, untrusted
 
 MAX_MESSAGE = 65536
-"""Bytes of the largest message; larger ones are dropped."""
+"""Bytes of the largest message. Receivers drop larger ones."""
 
 MAX_PARAMETER = (1 << 16) - 1
-"""Bytes of a parameter's data."""
+"""The most bytes of a parameter's data."""
 
 T = TypeVar("T")
 
 HEADER = struct.Struct("<IIH")
-"""Simulation, sender and command, with which every message begins."""
+"""The header of every message: simulation id, sender id and command."""
 _FRONT = struct.Struct("<HH")
 _new_tuple = tuple.__new__
 
 
 class Parameter(NamedTuple):
-    """One data parameter; a message may hold several with the same id, and their order counts."""
+    """One parameter. A message may contain several with the same id, and their order counts."""
 
     id: int
     data: bytes
@@ -74,10 +74,10 @@ class Message:
     parameters: tuple[Parameter, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes.
+        """Return the encoded message.
 
-        Raises ``MessageTooLargeError`` when a parameter or the whole is too large, ``WireError``
-        when a number is.
+        Raises ``MessageTooLargeError`` if a parameter or the message is too large, and
+        ``WireError`` if a number is.
         """
         try:
             parts = [HEADER.pack(self.simulation, self.sender, self.command)]
@@ -97,14 +97,14 @@ class Message:
 
 @untrusted
 def decode_message_untrusted(data: bytes) -> Message:
-    """Read a message. Raises ``RemoteError`` when a field is cut off or the whole is too large."""
+    """Decode a message. Raises ``RemoteError`` if it is malformed or too large."""
     return decode_message(data)
 
 
 def decode_message(data: bytes) -> Message:
-    """Read a message, like ``decode_message_untrusted``. Raises ``WireError``.
+    """Decode a message, like ``decode_message_untrusted``, but raise ``WireError``.
 
-    The caller turns ``WireError`` into ``RemoteError`` itself.
+    The caller has to convert ``WireError`` to ``RemoteError``.
     """
     if len(data) > MAX_MESSAGE:
         raise WireError(f"a message of {len(data)} bytes is over {MAX_MESSAGE}")
@@ -121,27 +121,27 @@ def decode_message(data: bytes) -> Message:
         start = begin + length
         if start > size:
             raise WireError("a parameter is cut off")
-        # A named tuple without its constructor: a list of peers has a thousand parameters.
+        # The constructor of the named tuple would be slow, and a list may have 1000 parameters.
         parameters.append(_new_tuple(Parameter, (number, data[begin:start])))
     return Message(simulation, sender, command, tuple(parameters))
 
 
 MAX_PARTS = 2048
-"""The most messages that one list is divided into."""
+"""The most messages of one list."""
 
 _REMEMBERED = 1024
-"""The most addresses that the cache holds."""
+"""The most entries of each cache."""
 
 _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
 _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
 HOLDER_SIZE: Final = _HOLDER.size
-"""The bytes of an id and a nonce, with which each parameter about a client begins."""
+"""Bytes of an id and a nonce, with which each parameter beside a record begins."""
 
 
 class OfHolder(NamedTuple, Generic[T]):
-    """A property of one holder of an id: its key, its name, its topics or its groups."""
+    """A property of one holder of an id: its key, name, topics or groups."""
 
     id: int
     nonce: int
@@ -150,14 +150,14 @@ class OfHolder(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The place of a message in a list that is divided: ``index`` of ``count``."""
+    """The place of a message in a divided list: ``index``, counted from 0, of ``count``."""
 
     index: int
     count: int
 
 
 class Field(Generic[T]):
-    """One data id and its type. A subclass writes and reads the values."""
+    """One data id and its type. A subclass encodes and decodes the values."""
 
     __slots__ = ("id",)
 
@@ -165,19 +165,22 @@ class Field(Generic[T]):
         self.id = number
 
     def encode(self, value: T) -> bytes:
-        """Return the data of a parameter that carries ``value``. Raises ``WireError``."""
+        """Encode a value. Raises ``WireError`` if it does not fit."""
         raise NotImplementedError
 
     def decode(self, data: bytes) -> T:
-        """Return the value of a parameter's data. Raises ``WireError``."""
+        """Decode the data of a parameter. Raises ``WireError`` if it is malformed."""
         raise NotImplementedError
 
     def of(self, value: T) -> Parameter:
-        """Return the parameter that carries ``value``."""
+        """Return a parameter with this value. Raises ``WireError`` if the value does not fit."""
         return Parameter(self.id, self.encode(value))
 
     def every(self, message: Message) -> tuple[T, ...]:
-        """Return all values of this field in a message, in their order. Raises ``WireError``."""
+        """Return all values of this field in a message, in their order.
+
+        Raises ``WireError`` if one is malformed.
+        """
         found: list[T] = []
         for number, data in message.parameters:
             if number == self.id:
@@ -185,9 +188,9 @@ class Field(Generic[T]):
         return tuple(found)
 
     def first(self, message: Message) -> T | None:
-        """Return the first value of this field, or None if there is none.
+        """Return the first value of this field in a message, or None if there is none.
 
-        Raises ``WireError``, also when only a later value is malformed.
+        Raises ``WireError`` if one value is malformed, also a later one.
         """
         found: T | None = None
         for number, data in message.parameters:
@@ -197,7 +200,10 @@ class Field(Generic[T]):
         return found
 
     def need(self, message: Message) -> T:
-        """Return the first value of this field. Raises ``WireError``, also when there is none."""
+        """Return the first value of this field in a message.
+
+        Raises ``WireError`` if there is none, or one is malformed.
+        """
         value = self.first(message)
         if value is None:
             raise WireError(f"command {message.command} needs {self.id.name}")
@@ -214,14 +220,14 @@ class PackedField(Field[T]):
         self._layout = struct.Struct(layout)
 
     def encode(self, value: Any) -> bytes:
-        """Return the bytes of a tuple."""
+        """Encode a tuple. Raises ``WireError`` if a number does not fit."""
         try:
             return self._layout.pack(*value)
         except struct.error as error:
             raise WireError(f"{value} does not fit {self.id.name}: {error}") from error
 
     def decode(self, data: bytes) -> T:
-        """Return the tuple."""
+        """Decode a tuple. Raises ``WireError`` if the size or a value is wrong."""
         try:
             return self._checked(self._layout.unpack(data))
         except struct.error:
@@ -232,7 +238,7 @@ class PackedField(Field[T]):
 
 
 class IntegerField(Field[int]):
-    """An unsigned integer."""
+    """A field with an unsigned integer."""
 
     __slots__ = ("_layout",)
 
@@ -241,14 +247,14 @@ class IntegerField(Field[int]):
         self._layout = struct.Struct(layout)
 
     def encode(self, value: int) -> bytes:
-        """Return the bytes of a number that fits."""
+        """Encode a number. Raises ``WireError`` if it does not fit."""
         try:
             return self._layout.pack(value)
         except struct.error as error:
             raise WireError(f"{value} does not fit {self.id.name}") from error
 
     def decode(self, data: bytes) -> int:
-        """Return the number."""
+        """Decode a number. Raises ``WireError`` if the size or the value is wrong."""
         try:
             return self._layout.unpack(data)[0]  # type: ignore[no-any-return]
         except struct.error:
@@ -297,7 +303,7 @@ class _StateParameter(Field[MemberState]):
 
 
 class _BytesParameter(Field[bytes]):
-    """Bytes without an encoding, with a least and a greatest length."""
+    """Bytes as they are, with a smallest and a largest length."""
 
     __slots__ = ("_least", "_most")
 
@@ -326,7 +332,7 @@ class _CandidateParameter(Field[Candidate]):
 
 
 class _MemberParameter(Field[Member]):
-    """Id u32, nonce u64, state u8, then both URLs with their lengths u16, or nothing."""
+    """Id u32, nonce u64, state u8, then both URLs, each after its length u16, or nothing."""
 
     def encode(self, value: Member) -> bytes:
         try:
@@ -343,7 +349,9 @@ class _MemberParameter(Field[Member]):
 
 
 class _PeerParameter(Field[PeerRecord]):
-    """Id u32, nonce u64, revision u32, candidates with their lengths u8, then the data."""
+    """Id u32, nonce u64, revision u32, count of candidates u8, the candidates, each after its
+    length u8, then the data.
+    """
 
     def encode(self, value: PeerRecord) -> bytes:
         try:
@@ -382,7 +390,7 @@ class _DigestParameter(PackedField[Digest]):
 
 
 class _StampParameter(PackedField[Stamp]):
-    """Timeline u64, generation u32, reference, predecessor, since, time and error, all u64."""
+    """Timeline u64, generation u32; reference, predecessor, since, time and error, each u64."""
 
     def encode(self, value: Stamp) -> bytes:
         return super().encode((*value.term, value.time, value.error))
@@ -409,7 +417,7 @@ class _WatchParameter(PackedField[Watch]):
     def _checked(self, values: Any) -> Watch:
         number, count, mix = values
         if number == EVERYBODY:
-            raise WireError("nobody watches everybody")
+            raise WireError("a watch of simulation id 0, which stands for all clients")
         return Watch(number, Digest(count, mix))
 
 
@@ -443,7 +451,7 @@ class _NameParameter(Field[str]):
 
 
 class BesideField(Field[OfHolder[T]]):
-    """A field beside a record: the holder, id u32 and nonce u64, and then what it has."""
+    """A field beside a record: the holder's id u32 and nonce u64, then the property."""
 
     __slots__ = ("_inner",)
 
@@ -452,7 +460,7 @@ class BesideField(Field[OfHolder[T]]):
         self._inner = inner
 
     def encode(self, value: OfHolder[T]) -> bytes:
-        """Return the bytes."""
+        """Encode a property with its holder. Raises ``WireError`` if a number does not fit."""
         try:
             front = _HOLDER.pack(value.id, value.nonce)
         except struct.error as error:
@@ -460,7 +468,7 @@ class BesideField(Field[OfHolder[T]]):
         return front + self._inner.encode(value.value)
 
     def decode(self, data: bytes) -> OfHolder[T]:
-        """Return the holder with what it has."""
+        """Decode a property with its holder. Raises ``WireError`` if the data is malformed."""
         if len(data) < HOLDER_SIZE:
             raise _wrong_size(self.id, data)
         number, nonce = _HOLDER.unpack_from(data)
@@ -468,9 +476,9 @@ class BesideField(Field[OfHolder[T]]):
 
 
 def decode_record(data: bytes, **beside: Any) -> PeerRecord:
-    """Return the record in the data of a ``PEER``, together with what stands beside it.
+    """Decode the record in a ``PEER``. ``beside`` are the decoded properties from other parameters.
 
-    Raises ``WireError``.
+    Raises ``WireError`` if the data is malformed.
     """
     try:
         number, nonce, revision, count = _PEER.unpack_from(data)
@@ -582,9 +590,10 @@ TOKEN = IntegerField(DataId.TOKEN, "<Q")
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a client's message.
+    """Encode a client's message.
 
-    It has the client's id twice; its first parameter is the nonce.
+    Its simulation id and its sender id are the client's id. Its first parameter is the nonce, if
+    the client has one.
     """
     proof = () if nonce == NO_NONCE else (NONCE.of(nonce),)
     return Message(client, client, command, (*proof, *parameters)).encode()

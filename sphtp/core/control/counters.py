@@ -1,11 +1,11 @@
-"""Counters, by name, of messages that were dropped or refused."""
+"""Counters, by name, of dropped or refused messages and of other rare events."""
 
 from collections import Counter
 from enum import StrEnum
 
 
 class Count(StrEnum):
-    """The names of the counters. Most are reasons why input from the network had no effect."""
+    """The names of the counters, most of which count input from the network without effect."""
 
     MALFORMED = "malformed"
     OVERSIZE = "oversize"
@@ -43,7 +43,7 @@ class Count(StrEnum):
 
 
 class ControlCounters:
-    """Counts by name. A name that was never counted has the count zero."""
+    """The counters of one program, by name. A name that was never counted has the count 0."""
 
     __slots__ = ("_counts",)
 
@@ -51,7 +51,7 @@ class ControlCounters:
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str, count: int = 1) -> None:
-        """Count one more, or ``count`` more."""
+        """Add ``count`` to the counter ``name``."""
         self._counts[name] += count
 
     def __getitem__(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""A client's knowledge of servers and peers."""
+"""The directory of a client: its servers, its peers, its lookups, and the lease of its id."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,11 +39,13 @@ from sphtp.core.control.vocabulary import NO_NONCE, Reason, is_client_id
 from sphtp.core.timers import earliest
 
 _MOST_LOOKUPS = 1024
-"""The most lookups that are remembered. Answers may be lost, so the oldest makes room."""
+"""The most open lookups. Answers may be lost, so a further one ends the oldest."""
 
 
 class PendingLookups:
-    """The servers that still have to answer for each peer asked for, and those that deny it."""
+    """The open lookups of peers, each with the servers that still have to answer, and those that
+    have not registered the peer.
+    """
 
     __slots__ = ("_denied", "_open")
 
@@ -57,19 +59,19 @@ class PendingLookups:
         return tuple(self._open)
 
     def begin(self, peer: int, servers: Iterable[int]) -> None:
-        """Note that these servers were asked for a peer."""
+        """Begin a lookup of a peer at these servers."""
         self.found(peer)
         if len(self._open) >= _MOST_LOOKUPS:
             self.found(next(iter(self._open)))
         self._open[peer] = set(servers)
 
     def found(self, peer: int) -> None:
-        """End a lookup: a server knows the peer."""
+        """End a lookup, because a server has sent the peer."""
         self._open.pop(peer, None)
         self._denied.pop(peer, None)
 
     def deny(self, peer: int, server: int) -> bool:
-        """Note that a server does not know a peer.
+        """Note that a server has not registered a peer.
 
         Return True if it was the last server that had to answer.
         """
@@ -83,9 +85,9 @@ class PendingLookups:
         return not waited_for
 
     def lose(self, servers: Sequence[int]) -> list[int]:
-        """Stop waiting for servers that are gone; return the peers that no other server knows.
+        """Stop waiting for lost servers. Return the peers that no other server has registered.
 
-        A lookup stays open, until servers are asked again, if no server that is left has answered.
+        If no other server has answered, a lookup stays open until it is repeated.
         """
         unknown: list[int] = []
         for peer, waited_for in self._open.items():
@@ -100,15 +102,16 @@ class PendingLookups:
 
 
 _WATCHES_PER_EXPIRY = 4
-"""So that three of four may be lost before a server stops publishing what is watched."""
+"""Three of four may be lost before a server stops publishing a watched group."""
 
 Events = list[ClientEvent]
 
 
 class Roster:
-    """The peers, with the servers that vouch for each. Every change returns its events.
+    """The peers, each with the servers that vouch for it, because they have registered it.
 
-    The holders in ``own``, a live view, are the client itself.
+    Every change returns its events. The records of the holders in ``own``, a live view, describe
+    the client itself.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Roster:
         self._counters = counters
         self._records: dict[int, PeerRecord] = {}
         self.records: Mapping[int, PeerRecord] = MappingProxyType(self._records)
-        """All records by id that servers vouch for, this client's own included: a live view."""
+        """All records by id for which servers vouch, with this client's own: a read-only view."""
         self._peers: dict[int, PeerRecord] = {}
         self._vouched: dict[int, Fingerprints] = {}
         self._gone = ReservedIds(expiry, MOST_PEERS)
@@ -133,12 +136,12 @@ class Roster:
 
     @property
     def peers(self) -> Mapping[int, PeerRecord]:
-        """All peers by id, without this client itself."""
+        """All peers by id, without this client."""
         return MappingProxyType(self._peers)
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The servers that vouch for any peer. Dead ones are among them until they are dropped."""
+        """The servers that vouch for a peer, also lost ones until ``drop_server``."""
         return tuple(self._vouched)
 
     def digest(self, server: int) -> Digest:
@@ -153,7 +156,7 @@ class Roster:
         return holder.id in self._prints(server)
 
     def watches(self, server: int) -> tuple[Watch, ...]:
-        """Return what is watched, with the digests of what ``server`` vouches for."""
+        """Return the client's watches, with digests of the records for which ``server`` vouches."""
         return tuple(Watch(*each) for each in self._interest.watches(self._prints(server)))
 
     def enter(self, now: float, server: int, record: PeerRecord) -> Events:
@@ -203,23 +206,23 @@ class Roster:
     def keep_only(self, server: int, peers: Iterable[int], group: int | None = None) -> Events:
         """Note that ``server`` vouches for these peers only; it has sent their records.
 
-        If they are the members of a group, it may vouch for others beside them.
+        With ``group`` this holds for the members of the group only.
         """
         events: Events = []
         kept = frozenset(peers)
-        # The record as this server has sent it: others may know a later one, with other groups.
+        # The record of this server: another may have sent a later one, with other groups.
         for record, _ in tuple(self._prints(server).marked()):
             if record.id not in kept and (group is None or group in topics_of(record)):
                 events += self._disown(server, self._records[record.id], Reason.EXPIRED)
         return events
 
     def disown(self, server: int, peer: int) -> Events:
-        """Note that ``server`` does not know a peer."""
+        """Note that ``server`` does not vouch for a peer."""
         is_vouched = peer in self._prints(server)
         return self._disown(server, self._records[peer], Reason.EXPIRED) if is_vouched else []
 
     def narrow(self) -> Events:
-        """Drop the peers that are of no interest any more."""
+        """Drop the peers that are outside the present interest."""
         events: Events = []
         for record in tuple(self._records.values()):
             if not self._interest.covers(record):
@@ -227,7 +230,7 @@ class Roster:
         return events
 
     def drop_server(self, server: int) -> Events:
-        """Note that ``server`` is gone and vouches for no peer."""
+        """Note that ``server`` is lost and vouches for no peer."""
         events: Events = []
         for number in self._prints(server).ids:
             events += self._disown(server, self._records[number], Reason.EXPIRED)
@@ -261,13 +264,13 @@ class Roster:
 
 
 class IdLease:
-    """The time for which an id is surely this client's, although its messages may be lost.
+    """The time for which a client certainly holds its id, although its messages may be lost.
 
-    A server keeps an id from all others as long as its holder is registered, and for one expiry
-    after that. So one expiry after any moment at which a server had the client registered, nobody
-    else can be established with the id. Two things prove such a moment: the answer to an
+    A server refuses an id to all others as long as its holder is registered, and for one expiry
+    after that. So for one expiry after any moment at which a server had the client registered, no
+    other client can be established with the id. Two events prove such a moment: the ACK of an
     announcement, which the server received after the client had sent it; and a list of the server
-    with the client on it.
+    that contains the client.
     """
 
     __slots__ = ("_expiry", "_is_excused", "announced_at", "is_over", "is_void", "since")
@@ -276,58 +279,61 @@ class IdLease:
         self._expiry = expiry
         self._is_excused = False
         self.since: float | None = None
-        """The latest proven moment; None before the first answer."""
+        """The latest proven moment; None before the first ACK."""
         self.announced_at: float | None = None
-        """The time of the first announcement since the last answer."""
+        """The time of the first announcement since the last ACK."""
         self.is_over = False
-        """True if it is over, and nothing has proven it again."""
+        """True if one expiry has passed since the latest proven moment."""
         self.is_void = False
-        """True if a server knows plain SphTP only: it refuses what it has registered."""
+        """True if a server has only plain SphTP, and so would refuse a repeated announcement."""
 
     def needs_answer(self, now: float) -> bool:
-        """Return True if it is half over."""
+        """Return True if half of the lease is over, so that the client has to announce its id."""
         return not self.is_void and (self.since is None or now >= self.since + self._expiry / 2)
 
     def handle_acknowledged(self) -> None:
-        """Note an answer to an announcement: at the earliest, to the first since the last one."""
+        """Renew the lease by an ACK, from the first announcement since the last ACK on."""
         if self.announced_at is not None:
             self.since = max(self.announced_at, self.since or self.announced_at)
             self.announced_at = None
             self.is_over = self._is_excused = False
 
     def handle_listed(self, now: float) -> None:
-        """Note that a list of a server has this client; it may have been on its way for a while."""
+        """Renew the lease, because a server's list contains this client.
+
+        The list may have been on its way for a quarter of an expiry.
+        """
         self._prove(now - self._expiry / 4)
         self._is_excused = False
 
     def excuse(self, until: float) -> None:
-        """Let it last until then at least: this process did not run, and servers have to answer.
+        """Extend the lease to ``until`` at least, because this process did not run for a while.
 
-        Once only until something proves it: a program that computes for seconds in each step does
-        not run again and again.
+        This has an effect only once until a server proves the lease again, because a program may
+        fail to run for seconds in every step.
         """
         if not self._is_excused:
             self._prove(until - self._expiry)
             self._is_excused = True
 
     def _prove(self, since: float) -> None:
-        """Note that a server had the client registered at a moment, if one has answered before."""
+        """Renew the lease from the time ``since`` on, if it has begun."""
         if self.since is not None and since > self.since:
             self.since = since
             self.is_over = False
 
     def handle_timeout(self, now: float) -> None:
-        """Note the time."""
+        """End the lease if it is due."""
         due = self.next_due()
         self.is_over = self.is_over or (due is not None and due <= now)
 
     def forget(self) -> None:
-        """End it: no server has acknowledged the id, or the client has given it up."""
+        """Reset the lease, because no server has acknowledged the id, or the client gave it up."""
         self.since = self.announced_at = None
         self.is_over = self.is_void = self._is_excused = False
 
     def next_due(self) -> float | None:
-        """Return the time at which it is over; None if it is over or has not begun."""
+        """Return the time of the end of the lease; None if it is over, void or has not begun."""
         if self.since is None or self.is_void or self.is_over:
             return None
         return self.since + self._expiry
@@ -336,8 +342,8 @@ class IdLease:
 class Directory:
     """The servers, by their heartbeats, and the peers, by the servers that vouch for them.
 
-    ``own`` are the holders that the client is or was, and ``acknowledged_by`` the servers that have
-    acknowledged its id: live views.
+    ``own`` are the present and former holders that are this client, and ``acknowledged_by`` the
+    servers that have acknowledged its id. Both are live views.
     """
 
     def __init__(
@@ -359,7 +365,7 @@ class Directory:
         self._events = events
         self._servers = ClientServerSet(timers.expiry, counters, events, standing=servers)
         self.heartbeats = self._servers.heartbeats
-        """The last heartbeat of each living server by its id: a live view."""
+        """The last heartbeat of each live server by its id: a read-only view."""
         self._lists: dict[int, tuple[int, Assembly[int]]] = {}
         self._watched_at: dict[int, float] = {}
         self._backoff: dict[int, ExponentialBackoff] = {}
@@ -368,30 +374,30 @@ class Directory:
         self._pending_lookups = PendingLookups()
         self._ghosts_until: float | None = None
         self.needs_lists = False
-        """True if a server was asked for its list and its digest still differs."""
+        """True while lists are requested, or a server's digest differs from that of its records."""
 
     @property
     def servers(self) -> Mapping[int, Member]:
-        """The living servers by id."""
+        """The live servers by id."""
         return self._servers.members
 
     @property
     def view(self) -> ClusterView:
-        """The servers that have to acknowledge the id."""
+        """The view: the servers that have to agree on the id."""
         return self._servers.view
 
     @property
     def is_unanimous(self) -> bool:
         """True if every server that has to acknowledge the id has done so.
 
-        If all servers are joining, all of them have to acknowledge the id.
+        These are the active servers of the view or, if none is active, all of its servers.
         """
         needed = self._servers.active or {member.id for member in self._servers.view.members}
         return bool(needed) and needed <= self._acknowledged_by
 
     @property
     def finding(self) -> ClientSignal:
-        """The signal for the present state of the servers; the most advanced one that applies."""
+        """The signal of the client's table for the present state of the servers."""
         if not self.heartbeats:
             return ClientSignal.SERVERS_LOST
         if self.lease.is_over:
@@ -405,7 +411,10 @@ class Directory:
         self._servers.connect()
 
     def is_for(self, own: Holder, server: int, answered: Holder) -> bool:
-        """Return True if a server's answer is for this client; plain SphTP has no nonces."""
+        """Return True if a server's answer to ``answered`` is for this client, ``own``.
+
+        The nonce must be equal, except from servers with plain SphTP, which have none.
+        """
         if own.nonce == NO_NONCE or answered.id != own.id or not self._knows(server):
             return False
         if answered.nonce == own.nonce:
@@ -414,7 +423,7 @@ class Directory:
         return member is not None and member.nonce == answered.nonce == NO_NONCE
 
     def handle_ack(self, now: float, message: IdAck, own: Holder) -> bool:
-        """Note a server's acknowledgement. Return true if it is for this client."""
+        """Record a server's ACK. Return True if it is for this client."""
         self._servers.refresh(now, message.sender)
         for answered in message.holders:
             if self.is_for(own, message.sender, answered):
@@ -424,11 +433,11 @@ class Directory:
         return False
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server sent a message."""
+        """Restart the expiry of a server that has sent a message."""
         self._servers.refresh(now, server)
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat, own: Holder) -> None:
-        """Note a server's heartbeat, for the client that is this holder."""
+        """Take a server's heartbeat; ``own`` is the present holder of this client."""
         if not self.heartbeats:
             self.keep_peers(now)
         if heartbeat.member.nonce == NO_NONCE:
@@ -436,21 +445,21 @@ class Directory:
         elif self.interest.is_restricted or (
             self.lease.since is not None and self._is_listed(heartbeat, own)
         ):
-            # A client that watches groups has no list. An answer would be copied to all clients.
+            # A client that watches groups has no list, so that each heartbeat renews its lease.
             self.lease.handle_listed(now)
         effect = self._servers.handle_heartbeat(now, heartbeat)
         if effect is not None and effect.left is not None:
             self._forget([effect.left.id])
 
     def _is_listed(self, heartbeat: ServerHeartbeat, own: Holder) -> bool:
-        """Return True if a server has this client on its list, whose digest is the same here."""
+        """Return True if a server's list contains this client, which has the same list."""
         server = heartbeat.member.id
         return self.roster.has(server, own) and heartbeat.roster == self.roster.digest(server)
 
     def wants_list(self, now: float, heartbeat: ServerHeartbeat) -> bool:
-        """Return True if a server's list of peers differs from ours, so that we must ask for it.
+        """Return True if the client has to request a server's list now, because it differs.
 
-        A client that watches groups asks regularly, and the server finds out what differs.
+        A client that watches groups sends its watches regularly, and the server compares digests.
         """
         server, digest = heartbeat.member.id, heartbeat.roster
         if self.interest.is_restricted:
@@ -476,25 +485,25 @@ class Directory:
         return True
 
     def set_interest(self, groups: Iterable[str] | None) -> None:
-        """Want the members of other groups. Raises ``SettingsError``."""
+        """Follow the members of other groups, or all clients. Raises ``SettingsError``."""
         self.interest.set(groups)
         self._watched_at.clear()
         self._lists.clear()
         self._events.extend(self.roster.narrow())
 
     def handle_leave(self, message: ServerLeave) -> None:
-        """Drop a server that stops."""
+        """Remove a server that has stopped."""
         if self._servers.handle_leave(message.sender, message.nonce):
             self._forget([message.sender])
 
     def search(self, peer: int) -> None:
-        """Note that all living servers are asked for a peer."""
+        """Begin a lookup of a peer at all live servers."""
         if self.interest.look_up(peer):
             self._events.extend(self.roster.narrow())
         self._pending_lookups.begin(peer, self._servers.heartbeats)
 
     def search_again(self) -> tuple[int, ...]:
-        """Repeat the open lookups, and ask for lists. Return the peers to look up."""
+        """Begin open lookups again, and mark lists as needed. Return the peers to look up."""
         self.needs_lists = True
         peers = self._pending_lookups.peers
         self._watched_at.clear()
@@ -508,7 +517,7 @@ class Directory:
             self._counters.add(Count.FOREIGN)
             return
         if message.part is not None:
-            # A server sends the parts of one list in a row: one list of each is enough.
+            # A server sends the parts of a list in a row, so one assembly per server is enough.
             begun_for, assembly = self._lists.get(message.sender, (None, None))
             if assembly is None or begun_for != message.to:
                 assembly = Assembly[int](self._counters)
@@ -517,13 +526,13 @@ class Directory:
             if whole is not None:
                 group = message.to if is_group_topic(message.to) else None
                 self._events.extend(self.roster.keep_only(message.sender, whole, group))
-        # A record counts at once, though the rest of its list may never come.
+        # The rest of the list may be lost, so each part has its effect at once.
         for record in message.records:
             self._pending_lookups.found(record.id)
             self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
-        """Take from a server the clients that are no longer registered."""
+        """Take the clients that are no longer registered at a server."""
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return
@@ -537,7 +546,7 @@ class Directory:
                     self._events.append(PeerUnknown(gone.id))
 
     def handle_timeout(self, now: float) -> None:
-        """Drop silent servers and, a while after a resumption, peers without a server."""
+        """Remove silent servers and, at the end of ``keep_peers``, peers of lost servers only."""
         expired = self._servers.drop_expired(now)
         if expired:
             self._forget(expired)
@@ -551,13 +560,13 @@ class Directory:
         self._ghosts_until = now + self._timers.expiry
 
     def postpone_expiries(self, lag: float) -> None:
-        """Postpone every expiry."""
+        """Postpone every expiry by ``lag`` seconds."""
         self._servers.postpone_expiries(lag)
         if self._ghosts_until is not None:
             self._ghosts_until += lag
 
     def next_due(self) -> float | None:
-        """Return the time of the next expiry."""
+        """Return the time of the next expiry, or of the next address to dial."""
         return earliest(self.lease.next_due(), self._servers.next_due(), self._ghosts_until)
 
     def poll_bus(self) -> Dial | HangUp | None:
@@ -577,14 +586,14 @@ class Directory:
         if self.heartbeats and self._ghosts_until is None:
             self._drop_ghosts()
             return
-        # The peers of lost servers are kept for now, but not those of ever more servers that come
-        # and go: the oldest of so many are dropped.
+        # Keep the peers of lost servers for now, but only of the latest ones: many servers may come
+        # and go.
         self._drop_ghosts(keep=MAX_MEMBERS)
         if not self.heartbeats:
             self._ghosts_until = None
 
     def _drop_ghosts(self, keep: int = 0) -> None:
-        """Drop the servers that are gone, and their peers, but for the ``keep`` latest ones."""
+        """Drop lost servers and their peers, except the ``keep`` latest ones."""
         ghosts = [server for server in self.roster.servers if server not in self.heartbeats]
         for server in ghosts[: max(0, len(ghosts) - keep)]:
             self._events.extend(self.roster.drop_server(server))

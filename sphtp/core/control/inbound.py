@@ -1,4 +1,4 @@
-"""The single entry for bytes from the bus: typed messages come out, everything else is counted."""
+"""The single entry for bytes from the bus, which decodes them into typed messages."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -20,7 +20,8 @@ _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
 _TO_ALL = bytes(4)
 _LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
-"""The first bytes of a list: its command and its first parameter. Single records lack the latter.
+"""Command and first parameter of a message with a part of a list. Messages with single records
+have no such parameter.
 """
 _NOBODY: Known = MappingProxyType({})
 
@@ -28,7 +29,8 @@ _NOBODY: Known = MappingProxyType({})
 class MessageReader:
     """The decoder of the messages that a client, or a server, may receive.
 
-    It counts all others. It does not decode records again that are among the ``known`` ones.
+    It drops and counts all others. It does not decode a record again that equals the ``known``
+    record with its id.
     """
 
     __slots__ = ("_counters", "_for_client", "_known", "skips_lists")
@@ -40,10 +42,13 @@ class MessageReader:
         self._for_client = for_client
         self._known = known
         self.skips_lists = False
-        """True if lists for everybody are dropped unread: this side has not asked for one."""
+        """True to drop lists for all clients without decoding, because this side needs none."""
 
     def take(self, data: bytes) -> AnyMessage | None:
-        """Return the message, or None if it was dropped and counted."""
+        """Decode and return a message. Return None for one that was dropped.
+
+        Dropped messages are counted, except lists while ``skips_lists`` is set.
+        """
         if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
             return None
         try:
@@ -55,7 +60,7 @@ class MessageReader:
 
     @untrusted
     def _read_untrusted(self, data: bytes) -> AnyMessage | None:
-        # The header names the message; only then are its parameters read, by its own decoder.
+        # Check the header first. Then the decoder of the command reads the parameters.
         if not HEADER.size <= len(data) <= MAX_MESSAGE:
             raise WireError(f"a message of {len(data)} bytes")
         simulation, sender, command = HEADER.unpack_from(data)

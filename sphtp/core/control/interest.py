@@ -6,9 +6,9 @@ wakes for each peer that enters. A client that restricts its interest does not s
 to topics without the presence of other groups:
 
 - its own id, as always;
-- 1, which has copies of the messages for all clients: heartbeats, departures of servers, commands
-  of the application;
-- one topic for each group that it watches, which has the records of the group's members.
+- 1, for copies of the messages to all clients that are not presence: heartbeats, departures of
+  servers, commands of the application;
+- one topic for each group that it watches, for the records of the group's members.
 
 Group topics are even. No other topic but 0 is even: clients have odd ids, and servers publish
 messages for servers on sockets of their own. A topic is a hash of the group's name. If two groups
@@ -18,8 +18,8 @@ A server publishes under a group's topic only as long as a client watches the gr
 message costs the other clients one filtered message. A watch is soft state, as in IGMP: every
 quarter of an expiry the client sends each server a ``Watch`` for each group and for each peer that
 it has looked up, with the digest of its records from this server. A server answers if its own
-digest differs. So the client knows a group within one round trip, the next ``Watch`` replaces lost
-records, and no heartbeat carries the digests of all groups to all clients.
+digest differs. So the client gets a group's members within one round trip, the next ``Watch``
+restores lost records, and heartbeats need not contain the digests of all groups.
 """
 
 from collections import deque
@@ -34,9 +34,10 @@ from sphtp.core.control.records import MAX_LOOKED_UP, Digest, PeerRecord, check_
 from sphtp.core.control.vocabulary import EVERYBODY, WITHOUT_PRESENCE, is_server_id
 
 NOTHING: Final = Digest(0, 0)
-"""The digest of no records."""
+"""The digest of an empty list of records."""
 
 _REMEMBERED: Final = 4096
+"""The most groups in the cache of topics."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -46,7 +47,7 @@ def group_topic(group: str) -> int:
 
 
 def is_group_topic(simulation: int) -> bool:
-    """Return true if this can be the topic of a group."""
+    """Return True if ``simulation`` can be the topic of a group."""
     return is_server_id(simulation)
 
 
@@ -56,22 +57,23 @@ def topics_of(record: PeerRecord) -> frozenset[int]:
 
 
 class Interest:
-    """The peers that a client wants to know: all, or members of groups and those it looks up."""
+    """The peers that a client follows: all, or members of groups and peers that it looked up."""
 
     def __init__(self, groups: Iterable[str] | None = None) -> None:
         self.topics: frozenset[int] = frozenset()
-        """The simulation ids of messages for this client, besides its own id."""
+        """The simulation ids to which this client subscribes, besides its own id."""
         self.is_restricted = False
-        """True if not all peers are wanted."""
+        """True if the client does not follow all peers."""
         self._groups: frozenset[int] | None = None
         self._looked_up: dict[int, None] = {}
         self._queue: deque[Subscribe | Unsubscribe] = deque()
         self.set(groups)
 
     def set(self, groups: Iterable[str] | None) -> None:
-        """Want the members of these groups only; None stands for everybody.
+        """Follow the members of these groups only; None stands for all peers.
 
-        Subscribe to new topics before leaving old ones. Raises ``SettingsError``.
+        Subscribe to new topics, then unsubscribe from old ones. Raises ``SettingsError`` if a group
+        is wrong.
         """
         topics = frozenset((EVERYBODY,))
         self._groups = None
@@ -84,7 +86,10 @@ class Interest:
         self.is_restricted = groups is not None
 
     def look_up(self, peer: int) -> bool:
-        """Want a peer whatever its groups. Return true if the oldest one had to make room."""
+        """Follow a peer, whatever its groups.
+
+        Return True if the interest in the oldest such peer ends, and the client is restricted.
+        """
         self._looked_up.pop(peer, None)
         self._looked_up[peer] = None
         if len(self._looked_up) <= MAX_LOOKED_UP:
@@ -93,24 +98,24 @@ class Interest:
         return self.is_restricted
 
     def forget(self, peer: int) -> None:
-        """End the interest in a peer that was looked up and is gone."""
+        """End the interest in a peer that was looked up and has left."""
         self._looked_up.pop(peer, None)
 
     def includes(self, group: str) -> bool:
-        """Return True if the members of this group are wanted."""
+        """Return True if the client follows the members of this group."""
         return self._groups is None or group_topic(group) in self._groups
 
     def covers(self, record: PeerRecord) -> bool:
-        """Return true if this peer is wanted."""
+        """Return True if the client follows this peer."""
         if self._groups is None or record.id in self._looked_up:
             return True
         return not self._groups.isdisjoint(map(group_topic, record.groups))
 
     def watches(self, held: Fingerprints) -> tuple[tuple[int, Digest], ...]:
-        """Return the topics and the looked-up peers that are watched, each with a digest.
+        """Return the watched topics and the peers that were looked up, each with a digest.
 
-        ``held`` has the records that one server has introduced; a digest is of those among them
-        that belong to the topic or peer.
+        ``held`` are the records from one server. Each digest is that of the records among them that
+        belong to the topic or peer.
         """
         digests = dict.fromkeys((WITHOUT_PRESENCE, *sorted(self._groups or ())), NOTHING)
         for record, mark in held.marked():
@@ -134,7 +139,7 @@ class GroupIndex:
         self._topics: dict[int, frozenset[int]] = {}
 
     def put(self, record: PeerRecord) -> frozenset[int]:
-        """Add or replace a client. Return the topics of its groups, the former ones included."""
+        """Add or replace a client. Return the topics of its present and former groups."""
         before, now = self._topics.pop(record.id, frozenset()), topics_of(record)
         for each in before - now:
             self._leave(each, record.id)

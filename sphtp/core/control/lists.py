@@ -1,10 +1,11 @@
-"""Records of clients in a message, with what stands beside them: keys, names, topics, groups.
+"""Lists: the records of clients in messages, and the digests of lists.
 
-A reader that knows nothing of these reads the records all the same.
+Keys, names, topics and groups of clients are parameters beside the records. A program that does not
+decode these parameters can still decode the records.
 
 The same record arrives many times: alone, in lists, and from every server. So a record keeps its
-encoded bytes. If the bytes are those of the record that is known by their id, that record is used
-and nothing is decoded. A server encodes each record once, too.
+encoded bytes. If the bytes are equal to those of the known record with the same id, the reader uses
+the known record, and decodes nothing. A server encodes each record once, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +56,7 @@ _NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 def encoding_of(record: PeerRecord) -> RecordEncoding:
-    """Return the encoding of a record; it is made once."""
+    """Return the encoded record. The first call encodes it, later calls return the same."""
     known = record.encoding
     if known is None:
         beside = {
@@ -69,7 +70,7 @@ def encoding_of(record: PeerRecord) -> RecordEncoding:
 
 
 def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
-    """Return the parameters that carry these records."""
+    """Encode these records as parameters of a message."""
     encodings = [encoding_of(record) for record in records]
     parameters = [Parameter(_PEER, each.peer) for each in encodings]
     for number in _BESIDE:
@@ -80,9 +81,9 @@ def write_records(records: Iterable[PeerRecord]) -> tuple[Parameter, ...]:
 
 
 def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[PeerRecord, ...]:
-    """Return the records in the message, in their order. Raises ``WireError``.
+    """Return the records in the message, in their order. Raises ``WireError`` if one is malformed.
 
-    A record that equals the ``known`` one with its id is that very object.
+    For a record that equals the ``known`` record with its id, return the known object.
     """
     peers: list[bytes] = []
     beside: dict[bytes, dict[int, bytes]] = {}
@@ -90,7 +91,7 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
         if number == _PEER:
             peers.append(data)
         elif number in _BESIDE:
-            # Of two for one holder the first one counts, as everywhere.
+            # If a holder has two of one kind, the first one counts, as for all parameters.
             fields = beside.setdefault(data[:HOLDER_SIZE], {})
             if fields.setdefault(number, data) is not data:
                 _BESIDE[number][1].decode(data)
@@ -101,7 +102,7 @@ def read_records(message: Message, known: Mapping[int, PeerRecord]) -> tuple[Pee
         if record is None or record.encoding != encoding:
             record = _decode(encoding)
         records.append(record)
-    # What is told of nobody in the message counts for nothing, but it has to be well-formed.
+    # Properties of holders without a record have no effect, but must be well-formed.
     for front in beside.keys() - {data[:HOLDER_SIZE] for data in peers}:
         for number, data in beside[front].items():
             _BESIDE[number][1].decode(data)
@@ -119,12 +120,14 @@ def _decode(encoding: RecordEncoding) -> PeerRecord:
 
 
 def fingerprint(record: PeerRecord) -> int:
-    """Return the first 8 bytes, little-endian, of the SHA-256 of the record as it travels."""
+    """Return the fingerprint of a record: the first 8 bytes, little-endian, of the SHA-256 of its
+    encoded ``PEER``.
+    """
     return int.from_bytes(sha256(encoding_of(record).peer).digest()[:8], "little")
 
 
 class Fingerprints:
-    """The fingerprints of a changing list of records, and their digest at any moment."""
+    """A changing list of records, with their fingerprints and the present digest."""
 
     __slots__ = ("_by_id", "_mix")
 
@@ -143,7 +146,7 @@ class Fingerprints:
         self._mix ^= mark
 
     def drop(self, number: int) -> None:
-        """Remove the record with this id, if there is one."""
+        """Remove the record with this id, if the list has one."""
         known = self._by_id.pop(number, None)
         if known is not None:
             self._mix ^= known[1]
@@ -167,7 +170,7 @@ class Fingerprints:
 
     @property
     def digest(self) -> Digest:
-        """The digest: the number of records, and the exclusive or of their fingerprints."""
+        """The digest: the number of records, and the XOR of their fingerprints."""
         return Digest(len(self._by_id), self._mix)
 
 
@@ -191,14 +194,14 @@ MAX_RECORD_SIZE = (
     + MAX_NAME_SIZE
     + 2 * (_BESIDE_FRONT + MAX_NAMES_SIZE)
 )
-"""The most bytes that one record takes with its key, its name, its topics and its groups."""
+"""The most bytes of one record with its key, its name, its topics and its groups."""
 
 MAX_RECORDS = MAX_PARTS * (MAX_CHUNK // MAX_RECORD_SIZE)
-"""The most records that one list holds, whatever they are."""
+"""The number of records of the largest size that fit into one list."""
 
 
 def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
-    """Divide items, in their order, so that each share fits into one message."""
+    """Divide items, in their order, into shares that each fit into one message."""
     shares: list[tuple[T, ...]] = []
     share: list[T] = []
     total = 0
@@ -215,21 +218,22 @@ def divide(items: Iterable[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
 
 
 def divide_records(records: Iterable[PeerRecord]) -> list[tuple[PeerRecord, ...]]:
-    """Divide records so that each share fits into one message."""
+    """Divide records into shares that each fit into one message."""
     return divide(records, _record_size)
 
 
 def number_parts(shares: list[tuple[T, ...]]) -> list[tuple[Part, tuple[T, ...]]]:
-    """Give each share its part. No share at all makes one empty part."""
+    """Number the shares of a list. An empty list has one empty share."""
     shares = shares or [()]
     return [(Part(index, len(shares)), share) for index, share in enumerate(shares)]
 
 
 class Assembly(Generic[T]):
-    """The parts of one list, collected in order. A gap, or a new first part, starts over.
+    """The parts of one list, collected in order.
 
-    No list has more than ``MOST_PEERS`` items. A longer one is dropped and counted: 2048 parts of
-    2,600 ids each would take 200 MB for each server that sends them.
+    A new first part begins another list, and parts out of order are dropped. So is a list of more
+    than ``MOST_PEERS`` items, which is also counted: 2048 parts of 2,600 ids each would take 200 MB
+    for each server that sends them.
     """
 
     __slots__ = ("_counters", "_items", "_next")
@@ -240,7 +244,7 @@ class Assembly(Generic[T]):
         self._next = 0
 
     def add(self, part: Part, items: Iterable[T]) -> list[T] | None:
-        """Add a part. Return the whole list if this was the last one, else None."""
+        """Add a part. Return the complete list if this was its last part, else None."""
         if part.index == 0:
             self._items, self._next = [], 0
         if part.index != self._next:

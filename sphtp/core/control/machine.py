@@ -1,17 +1,16 @@
 """The base of the client and the server: a table, alarms, inputs and outputs.
 
-A machine is driven from outside. Its driver hands in messages and the time by ``handle_*``, each
-with the present as ``now``. After that it takes the outputs until there are none: messages
-(``poll_transmit``), connections (``poll_bus``), events (``poll_event``), and the time of the next
-timer (``poll_timeout``).
+A driver calls the ``handle_*`` methods with inputs, and with the present time as ``now``. After
+each input it takes the outputs until there are none: messages (``poll_transmit``), connections
+(``poll_bus``), events (``poll_event``), and the time of the next timer (``poll_timeout``).
 
-Every message passes the same steps. The reader makes one object of its bytes. The signature and
-sender checks decide whether its sender is genuine. ``_handle`` does the work. Then the connection
-of the message is noted for its sender.
+Every message passes the same steps. The reader decodes its bytes into one object. The signature and
+sender checks decide whether its sender is genuine. ``_handle`` does the work. Then the machine
+records the connection of the message for its sender.
 
 A process that did not run for a while (a laptop that was closed, a machine that swapped) must not
-give others up for it. A machine whose timer is handled more than a heartbeat late postpones every
-expiry by the delay.
+take this time for silence of others. So a machine whose timer is handled more than a heartbeat late
+postpones every expiry by the delay.
 """
 
 from collections import deque
@@ -53,7 +52,7 @@ class ControlMachine(Generic[State, Signal, Event]):
         timers: ControlTimers,
     ) -> None:
         self.state: State = table.initial
-        """The present state of its table."""
+        """The present state of the table."""
         self.alarms = Alarms[Signal]()
         self.counters = ControlCounters()
         self._final = table.final
@@ -97,9 +96,9 @@ class ControlMachine(Generic[State, Signal, Event]):
     ) -> None:
         """Take one message from the bus. An unacceptable one is dropped and counted.
 
-        ``pipe`` is the connection that it came through, unless the message itself proves its
-        sender. ``session`` is the signer, where servers have to sign. ``through`` is the connection
-        in any case.
+        ``pipe`` is the connection of the message, or None if the message itself proves its sender.
+        ``session`` is the signer if servers have to sign. ``through`` is the connection in both
+        cases, or None if it is unknown.
         """
         self._wake(now)
         if self.state in self._final:
@@ -115,24 +114,24 @@ class ControlMachine(Generic[State, Signal, Event]):
             self._senders.note(now, message, pipe, through)
 
     def handle_connected(self, now: float) -> None:
-        """Send a heartbeat or an announcement: a connection of the bus came up."""
+        """Send a heartbeat or an announcement, because a connection of the bus came up."""
         raise NotImplementedError
 
     def handle_disconnected(self, now: float, pipe: int) -> None:
-        """Note that a connection has ended. Its senders may come back through another one."""
+        """Note that a connection has ended. Its senders may return through another one."""
         self._wake(now)
         for holder in self._senders.end(pipe):
             self._doubt(now, holder)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Expire silent members, and run the alarms that are due."""
         self._wake(now)
         if self.state not in self._final:
             self._expire(now)
             self._runner.handle_timeout(self, now)
 
     def poll_timeout(self) -> float | None:
-        """Return the absolute time of the next ``handle_timeout``; None once it is over."""
+        """Return the absolute time of the next ``handle_timeout``; None in a final state."""
         return None if self.state in self._final else self._next_due()
 
     def poll_event(self) -> Event | None:
@@ -151,24 +150,24 @@ class ControlMachine(Generic[State, Signal, Event]):
             self._postpone_expiries(lag)
 
     def count_refused(self) -> None:
-        """Count a signal that the network caused and the state refuses."""
+        """Count a signal from the network that the present state refuses."""
         self.counters.add(Count.REFUSED_BY_STATE)
 
-    # What each of both does in its own way
+    # Implemented by ``ClientMachine`` and ``ServerMachine``
 
     def _own(self) -> Holder:
         """Return this machine's own id and nonce."""
         raise NotImplementedError
 
     def _handle(self, now: float, message: AnyMessage) -> None:
-        """Handle a message whose sender was checked."""
+        """Handle a message whose sender has passed the checks."""
         raise NotImplementedError
 
     def _doubt(self, now: float, holder: Holder) -> None:
         """Note that the connection of a sender has ended."""
 
     def _expire(self, now: float) -> None:
-        """Drop the members that were silent for too long."""
+        """Remove the members that were silent for ``expiry``."""
         raise NotImplementedError
 
     def _postpone_expiries(self, lag: float) -> None:

@@ -1,26 +1,28 @@
-"""A server's outgoing answers and news, collected in batches and sent in few messages.
+"""A server's outgoing answers and changes, collected in batches and sent in few messages.
 
 PUB copies every message to every subscriber, so one message carries entries about many clients.
 Within a batch the latest entry about a holder replaces earlier ones.
 
 A batch wakes each of n clients. If n clients start at once, n small batches would wake clients n
 squared times. So batches are paced. Each batch has a cost: the processor time that all clients need
-for it. The server pauses for a multiple of that cost. Pauses of ``_BURST`` seconds in all may be
-put off, so that batches leave at once while little happens. After that, entries collect until the
-pause is over. A list of all peers costs n squared by itself, because n clients read n records. So
-lists have pauses of their own, as long as the cost of the list, and no acknowledgement waits for
-them. All clients that ask during such a pause share the next list.
+for it. The server pauses for a multiple of that cost. It may postpone pauses of ``_BURST`` seconds
+in all, so that batches leave at once as long as there are few. After that, entries collect until
+the pause is over.
+
+A list of all peers costs n squared by itself, because n clients read n records. So lists have
+pauses of their own, as long as the cost of the list, and no acknowledgement waits for them. All
+clients that request a list during such a pause share the next list.
 
 Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
-requests, and the messages of its application. They leave at once, after everything collected before
-them, so that clients get all messages in order.
+requests, and the messages of its application. They leave at once, after the batch collected before
+them, so that clients get them in order.
 
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
-Python runs. Only a very large number of acknowledgements share messages to everybody.
+Python runs. More than 64 acknowledgements in one batch share messages to all clients.
 
-Records and departures go to everybody, and once more to each group of the client that somebody
-watches: see ``interest``. So do the lists of groups. Other messages for everybody are sent a second
-time, to clients that do not subscribe to presence.
+Records and departures go to all clients, and once more to each watched group of the client (see
+``interest``). A list of a group goes to its watchers only. Heartbeats, LEAVE and commands of the
+application for all clients are sent a second time, to clients that do not subscribe to presence.
 """
 
 from collections import deque
@@ -61,29 +63,32 @@ _TEXT_SIZE = 32 * 1024
 _TO_ALL = topic(EVERYBODY)
 
 _MOST_WATCHED = 1 << 16
-"""The most groups that are published by themselves. The one silent for longest makes room."""
+"""The most watched groups. A further one replaces the group whose last watch is the oldest."""
 
 _MOST_STATUSES = 8
-"""The most answers with the status in one batch. Each is the whole document, a megabyte with 5,000
-clients; anybody may ask, under any id, and asks again after 0.25 s."""
+"""The most answers with the status in one batch.
+
+Each is the whole document, a megabyte with 5,000 clients. Any program may request it, under any id,
+and repeats the request after 0.25 s.
+"""
 
 _MOST_ALONE = 64
-"""The most acknowledgements of one batch that each have a message of their own."""
+"""The most acknowledgements of one batch that have a message each."""
 
 _MESSAGE_COST = 100e-6
-"""Seconds that one client needs to wake and handle a message with little in it, as measured."""
+"""Seconds that one client needs to wake and handle a small message, as measured."""
 _FILTER_COST = 2e-6
-"""Seconds that one client needs for a message that is for another one."""
+"""Seconds that one client needs to filter out a message for another client."""
 _RECORD_COST = 4e-6
-"""Seconds that one client needs for one record that it knows."""
+"""Seconds that one client needs for a record that it already has."""
 _SHARE = 0.25
-"""The share of one core that answers and news may cost all clients on one machine together."""
+"""The most of one core that batches may cost all clients on one machine together."""
 _TIME_SHARE = 0.02
 """The same for answers with the time."""
 _BURST = 0.05
-"""The most seconds of rest that may be outstanding."""
+"""The most seconds of pauses that may be postponed."""
 _LONGEST_REST = 0.2
-"""The most seconds for which answers are held back."""
+"""The longest pause before a batch, in seconds."""
 
 
 class Outbox:
@@ -101,7 +106,7 @@ class Outbox:
         self._clock = clock
         self.max_answers = max_answers
         self.shares_registry = False
-        """True if servers share a registry, so that they need no changes from each other."""
+        """True if servers share a registry, so that they do not send changes to each other."""
         self._expiry = expiry
         self._rested_at = 0.0
         self._lists_from = 0.0
@@ -141,7 +146,7 @@ class Outbox:
             self._nacks[holder] = reason
 
     def introduce(self, client: int, *, replicates: bool) -> None:
-        """Tell all clients, and with ``replicates`` all servers, of a new or changed client."""
+        """Add a new or changed client, for all clients and, with ``replicates``, all servers."""
         topics = self._groups.put(self._records[client])
         for to in (EVERYBODY, *filter(self._watched.__contains__, topics)):
             self._entered.setdefault(to, {})[client] = None
@@ -149,11 +154,11 @@ class Outbox:
             self._registered[client] = None
 
     def replicate(self, client: int) -> None:
-        """Tell all servers about a client that entered or changed."""
+        """Add the record of a client for all servers."""
         self._registered[client] = None
 
     def depart(self, gone: GoneHolder, *, replicates: bool) -> None:
-        """Tell all clients, and with ``replicates`` all servers, that a client has gone."""
+        """Add a departure, for all clients and, with ``replicates``, all servers."""
         holder = Holder(gone.id, gone.nonce)
         for to in (EVERYBODY, *filter(self._watched.__contains__, self._groups.drop(gone.id))):
             self._gone.setdefault(to, {})[holder] = gone.reason
@@ -161,7 +166,7 @@ class Outbox:
             self._released[holder] = gone.reason
 
     def discard(self) -> None:
-        """Drop the answers and news that wait, but not the status, which is only about itself."""
+        """Drop waiting answers and changes for clients, except answers with the status."""
         self._acks.clear()
         self._nacks.clear()
         self._entered.clear()
@@ -172,21 +177,21 @@ class Outbox:
         self._empty_group_lists.clear()
 
     def answer_lookup(self, client: int, peer: int) -> None:
-        """Tell one client about one peer."""
+        """Add an answer to a client's lookup of one peer."""
         if self._has_room(len(self._lookups)):
             self._lookups[client, peer] = None
 
     def watch(self, now: float, to: int) -> None:
-        """Publish a group, or what is not presence, for one more expiry: a client watches it."""
+        """Publish the watched topic ``to`` for one more expiry."""
         self._watched.take_expired(now)
         self._watched.put(to, None, now + self._expiry)
 
     def answer_group(self, group: int, known: Digest) -> None:
-        """Tell those that watch a group about all members if ``told`` is not their digest."""
+        """Add a list of a group, unless ``known`` is the digest of its members."""
         digest = self._groups.digest(group)
         if known == digest:
             return
-        # A liar can name 2^31 groups that nobody is in; they wait behind all others.
+        # Forged watches can name 2^31 groups without members, so these wait behind all others.
         lists = self._group_lists if digest.count else self._empty_group_lists
         if self._has_room(len(lists)):
             lists[group] = None
@@ -194,12 +199,12 @@ class Outbox:
     def pass_check(
         self, client: int, peer: int, token: int, candidates: tuple[Candidate, ...]
     ) -> None:
-        """Have one client check the candidates of a peer. It is of use at once, or not at all."""
+        """Send a client the request to check a peer's candidates, without waiting for a batch."""
         check = PeerCheck(self.sender, client, peer, token, candidates)
         self._append(BusAudience.CLIENTS, check.encode())
 
     def answer_all(self, client: int) -> None:
-        """Tell one client about all peers, with the next lists."""
+        """Add a client that gets the next list of all peers."""
         if self._has_room(len(self._lists)):
             self._lists[client] = None
 
@@ -214,13 +219,13 @@ class Outbox:
 
     @property
     def needs_status(self) -> bool:
-        """True if ``answer_status`` needs a status: nobody has asked since the last batch."""
+        """True if ``answer_status`` needs a status: no request has come since the last batch."""
         return not self._statuses
 
     def answer_status(self, client: int, status: bytes | None) -> None:
-        """Send this server's status to one client.
+        """Add an answer with this server's status for one client.
 
-        All that ask during a batch get the status of the first.
+        All requests during a batch get the status of the first one.
         """
         if len(self._statuses) >= _MOST_STATUSES:
             self._counters.add(Count.OVER_STATUS_ANSWERS)
@@ -231,9 +236,9 @@ class Outbox:
     def answer_time(
         self, now: float, audience: BusAudience, asker: int, request: TimeRequest
     ) -> None:
-        """Tell one client or server the time, before everything that waits: it must not get old.
+        """Send one client or server the time, before the batch that waits, to keep it accurate.
 
-        Who gets none because there are very many asks again.
+        If there are too many requests, some get no answer, and are repeated later.
         """
         stamp = self._clock.stamp(now) if request.server == self.sender else None
         if stamp is None:
@@ -247,15 +252,15 @@ class Outbox:
         self._append(audience, answer.encode())
 
     def send(self, audience: BusAudience, data: bytes) -> None:
-        """Send one message as it is, after everything that was collected before."""
+        """Send one message, after the batch that was collected before."""
         self._flush_batch()
         self._append(audience, data)
 
     def send_to_all(self, data: bytes, *, unwatched: bool) -> None:
         """Send one message to all clients, at once as ``send`` does.
 
-        If ``unwatched``, those that do not subscribe to presence get it even before they have said
-        so: a client has to hear a server before it can say anything.
+        Clients without presence get a copy if one of them has sent a watch. With ``unwatched`` they
+        get it always: a client has to receive heartbeats before it can send a watch.
         """
         self.send(BusAudience.CLIENTS, data)
         if unwatched or WITHOUT_PRESENCE in self._watched:
@@ -314,7 +319,7 @@ class Outbox:
         return bool(self._group_lists or self._empty_group_lists)
 
     def _flush_batch(self) -> None:
-        """Turn the batch into messages: departures, news, answers, but no lists."""
+        """Encode the batch as messages: departures, records, answers, but no lists."""
         self._flush_gone()
         self._flush_records()
         self._flush_answers()
@@ -329,7 +334,7 @@ class Outbox:
         self._lists.clear()
 
     def _flush_group_list(self) -> float:
-        """Send the next list of a group; return its cost, as if its members watched it."""
+        """Encode the next list of a group. Return its cost, if its members are its watchers."""
         lists = self._group_lists or self._empty_group_lists
         group = next(iter(lists))
         del lists[group]
@@ -362,7 +367,7 @@ class Outbox:
         self._registered.clear()
 
     def _flush_answers(self) -> None:
-        # A plain SphTP client looks for its id in the header, so it gets a message of its own.
+        # A plain SphTP client reads its id from the header, so it gets a message of its own.
         together: dict[int, list[Holder]] = {}
         for holder, to in self._acks.items():
             if holder.nonce == NO_NONCE or len(self._acks) <= _MOST_ALONE:
@@ -390,7 +395,7 @@ class Outbox:
         self._lookups.clear()
 
     def _flush_snapshots(self) -> None:
-        # Only first-hand knowledge: two servers must not keep a client alive for each other.
+        # Only clients that expire here: two servers must not keep a client alive for each other.
         for server in self._snapshots:
             for part, share in number_parts(divide_records(self._registry.first_hand)):
                 snapshot = Snapshot(self.sender, server, part, share)

@@ -32,7 +32,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Undo a ``Dial``."""
+    """Close the connections of a ``Dial``, and dial no more."""
 
     address: ServerAddress
 
@@ -42,7 +42,7 @@ ServerBusCommand = Dial | HangUp
 
 
 class BusAudience(Enum):
-    """The audience of a server's message, which is the PUB socket that sends it."""
+    """The audience of a server's message, which selects the PUB socket."""
 
     CLIENTS = "clients"
     SERVERS = "servers"
@@ -57,13 +57,13 @@ class BusMessage:
 
 
 def topic(simulation: int) -> bytes:
-    """Return the topic of a simulation id. Messages for everybody have id 0."""
+    """Return the topic of a simulation id: the first four bytes of its messages."""
     return simulation.to_bytes(4, "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """The event that every server of the view has acknowledged the client's id."""
+    """The event that the servers of the view have acknowledged the client's id."""
 
     id: int
     resumed: bool
@@ -80,7 +80,10 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class IdLost:
-    """The event that another client holds the id, so that this client announces another one."""
+    """The event that a server has refused the client's id, mostly because another client holds it.
+
+    The client announces another id.
+    """
 
     id: int
     reason: Reason
@@ -88,9 +91,9 @@ class IdLost:
 
 @dataclass(frozen=True, slots=True)
 class PeerEntered:
-    """The entry of a client: a server introduced it to a peer, or registered it.
+    """The entry of a client: a server introduced it to this client, or this server registered it.
 
-    Its data, topics and groups follow in a `PeerChanged`.
+    The data, topics and groups of a new client follow in a `PeerChanged`.
     """
 
     peer: Peer
@@ -113,9 +116,9 @@ class PeerLeft:
 
 @dataclass(frozen=True, slots=True)
 class PeerUnknown:
-    """The result of a lookup for a peer that no server knows.
+    """The result of a lookup for a peer that no server has registered.
 
-    Answers can be lost, and then this event does not come.
+    If an answer is lost, this event does not come.
     """
 
     id: int
@@ -123,14 +126,14 @@ class PeerUnknown:
 
 @dataclass(frozen=True, slots=True)
 class ServerEntered:
-    """The first message of a server."""
+    """The entry of a server: its first heartbeat arrived."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLeft:
-    """The departure of a server: it left or fell silent."""
+    """The departure of a server: it stopped, fell silent, or another server has its id."""
 
     member: Member
     reason: Reason
@@ -138,7 +141,7 @@ class ServerLeft:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The final refusal of this client by servers. This is the last event."""
+    """The final refusal of this client by a server. This is the last event."""
 
     reason: Reason
 
@@ -150,7 +153,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message with a command of the application."""
+    """A message with a command of the application, from a client or a server."""
 
     sender: int
     command: int
@@ -166,19 +169,19 @@ class PeerSuspected:
 
 @dataclass(frozen=True, slots=True)
 class JoinFailing:
-    """The failure of this server to reach any server to join. The event repeats."""
+    """The failure of this server to reach a server that it has to join. The event repeats."""
 
     address: ServerAddress
     why: str
-    """The cause in plain words, such as ``connection refused by 127.0.0.1:8764``."""
+    """The cause in words, such as ``connection refused by 127.0.0.1:8764``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryFailing:
-    """The failure of a request to the registry that servers share. The request is repeated."""
+    """The failure of a request to the shared registry. The server repeats the request."""
 
     why: str
-    """The cause in plain words."""
+    """The cause in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,27 +19,30 @@ from sphtp.core.wire import decode_text
 from sphtp.errors import SettingsError, WireError
 
 MAX_NAMES: Final = 64
-"""The most topics of a client, and the most groups."""
+"""The most topics of a client, and the most groups of a client."""
 MAX_NAMES_SIZE: Final = 2048
-"""The most bytes of all of either on the wire, so that a list of clients stays within its bounds.
+"""The most bytes on the wire of all topics of a client, and of all groups, which bounds the size of
+its record.
 """
 MAX_NAME_SIZE: Final = 4 * LONGEST_NAME
-"""The most bytes of a client's name: UTF-8 takes four for a character at most."""
+"""The most bytes of a client's name: UTF-8 has at most four for a character."""
 
 _REMEMBERED: Final = 256
-"""The most decoded lists that are cached: those of one simulation are alike, and come again."""
+"""The most decoded lists of names in the cache: many clients of a simulation have the same list."""
 
 _CONTROL: Final = "Cc"
-"""The one category of Unicode that no later version adds to, so that all readers agree on it."""
+"""Control characters, the Unicode category to which no later version adds any. So all readers
+agree on it.
+"""
 
 
 def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, each once. Raises ``SettingsError`` when a client cannot have these."""
+    """Return the topics, each once. Raises ``SettingsError`` if a client cannot have them."""
     return _check_all("topics", map(check_topic, topics))
 
 
 def check_groups(groups: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, each once. Raises ``SettingsError`` when a client cannot be in these."""
+    """Return the groups, each once. Raises ``SettingsError`` if a client cannot be in them."""
     if isinstance(groups, str):
         raise SettingsError(
             f"groups is {groups!r}; allowed are several names, such as [{groups!r}]"
@@ -53,19 +56,19 @@ def _check_all(kind: str, checked: Iterable[str]) -> tuple[str, ...]:
         raise SettingsError(f"{len(names)} {kind}; allowed are {MAX_NAMES} of one client")
     if (size := size_of_names(names)) > MAX_NAMES_SIZE:
         raise SettingsError(
-            f"the names of {len(names)} {kind} take {size} bytes, one more than each is long; "
+            f"the names of {len(names)} {kind} take {size} bytes, with one more for each; "
             f"allowed are {MAX_NAMES_SIZE}"
         )
     return names
 
 
 def size_of_names(names: Iterable[str]) -> int:
-    """Return how many bytes the names of topics or groups take."""
+    """Return the number of bytes of the names of topics or groups on the wire."""
     return sum(1 + len(name.encode()) for name in names)
 
 
 def encode_names(names: Iterable[str]) -> bytes:
-    """Return the names of topics or groups, each behind its length u8."""
+    """Encode the names of topics or groups, each after its length u8."""
     parts: list[bytes] = []
     for name in names:
         text = name.encode()
@@ -75,7 +78,7 @@ def encode_names(names: Iterable[str]) -> bytes:
 
 @lru_cache(maxsize=_REMEMBERED)
 def decode_names(data: bytes) -> tuple[str, ...]:
-    """Read names to the end. Raises ``WireError`` when no client can have these."""
+    """Decode names. Raises ``WireError`` if they are malformed, or a client cannot have them."""
     if len(data) > MAX_NAMES_SIZE:
         raise WireError(f"{len(data)} bytes of names are over {MAX_NAMES_SIZE}")
     names = list[str]()
@@ -94,26 +97,27 @@ def decode_names(data: bytes) -> tuple[str, ...]:
 
 
 def decode_name(data: bytes) -> str:
-    """Read one name. Raises ``WireError`` when it is no text, or has a control character."""
+    """Decode one name. Raises ``WireError`` if it is not UTF-8, or has a control character."""
     name = decode_text(data)
     if any(category(one) == _CONTROL for one in name):
-        raise WireError(f"{name!r} is no name")
+        raise WireError(f"{name!r} has a control character")
     return name
 
 
 MAX_LOOKED_UP: Final = 256
 """The most peers that a client watches because it looked them up."""
 MAX_WATCHES: Final = 1 + MAX_NAMES + MAX_LOOKED_UP
-"""The most that a client watches: what is not presence, groups, and peers."""
+"""The most watches of a client: ``WITHOUT_PRESENCE``, its groups, and the peers that it looked up.
+"""
 MAX_CANDIDATES = 8
 MAX_DATA = 4096
 KEY_SIZE = 32
 MAX_MEMBERS = 64
 MOST_PEERS = 16384
-"""The most peers that are remembered: no server can make a client grow beyond that."""
+"""The most peers that a client keeps, so that no server can make it take more memory."""
 MAX_URL = 256
 _REVISION: Final = SerialNumber(32)
-"""The arithmetic of revisions. Counting wraps around, and leaves out 0, "no data"."""
+"""The arithmetic of revisions. They wrap around, and skip 0, which means "no data"."""
 
 _ALLOWED = (
     "host:port, tcp://host:port or tls+tcp://host:port, with IPv6 as [::1]:port, and with ,port "
@@ -150,10 +154,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerAddress:
-    """The two bus URLs of a server: it publishes at ``pub`` and listens at ``sub``.
+    """The two bus URLs of a server: of its PUB socket, and of its SUB socket.
 
     Port 0 stands for any free port, and cannot be dialled. Raises ``SettingsError`` if one of them
-    is no URL of a bus socket, or too long.
+    is not a URL of a bus socket, or is too long.
     """
 
     pub: str
@@ -165,10 +169,11 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
-        """Read ``tcp://host:port`` (listening on the next port) or ``tcp://host:port,port``.
+        """Return the address in a text ``tcp://host:port`` or ``tcp://host:port,port``.
 
-        Without a scheme it is ``tcp``. Port 0 stands for any free port, at both sockets. Raises
-        ``SettingsError``.
+        The second port is that of ``sub``, by default the next one. The default scheme is ``tcp``.
+        Port 0 stands for any free port, at both sockets. Raises ``SettingsError`` if the text is
+        malformed.
         """
         first, comma, second = text.partition(",")
         first = first if "://" in first else _SCHEME + first
@@ -196,7 +201,10 @@ class ServerAddress:
 
 
 def decode_address(*urls: str) -> ServerAddress | None:
-    """Return the address to dial, or None if a scheme is unknown. Raises ``WireError``."""
+    """Return the address to dial, or None if a scheme is unknown.
+
+    Raises ``WireError`` if a URL is malformed, or has port 0.
+    """
     known = [url for url in urls if not _is_foreign(url)]
     try:
         addresses = [ServerAddress(url, url) for url in known]
@@ -217,7 +225,7 @@ class RecordEncoding(NamedTuple):
 
     peer: bytes
     beside: Mapping[int, bytes]
-    """By data id what stands beside ``PEER``: the key, the name, the topics, the groups."""
+    """The encoded key, name, topics and groups, which follow ``PEER``, by data id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,33 +234,32 @@ class PeerRecord:
 
     id: int
     nonce: int
-    """Distinguishes this holder of the id from earlier and later ones; 0 for plain SphTP clients.
-    """
+    """A number that distinguishes this holder of the id from others; 0 for plain SphTP clients."""
     candidates: tuple[Candidate, ...] = ()
     data: bytes = b""
     """The client's initial simulation data (SphTP, step 10), at most ``MAX_DATA`` bytes."""
     revision: int = 0
-    """The number of changes of ``data``, ``topics`` and ``groups``, see ``next_revision``."""
+    """A counter of changes of ``data``, ``topics`` and ``groups``, see ``next_revision``."""
     key: bytes = b""
     """The client's public key, ``KEY_SIZE`` bytes, or empty if it has none."""
     topics: tuple[str, ...] = ()
-    """The topics of the client's sources; ``revision`` counts their changes, too."""
+    """The topics of the client's sources."""
     name: str = ""
     """The name that the client gave itself, or empty; it is not unique."""
     groups: tuple[str, ...] = ()
-    """The groups that the client is in; ``revision`` counts their changes, too."""
+    """The groups that the client is in."""
     encoding: RecordEncoding | None = field(default=None, init=False, compare=False, repr=False)
-    """The encoding, once it is known. A changed record is another one, without an encoding."""
+    """The encoded record, or None before it was encoded or decoded for the first time."""
 
     def remember(self, encoding: RecordEncoding) -> None:
-        """Keep the encoding, which follows from all other fields."""
+        """Store the encoded record."""
         object.__setattr__(self, "encoding", encoding)
 
     def after(self, known: "PeerRecord") -> "PeerRecord":
         """Return this record, completed from the ``known`` record of the same holder.
 
-        A holder has one key and one name for as long as it holds its id, and the same topics and
-        groups for as long as its revision stays; not every server sends them.
+        Not every server sends key, name, topics and groups. The key and the name of a holder never
+        change, and its topics and groups only with its revision.
         """
         key, name = known.key or self.key, known.name or self.name
         topics, groups = self.topics, self.groups
@@ -264,12 +271,12 @@ class PeerRecord:
 
 
 def next_revision(revision: int) -> int:
-    """Return the revision that replaces ``revision``."""
+    """Return the revision after ``revision``; never 0."""
     return _REVISION.wrap(revision + 1) or 1
 
 
 def is_newer(revision: int, other: int) -> bool:
-    """Return True if ``revision`` replaces ``other``: it is less than half way around ahead."""
+    """Return True if ``revision`` is later than ``other``, in serial number arithmetic."""
     return bool(revision) and (other == 0 or _REVISION.ahead(revision, other) > 0)
 
 
@@ -290,14 +297,14 @@ class GoneHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A digest of a list of clients: their number, and the exclusive or of their fingerprints."""
+    """A digest of a list of clients: their number, and the XOR of their fingerprints."""
 
     count: int
     mix: int
 
 
 class Watch(NamedTuple):
-    """A topic that a client watches: a group's or a peer's id, and the digest of what it has."""
+    """A watch: a group's topic or a peer's id, and the digest of the client's records of it."""
 
     topic: int
     digest: Digest
@@ -309,7 +316,8 @@ class Member:
 
     id: int
     nonce: int
-    """Drawn when the server starts, so that a restarted server is another one; 0 for plain SphTP.
+    """A number that a server draws at its start, so that a restarted server is a different one; 0
+    for plain SphTP.
     """
     address: ServerAddress | None
     """The address to dial; None for plain SphTP servers and unknown schemes."""
@@ -317,19 +325,19 @@ class Member:
 
 
 MAX_VIEW = 1 << 63
-"""The highest view number. Servers have room left to count on."""
+"""The highest view number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The servers that have to agree on ids: members in the order of their ids."""
+    """The view: the servers that have to agree on client ids, in the order of their own ids."""
 
     number: int = 0
     members: tuple[Member, ...] = ()
 
     @property
     def active(self) -> frozenset[int]:
-        """The ids of the members that acknowledge new ids."""
+        """The ids of the members that register new client ids."""
         return frozenset([m.id for m in self.members if m.state is MemberState.ACTIVE])
 
 
@@ -357,24 +365,25 @@ def _checked(port: int, text: str) -> int:
 class Peer:
     """A client of the same cluster, as the servers introduce it.
 
-    Two are equal if they are the same holder of an id, whatever has changed of it meanwhile.
+    Two objects are equal if they have the same id and nonce, even if other fields differ. The data,
+    topics and groups of a new client arrive a moment after its entry.
     """
 
     id: int
     packed: bytes = field(repr=False, compare=False)
-    """The peer's data as msgpack; empty at first, for data come a moment later."""
+    """The peer's data as msgpack; empty if it has none, or none yet."""
     addresses: tuple[Address, ...] = field(compare=False)
-    """The addresses at which its channels may be dialled."""
+    """The UDP addresses at which the peer accepts channels, as pairs of host and port."""
     nonce: int
     """A number that distinguishes this holder of the id from earlier and later ones."""
     key: bytes = field(default=b"", compare=False)
     """The peer's public key, 32 bytes; empty if it has none."""
     topics: tuple[str, ...] = field(default=(), compare=False)
-    """The topics of the peer's sources. Like ``data``, they come a moment after the peer itself."""
+    """The topics of the peer's sources."""
     name: str = field(default="", compare=False)
     """The name that the peer gave itself, or empty. Several peers may have the same one."""
     groups: tuple[str, ...] = field(default=(), compare=False)
-    """The groups that the peer is in. Like ``data``, they come a moment after the peer itself."""
+    """The groups that the peer is in."""
     _unpacked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -384,11 +393,11 @@ class Peer:
 
     @property
     def data(self) -> Any:
-        """The peer's data, unpacked; None if it has none, or none that are msgpack.
+        """The peer's data, unpacked; None if it has none, or if the data is not msgpack.
 
-        Data come a moment after the peer itself, so they are None at first.
+        The data of a new client arrives a moment after its entry, so it is None at first.
         """
-        # Whoever changes its data a hundred times a second costs those who do not look nothing.
+        # Unpacked at the first access: frequent changes cost nothing if no program reads the data.
         if not self._unpacked:
             self._unpacked.append(_decode(self.packed))
         return self._unpacked[0]

@@ -1,13 +1,14 @@
 """The server's registrations: the ids that clients hold, and the answers to clients' messages.
 
-Only this module decides about a NACK. ``ClientAdmission`` decides the answer to each message of
-a client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a
-conflict between two servers that have registered different holders of one id. ``Outbox`` sends
-both.
+Only this module decides on NACKs. ``ClientAdmission`` decides the answer to each message of a
+client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a
+conflict, when two servers have registered different holders of one id. ``Outbox`` sends both.
 
-``Registrations`` holds the registered clients and their sponsors. It reports each change to
-clients, servers and the application. ``Replication`` keeps the lists of all servers equal: servers
-send each change at once, and a snapshot if a change was lost.
+``Registrations`` holds the registered clients and their sponsors. The sponsor of a client is this
+server if it receives the client's messages, else a server that has reported the client.
+``Registrations`` reports each change to clients, servers and the application. ``Replication`` keeps
+the lists of all servers equal: servers send each change at once, and a snapshot if a change was
+lost.
 """
 
 from collections import deque
@@ -64,26 +65,27 @@ from sphtp.core.control.vocabulary import NO_NONCE, VERSION, Reason, is_client_i
 from sphtp.core.token_bucket import TokenBucket
 
 ITSELF = 0
-"""The sponsor of a client that this server hears itself."""
+"""Stands for this server as the sponsor of a client."""
 
 
 CHECKS_PER_SECOND: Final = 10
-"""The requests of one client for checks that are passed on in a second, and at once. Each is small,
-and has a message with up to eight addresses sent to another client; attempts repeat it."""
+"""Requests for checks of one client that the server passes on per second, and at once. Each causes
+a message with up to eight addresses to another client. Clients repeat them.
+"""
 
 
 class RegistrationStage(Enum):
     """The stage of a registration."""
 
-    ANNOUNCING = "it may not have heard all acknowledgements yet"
-    SETTLED = "it has sent a normal heartbeat"
+    ANNOUNCING = "the client may not have received all acknowledgements yet"
+    SETTLED = "the client has sent a normal heartbeat"
 
 
 class Registrations:
-    """Registered clients with their sponsors: the client itself, or the server that vouches for it.
+    """The registered clients, each with its sponsor: this server, or another one.
 
-    A client that this server hears expires here. A client known from another server lives until
-    that server says otherwise.
+    A client whose sponsor is this server expires here. The client of another sponsor stays until
+    that server reports its departure. If that server is lost, the expiry starts here.
     """
 
     def __init__(self, registry: Registry, outbox: Outbox, events: deque[ServerEvent]) -> None:
@@ -98,7 +100,7 @@ class Registrations:
         return self._stages.get(client, RegistrationStage.ANNOUNCING)
 
     def sponsor(self, client: int) -> int:
-        """Return the sponsor of a client."""
+        """Return the sponsor of a client: ``ITSELF``, or the id of another server."""
         return self._sponsors.get(client, ITSELF)
 
     def sponsored_by(self, server: int) -> list[int]:
@@ -106,7 +108,7 @@ class Registrations:
         return [client for client, sponsor in self._sponsors.items() if sponsor == server]
 
     def enter(self, now: float, record: PeerRecord, sponsor: int = ITSELF) -> bool:
-        """Register a client whose id is FREE or RESERVED. Return false if there is no room."""
+        """Register a client whose id is FREE or RESERVED. Return False if there is no room."""
         if self.registry.is_full:
             return False
         if sponsor != ITSELF:
@@ -117,11 +119,11 @@ class Registrations:
         return True
 
     def refresh(self, now: float, client: int) -> None:
-        """Note that a registered client sent a message to this server."""
+        """Restart the expiry of a client that sent a message to this server, now its sponsor."""
         self._watch(now, client, ITSELF)
 
     def doubt(self, now: float, client: int, wait: float) -> None:
-        """Note that the connection of a client has ended: it may come back through another one."""
+        """Suspect a client whose connection has ended; it expires after ``wait`` more seconds."""
         if self.registry.doubt(now, client, wait):
             self._suspect(client)
 
@@ -130,22 +132,22 @@ class Registrations:
         self._stages[client] = RegistrationStage.SETTLED
 
     def entrust(self, now: float, client: int, sponsor: int) -> None:
-        """Make another server the sponsor of a client that this server does not hear itself."""
+        """Make another server the sponsor of a client, unless this server is its sponsor."""
         if self.sponsor(client) != ITSELF:
             self._watch(now, client, sponsor)
 
     def hand_over(self, now: float, client: int, sponsor: int) -> None:
-        """Make another server the sponsor of a client that this server hears no longer."""
+        """Make another server the sponsor of a client, also if this server was its sponsor."""
         self._watch(now, client, sponsor)
 
     def change(self, record: PeerRecord) -> None:
-        """Replace the record of a registered client."""
+        """Replace the record of a registered client, and report the change."""
         self.registry.replace(record)
         self._events.append(PeerChanged(Peer.from_record(record)))
         self._outbox.introduce(record.id, replicates=record.id not in self._sponsors)
 
     def supersede(self, now: float, record: PeerRecord, sponsor: int) -> None:
-        """Replace the holder of an id by another one."""
+        """Replace the holder of an id by another holder."""
         old = self.registry.records[record.id]
         self.registry.replace(record)
         self._stages.pop(record.id, None)
@@ -168,12 +170,12 @@ class Registrations:
             )
 
     def adopt_clients_of(self, now: float, server: int) -> None:
-        """Give the clients of a lost server ``expiry`` seconds to be heard here."""
+        """Become the sponsor of the clients of a lost server, which restarts their expiry."""
         for client in self.sponsored_by(server):
             self.refresh(now, client)
 
     def handle_timeout(self, now: float) -> None:
-        """Suspect and de-register clients that fell silent."""
+        """Suspect clients after half of ``expiry``, and de-register them after all of it."""
         for client in self.registry.take_suspects(now):
             self._suspect(client)
         for client in self.registry.take_expired_ids(now):
@@ -194,8 +196,8 @@ class Registrations:
 class RatesPerHolder:
     """One token bucket for each holder of an id.
 
-    The buckets of holders that are gone are removed in bulk. ``records`` are the records of the
-    present holders, by id.
+    The buckets of former holders are removed in bulk. ``records`` are the records of the present
+    holders, by id.
     """
 
     __slots__ = ("_buckets", "_rate", "_records")
@@ -241,12 +243,15 @@ _ANNOUNCED_PLAINLY = {
 class ClientAdmission:
     """The answers to clients. With ``asks`` the application decides which clients may register.
 
-    A NACK has one of these reasons: VERSION for another protocol version, FULL at ``max_clients``,
-    DENIED by the application (all three in ``register`` and what it calls); CONFLICT if another
-    client holds the id (``refuse``, ``judge``); UNKNOWN for a heartbeat of an id that nobody
-    announced here (``refuse_unknown``); STALE_DATA for a heartbeat with the revision of data that
-    did not arrive (``refresh``). ``Replication`` sends CONFLICT, too, when two servers registered
-    one id.
+    A NACK has one of these reasons:
+
+    * VERSION: the client has another protocol version (``register``).
+    * FULL: there are ``max_clients`` (``register``).
+    * DENIED: the application refused the client (``judge``).
+    * CONFLICT: another client holds the id (``refuse``, ``judge``), or two servers have registered
+      different holders (``Replication``).
+    * UNKNOWN: a heartbeat has an id that is not registered (``refuse_unknown``).
+    * STALE_DATA: a heartbeat has another revision than the registered data (``refresh``).
     """
 
     def __init__(
@@ -272,23 +277,23 @@ class ClientAdmission:
         self._unjudged: deque[PeerRecord] = deque()
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Change the limits, from the next message on."""
+        """Replace the limits, from the next message on."""
         self._max_applicants = limits.max_answers
         self._registry.set_capacity(limits.max_clients)
         self._lookups.set_rate(limits.lookups_per_second)
         self._data_rates.set_rate(limits.data_per_second)
 
     def sort_announce(self, now: float, message: Announce) -> ServerSignal:
-        """Return the signal that an ANNOUNCE means to the server's table."""
+        """Return the signal of an ANNOUNCE for the server's table."""
         availability = self._registry.availability(now, message.id, message.nonce)
-        # Without nonces nobody can tell a retry from a second client: the id counts as the same
-        # client's until it switches to normal heartbeats.
+        # Without nonces a retry looks like the announcement of a second client. So until the first
+        # normal heartbeat, every announcement of the id counts as a retry.
         if availability is IdAvailability.HELD and message.nonce == NO_NONCE:
             return _ANNOUNCED_PLAINLY[self._ledger.stage(message.id)]
         return _ANNOUNCED[availability]
 
     def believes(self, message: Announce) -> bool:
-        """Return True if an ANNOUNCE may be the holder's, which keeps its key; count it if not."""
+        """Return False, and count it, if an ANNOUNCE has a holder's nonce but not its key."""
         record = self._records.get(message.id)
         known = record.key if record is not None and record.nonce == message.nonce else b""
         if not known or message.key in (b"", known):
@@ -297,7 +302,7 @@ class ClientAdmission:
         return False
 
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
-        """Return the signal that a client's HEARTBEAT means to the server's table."""
+        """Return the signal of a client's HEARTBEAT for the server's table."""
         record = self._records.get(message.id)
         if record is None:
             return ServerSignal.HEARTBEAT_UNKNOWN
@@ -306,26 +311,26 @@ class ClientAdmission:
         return ServerSignal.HEARTBEAT_FOREIGN
 
     def is_holder(self, holder: Holder) -> bool:
-        """Return True if this is the registered holder of its id."""
+        """Return True if ``holder`` is the registered holder of its id."""
         record = self._records.get(holder.id)
         return record is not None and record.nonce == holder.nonce
 
     def holds(self, message: Leave | ClientData | Lookup | CheckRequest | ClientUser) -> bool:
-        """Return True if the sender is the registered holder of its id; count it if not."""
+        """Return True if the sender is the registered holder of its id, else count the message."""
         if self.is_holder(Holder(message.id, message.nonce)):
             return True
         self._counters.add(Count.NOT_REGISTERED)
         return False
 
     def register(self, now: float, message: Announce) -> None:
-        """Register a new id, or send a NACK. With ``asks``, ask the application first."""
+        """Register a new id, or send a NACK. With ``asks``, the application decides first."""
         holder = Holder(message.id, message.nonce)
         if message.version != VERSION:
             self._outbox.nack(holder, Reason.VERSION)
         elif not self._asks:
             self._enter(now, message)
         elif holder in self._applicants:
-            pass  # It is being judged.
+            pass  # The application has not decided yet.
         elif len(self._applicants) >= self._max_applicants:
             self._counters.add(Count.OVER_MAX_ANSWERS)
         else:
@@ -348,9 +353,9 @@ class ClientAdmission:
             self._outbox.nack(holder, Reason.DENIED)
         elif (
             availability is IdAvailability.TAKEN
-        ):  # by one that applied for the same id, and was judged first
+        ):  # by a client with the same id on which the application decided first
             self._outbox.nack(holder, Reason.CONFLICT)
-        elif availability is IdAvailability.HELD:  # by itself: another server was faster
+        elif availability is IdAvailability.HELD:  # by this client: another server was faster
             self.acknowledge(now, message)
         else:
             self._enter(now, message)
@@ -372,7 +377,7 @@ class ClientAdmission:
             self.register(now, message)
 
     def acknowledge(self, now: float, message: Announce) -> None:
-        """Acknowledge a registered id again; its addresses may be new."""
+        """Acknowledge a registered id again, and store new addresses of its holder."""
         self._ledger.refresh(now, message.id)
         record = self._records[message.id]
         revised = _readdressed(record, message.candidates, message.key, message.name)
@@ -385,16 +390,16 @@ class ClientAdmission:
         self._outbox.nack(Holder(message.id, message.nonce), Reason.CONFLICT)
 
     def refuse_unknown(self, _: float, message: Heartbeat) -> None:
-        """Send NACK(UNKNOWN), which asks for an announcement."""
+        """Send NACK(UNKNOWN), upon which the client announces the id again."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.UNKNOWN)
 
     def reserve(self, now: float, message: Heartbeat) -> None:
-        """Reserve an id for the client that uses it."""
+        """Reserve an id for the client that uses it, unless another holder has it."""
         if self._registry.availability(now, message.id, message.nonce) is not IdAvailability.TAKEN:
             self._registry.reserve(now, message.id, message.nonce)
 
     def refresh(self, now: float, message: Heartbeat) -> None:
-        """Note that a client is alive. Send NACK(STALE_DATA) if its data did not arrive."""
+        """Restart the expiry of a client. Send NACK(STALE_DATA) if its revision differs."""
         self._ledger.note_normal_heartbeat(message.id)
         self._ledger.refresh(now, message.id)
         record = self._records[message.id]
@@ -417,7 +422,7 @@ class ClientAdmission:
         revised = _revised(message, record)
         if revised == record:
             return
-        # What is not taken now is asked for when a heartbeat tells its revision: see ``refresh``.
+        # After a dropped change, the client's next heartbeat causes a NACK: see ``refresh``.
         holder = Holder(message.id, message.nonce)
         if self._data_rates.take(now, holder):
             self._ledger.change(revised)
@@ -425,7 +430,7 @@ class ClientAdmission:
             self._counters.add(Count.OVER_DATA_PER_SECOND)
 
     def on_lookup(self, now: float, message: Lookup) -> None:
-        """Send a client one peer, what changed of those that it watches, or all of them."""
+        """Send a client one peer, the differences in its watches, or all peers."""
         if not self._takes_lookup(now):
             return
         if not self.holds(message) or message.target not in (None, self._outbox.sender):
@@ -433,7 +438,7 @@ class ClientAdmission:
         self._ledger.refresh(now, message.id)
         for topic, digest in message.watches:
             if is_client_id(topic):
-                # Each answer is as much as a lookup of its own.
+                # Each answer counts as a lookup.
                 if digest != self._digest_of(topic) and self._takes_lookup(now):
                     self._outbox.answer_lookup(message.id, topic)
             else:
@@ -446,9 +451,9 @@ class ClientAdmission:
             self._outbox.answer_all(message.id)
 
     def on_check_request(self, now: float, message: CheckRequest) -> None:
-        """Pass a client's request on to the peer that is to check the client's candidates.
+        """Pass a client's request on to the peer that has to check the client's candidates.
 
-        It counts as a lookup, and without a registered peer nothing is sent.
+        The request counts as a lookup. If the peer is not registered, it has no effect.
         """
         if not self.holds(message):
             return
@@ -482,7 +487,7 @@ def _as_announced(message: Announce) -> PeerRecord:
 def _readdressed(
     record: PeerRecord, candidates: tuple[Candidate, ...], key: bytes, name: str
 ) -> PeerRecord:
-    """Return a record as its holder has announced it again; a known key or name stays."""
+    """Return a record with the candidates of a new announcement; a known key or name stays."""
     return replace(record, candidates=candidates, key=record.key or key, name=record.name or name)
 
 
@@ -496,7 +501,7 @@ def _revised(message: ClientData, record: PeerRecord) -> PeerRecord:
             groups=message.groups,
         )
     if message.revision == record.revision:
-        # Another server was first to tell of this revision, and may know nothing of the rest.
+        # Another server has sent this revision first, perhaps without topics and groups.
         return replace(
             record,
             topics=record.topics or message.topics,
@@ -506,11 +511,11 @@ def _revised(message: ClientData, record: PeerRecord) -> PeerRecord:
 
 
 _PATIENCE = 2
-"""The heartbeats during which another server's list may differ before this one asks for it."""
+"""Heartbeats of another server whose list may differ before this server requests that list."""
 
 
 class Replication:
-    """The replication of lists among servers: by changes at once, by snapshots after losses."""
+    """The replication of lists among servers: changes at once, and snapshots after losses."""
 
     def __init__(
         self, ledger: Registrations, outbox: Outbox, counters: ControlCounters, expiry: float
@@ -524,12 +529,12 @@ class Replication:
         self._asked: dict[int, float] = {}
 
     def on_registered(self, now: float, message: Registered) -> None:
-        """Add clients that another server registered."""
+        """Add or update clients that another server has registered."""
         for record in message.records:
             self._adopt(now, message.sender, record)
 
     def on_released(self, now: float, message: Released) -> None:
-        """Remove clients that left, and those for which only the sender vouched."""
+        """Remove clients that have left, and clients whose sponsor is the sender."""
         for gone in message.gone:
             if self._believes(message.sender, gone):
                 self._ledger.release(now, gone.id, gone.reason, replicates=False)
@@ -544,13 +549,16 @@ class Replication:
                 if client in listed:
                     continue
                 self._ledger.release(now, client, Reason.EXPIRED, replicates=False)
-        # A record counts at once, though the rest of its list may never come.
+        # The rest of the list may be lost, so each part has its effect at once.
         for record in message.records:
             self._adopt(now, message.sender, record)
         return whole is not None
 
     def compare(self, now: float, server: int, digest: Digest) -> None:
-        """Ask a server for its list if it has differed for more than two heartbeats."""
+        """Request a server's list if it has differed in more than two heartbeats in a row.
+
+        Request it at most once per expiry.
+        """
         if digest == self._ledger.registry.digest:
             self._differing.pop(server, None)
             return
@@ -561,7 +569,7 @@ class Replication:
             self._outbox.request_snapshot(server)
 
     def lose(self, now: float, server: int) -> None:
-        """Forget a server that is gone."""
+        """Forget a lost server, and become the sponsor of its clients."""
         self._snapshots.pop(server, None)
         self._differing.pop(server, None)
         self._asked.pop(server, None)
@@ -590,7 +598,7 @@ class Replication:
     def _resolve_conflict(
         self, now: float, server: int, held: PeerRecord, claimed: PeerRecord
     ) -> None:
-        """Resolve a conflict: the holder with the lower nonce keeps the id, on every server."""
+        """Resolve a conflict: on every server, the holder with the lower nonce keeps the id."""
         loser = max(held, claimed, key=lambda record: record.nonce)
         self._outbox.nack(Holder(loser.id, loser.nonce), Reason.CONFLICT)
         if loser is held:
@@ -606,13 +614,13 @@ class Replication:
 
 
 class SharedAdmission(ClientAdmission):
-    """The answers to clients where all servers share a registry.
+    """The answers to clients of servers with a shared registry.
 
-    The store decides on each id, so an announcement becomes a claim, and the answer waits for the
-    store. A server claims each client that it hears under its own lease. So an id stays held as
-    long as one server hears its holder, and an acknowledgement is true as long as that server's
-    lease is live. What the server's copy of the store says against a client is no reason to refuse
-    it: the copy may lag. Only the store's own answer is.
+    The store decides on each id. So an announcement becomes a claim, and the answer waits for the
+    store. A server claims the id of each client whose messages it receives, under its own lease. So
+    an id stays held as long as one server receives messages of its holder, and an acknowledgement
+    is valid as long as that server's lease is live. The server's copy of the store may be outdated.
+    So a server refuses a client only after an answer of the store, not because of the copy.
     """
 
     def __init__(
@@ -632,7 +640,7 @@ class SharedAdmission(ClientAdmission):
     def sort_heartbeat(self, message: Heartbeat) -> ServerSignal:
         if self.is_holder(Holder(message.id, message.nonce)):
             return ServerSignal.HEARTBEAT_HELD
-        # Even if another one is registered: an announcement makes the store decide.
+        # Also if another holder is registered: upon an announcement, the store decides.
         return ServerSignal.HEARTBEAT_UNKNOWN
 
     def refresh(self, now: float, message: Heartbeat) -> None:
@@ -648,7 +656,7 @@ class SharedAdmission(ClientAdmission):
             super().on_leave(now, message)
 
     def forget_announcements(self) -> None:
-        """Leave the announcements that wait for the store without an answer; they are repeated."""
+        """Drop the unanswered announcements that wait for the store; clients repeat them."""
         self._announced.clear()
 
     def handle_granted(self, now: float, change: IdGranted) -> None:
@@ -659,7 +667,7 @@ class SharedAdmission(ClientAdmission):
         held = self._records.get(record.id)
         if held is None:
             if not self._ledger.enter(now, record):
-                # It was not full yet when the claim left.
+                # The registry has become full since the claim.
                 self._store.withdraw(now, holder)
                 if features is not None:
                     self._refuse_full(holder)
@@ -675,7 +683,7 @@ class SharedAdmission(ClientAdmission):
             self._outbox.ack(holder, features)
 
     def handle_refused(self, now: float, change: IdRefused) -> None:
-        """Refuse a client whose id is another one's in the store."""
+        """Refuse a client whose id has another holder in the store."""
         holder = change.holder
         if self.is_holder(holder):
             self._ledger.release(now, holder.id, Reason.CONFLICT, replicates=False)
@@ -687,7 +695,7 @@ class SharedAdmission(ClientAdmission):
         record, server = change.record, change.server
         reserved = self._store.reserved.find(now, record.id)
         if reserved == ReservedId(record.nonce, Reason.LEFT):
-            return  # The others will learn that from the client, or from the store.
+            return  # It has left; the other server receives LEAVE, or the change in the store.
         held = self._records.get(record.id)
         if held is None:
             if not self._ledger.enter(now, record, server):
@@ -701,12 +709,12 @@ class SharedAdmission(ClientAdmission):
             self._supersede(now, held, record, server)
 
     def handle_entrusted(self, now: float, change: HolderEntrusted) -> None:
-        """Rely on another server for a client that this one hears no longer."""
+        """Make another server the sponsor of a client that no longer sends to this server."""
         if self.is_holder(change.holder):
             self._ledger.hand_over(now, change.holder.id, change.server)
 
     def handle_gone(self, now: float, change: HolderGone) -> None:
-        """Remove a client that has left, and one that no server hears any longer."""
+        """Remove a client that has left, or that no other server has registered any longer."""
         number = change.holder.id
         is_heard = self._ledger.sponsor(number) == ITSELF
         if self.is_holder(change.holder) and (change.reason is Reason.LEFT or not is_heard):
@@ -718,7 +726,7 @@ class SharedAdmission(ClientAdmission):
             self._refuse_full(holder)
             return
         if len(self._announced) >= self._max_applicants:
-            # Some holders were released before the store had decided.
+            # Drop the announcements whose claims ended before the store decided.
             claims = self._store.claims
             self._announced = {it: kept for it, kept in self._announced.items() if claims(it)}
         if holder not in self._announced and len(self._announced) >= self._max_applicants:

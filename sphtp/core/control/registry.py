@@ -1,11 +1,12 @@
 """Registries: the registered ids, the reserved ids, and the expiry of both.
 
-A reserved id has no holder, but not every client may have it: it was released, or seen in use.
+A reserved id has no holder, but only its last holder may get it: the id was released a short time
+ago, or an unregistered client has sent heartbeats with it.
 
 A ``MemoryRegistry`` belongs to one server, and servers replicate their lists. A ``SharedRegistry``
-is one server's part of a store that all servers share, which alone decides on ids and on the view.
-It keeps a copy of the store, like a ``MemoryRegistry``, and reports what the store has decided or
-what has changed there as ``RegistryChange``.
+is one server's access to a store that all servers share. Only this store decides on ids and on the
+view. The registry keeps a copy of the store, like a ``MemoryRegistry``, and reports decisions and
+changes of the store as ``RegistryChange``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,19 +23,21 @@ from sphtp.core.timers import ExpiringDict, Liveness
 
 @dataclass(frozen=True, slots=True)
 class ReservedId:
-    """A reservation: the last holder of an id, and why it no longer holds it."""
+    """A reservation: the nonce of the last holder of an id, and the reason of the release."""
 
     nonce: int
     reason: Reason | None
-    """The reason of its release; None if the id was only seen in use."""
+    """The reason of its release; None if only heartbeats with the id have come."""
 
     def admits(self, nonce: int) -> bool:
-        """Return True if this holder may have the id: the last holder, unless it gave the id up."""
+        """Return True for the nonce of the last holder, unless it gave the id up."""
         return nonce == self.nonce and self.reason is not Reason.LEFT
 
 
 class ReservedIds:
-    """The ids reserved for ``expiry``, so that late messages do not reach a wrong holder."""
+    """The reserved ids. A reservation lasts for ``period`` seconds, so that late messages to the
+    last holder do not reach another one.
+    """
 
     __slots__ = ("_period", "_reserved")
 
@@ -60,12 +63,12 @@ class ReservedIds:
 
 
 class IdAvailability(Enum):
-    """The availability of an id to a client that wants it."""
+    """The availability of an id to a client that announces it."""
 
-    FREE = "nobody holds it"
-    RESERVED = "it is kept for this very holder"
-    HELD = "this very holder has it"
-    TAKEN = "another holder has it, or had it a moment ago"
+    FREE = "it has no holder"
+    RESERVED = "it is reserved for this holder"
+    HELD = "this holder has it"
+    TAKEN = "another holder has it, or had it less than an expiry ago, or this holder gave it up"
 
 
 class Registry(Protocol):
@@ -73,12 +76,12 @@ class Registry(Protocol):
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id: a live view."""
+        """All registrations by id: a read-only view."""
         ...
 
     @property
     def first_hand(self) -> list[PeerRecord]:
-        """The registrations that expire here, because no other server vouches for them."""
+        """The registrations that expire here, because this server is their sponsor."""
         ...
 
     @property
@@ -87,7 +90,7 @@ class Registry(Protocol):
         ...
 
     def set_capacity(self, capacity: int) -> None:
-        """Change the most registrations; those beyond it stay."""
+        """Set the most registrations; those beyond it stay."""
         ...
 
     @property
@@ -96,14 +99,11 @@ class Registry(Protocol):
         ...
 
     def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
-        """Return the availability of an id to this holder. Nothing changes."""
+        """Return the availability of the id ``number`` to the holder with this nonce."""
         ...
 
     def create(self, now: float, record: PeerRecord, *, expires: bool) -> None:
-        """Register an id that is FREE or RESERVED.
-
-        Start its expiry, unless another server vouches for it.
-        """
+        """Register an id that is FREE or RESERVED; with ``expires`` start its expiry."""
         ...
 
     def replace(self, record: PeerRecord) -> None:
@@ -115,11 +115,11 @@ class Registry(Protocol):
         ...
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``. Return True if that is new."""
+        """Expire a holder after ``wait`` seconds of silence. Return True if it was no suspect."""
         ...
 
     def rely(self, number: int) -> None:
-        """Stop the expiry of a holder: another server vouches for it."""
+        """Stop the expiry of a holder, because another server is its sponsor."""
         ...
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
@@ -135,11 +135,11 @@ class Registry(Protocol):
         ...
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that were silent for half of ``expiry``, each once."""
+        """Return the ids that became silent for half of ``expiry``, once per silence."""
         ...
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Return the ids that were silent for ``expiry``. The caller releases them."""
+        """Return the ids that have expired. The caller has to release them."""
         ...
 
     def next_due(self) -> float | None:
@@ -159,17 +159,17 @@ class MemoryRegistry:
         self._liveness = Liveness(expiry)
 
     def set_capacity(self, capacity: int) -> None:
-        """Change the most registrations; those beyond it stay."""
+        """Set the most registrations; those beyond it stay."""
         self._capacity = capacity
 
     @property
     def records(self) -> Mapping[int, PeerRecord]:
-        """All registrations by id: a live view."""
+        """All registrations by id: a read-only view."""
         return MappingProxyType(self._records)
 
     @property
     def first_hand(self) -> list[PeerRecord]:
-        """The registrations that expire here, because no other server vouches for them."""
+        """The registrations that expire here, because this server is their sponsor."""
         return [record for number, record in self._records.items() if number in self._liveness]
 
     @property
@@ -183,7 +183,7 @@ class MemoryRegistry:
         return len(self._records) >= self._capacity
 
     def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
-        """Return the availability of an id to this holder. Nothing changes."""
+        """Return the availability of the id ``number`` to the holder with this nonce."""
         held = self._records.get(number)
         if held is not None:
             return IdAvailability.HELD if held.nonce == nonce else IdAvailability.TAKEN
@@ -193,10 +193,10 @@ class MemoryRegistry:
         return IdAvailability.RESERVED if reserved.admits(nonce) else IdAvailability.TAKEN
 
     def create(self, now: float, record: PeerRecord, *, expires: bool) -> None:
-        """Register an id that is FREE or RESERVED.
+        """Register an id that is FREE or RESERVED; with ``expires`` start its expiry.
 
-        Start its expiry, unless another server vouches for it. A reservation may stay: a holder
-        comes before it, and its release replaces it.
+        A reservation may stay: it has no effect while the id has a holder, and the release of the
+        holder replaces it.
         """
         self._records[record.id] = record
         self._prints.put(record)
@@ -213,11 +213,11 @@ class MemoryRegistry:
         self._liveness.refresh(now, number)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Expire the holder unless it is heard within ``wait``. Return True if that is new."""
+        """Expire a holder after ``wait`` seconds of silence. Return True if it was no suspect."""
         return self._liveness.doubt(now, number, wait)
 
     def rely(self, number: int) -> None:
-        """Stop the expiry of a holder: another server vouches for it."""
+        """Stop the expiry of a holder, because another server is its sponsor."""
         self._liveness.forget(number)
 
     def release(self, now: float, number: int, reason: Reason) -> PeerRecord | None:
@@ -238,11 +238,11 @@ class MemoryRegistry:
         self._liveness.postpone_expiries(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the ids that were silent for half of ``expiry``, each once."""
+        """Return the ids that became silent for half of ``expiry``, once per silence."""
         return self._liveness.take_suspects(now)
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Return the ids that were silent for ``expiry``. The caller releases them."""
+        """Return the ids that have expired. The caller has to release them."""
         return self._liveness.take_expired(now)
 
     def next_due(self) -> float | None:
@@ -251,38 +251,38 @@ class MemoryRegistry:
 
 
 class StoreReached(NamedTuple):
-    """The store is in reach: this server's lease is live, and its copy is fresh."""
+    """The store is in reach: this server's lease is live, and its copy is up to date."""
 
 
 class StoreLost(NamedTuple):
-    """The lease may have ended, or the copy may be stale: nothing of it may be passed on."""
+    """The lease may have ended, or the copy may be outdated: the server must not use the copy."""
 
 
 class StoreFailing(NamedTuple):
-    """A request to the store has failed; it is tried again."""
+    """A request to the store has failed; the registry repeats it. ``why`` is the cause in words."""
 
     why: str
 
 
 class MembersChanged(NamedTuple):
-    """The servers whose leases are live, and a number that rises with each change of them."""
+    """The members, that is servers with a live lease, and a number that rises with changes."""
 
     number: int
     members: tuple[Member, ...]
 
 
 class ServerIdTaken(NamedTuple):
-    """Another program holds the id that this server has drawn."""
+    """Another program has the id that this server has drawn."""
 
 
 class IdGranted(NamedTuple):
-    """The store has registered a claim: the id is this holder's as long as the lease is live."""
+    """The store has granted a claim: the holder has the id as long as the lease is live."""
 
     record: PeerRecord
 
 
 class IdRefused(NamedTuple):
-    """The store has refused a claim: the id is another holder's, or reserved for one."""
+    """The store has refused a claim: another holder has the id, or it is reserved for one."""
 
     holder: Holder
 
@@ -292,18 +292,18 @@ class HolderSeen(NamedTuple):
 
     record: PeerRecord
     server: int
-    """The id of that server; 0 if its lease has ended meanwhile, so that nobody answers for it."""
+    """The id of that server; 0 if its lease has ended meanwhile."""
 
 
 class HolderGone(NamedTuple):
-    """No other server has this holder registered any longer, or the holder has left."""
+    """No other server has registered this holder any longer, or the holder has left."""
 
     holder: Holder
     reason: Reason
 
 
 class HolderEntrusted(NamedTuple):
-    """A holder that this server hears no longer, and another one does."""
+    """A holder that no longer sends messages to this server, but to the server ``server``."""
 
     holder: Holder
     server: int
@@ -324,14 +324,14 @@ RegistryChange = (
 
 
 class SharedRegistry(MemoryRegistry):
-    """One server's part of a store of registrations that all servers share.
+    """One server's access to a store of registrations that all servers share: interface.
 
-    It begins with ``handle_start``. After each input, and before each output of the server, the
-    changes of ``poll_change`` are taken until there are none.
+    It begins with ``handle_start``. After each input, and before each output, the server calls
+    ``poll_change`` until there are no changes.
     """
 
     def handle_start(self, now: float, own: Member) -> None:
-        """Enter this server among the members, or enter it again under another id."""
+        """Add this server to the members, or add it again under another id."""
         raise NotImplementedError
 
     def handle_stop(self, now: float) -> None:
@@ -339,7 +339,7 @@ class SharedRegistry(MemoryRegistry):
         raise NotImplementedError
 
     def handle_time(self, now: float) -> None:
-        """Do what is due; above all, notice the end of the lease."""
+        """Run the timers that are due, in particular the end of the lease."""
         raise NotImplementedError
 
     def attests(self, number: int, nonce: int) -> bool:
@@ -347,22 +347,22 @@ class SharedRegistry(MemoryRegistry):
         raise NotImplementedError
 
     def claims(self, holder: Holder) -> bool:
-        """Return True if this server has claimed an id, and the store has not decided yet."""
+        """Return True if this server has a claim for a holder on which the store has to decide."""
         raise NotImplementedError
 
     def claim(self, now: float, record: PeerRecord) -> None:
-        """Ask the store to register this holder, unless another one has the id.
+        """Request from the store to register this holder, unless another one has the id.
 
         ``IdGranted`` or ``IdRefused`` follows, unless the holder is released before.
         """
         raise NotImplementedError
 
     def withdraw(self, now: float, holder: Holder) -> None:
-        """Give up a claim: its holder has left, or there is no room for it."""
+        """Withdraw a claim, because its holder has left, or there is no room for it."""
         raise NotImplementedError
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator wants to know of the store, ready for JSON."""
+        """Return the status of the store for operators, as values for JSON."""
         raise NotImplementedError
 
     def poll_change(self) -> RegistryChange | None:

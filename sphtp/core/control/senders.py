@@ -1,7 +1,7 @@
-"""The sender of a message: who it is, through which connection it may come, and what it signs.
+"""Checks of the senders of messages: their connections and their signatures.
 
 ``SenderCheck`` accepts a message only from its sender's own connection. ``SignatureProofs`` checks
-what servers signed.
+the keys and the sessions of servers that sign their messages.
 """
 
 from collections.abc import Mapping
@@ -31,18 +31,18 @@ from sphtp.core.timers import ExpiringDict
 class SenderConnections:
     """The connection of each sender, for ``capacity`` senders at most.
 
-    When there are more, the one that was silent longest is forgotten. After ``wait`` seconds of
+    A further sender replaces the one that has been silent for longest. After ``wait`` seconds of
     silence a sender may use another connection.
     """
 
     wait: float
     capacity: int
     _last: dict[Holder, tuple[int, float]] = field(default_factory=dict)
-    """The connection of each sender, and when it was last heard through it, in this order."""
+    """The connection of each sender and the time of its last message, the oldest first."""
     _by_pipe: dict[int, set[Holder]] = field(default_factory=dict)
 
     def admits(self, now: float, holder: Holder, pipe: int) -> bool:
-        """Return True if a sender may use this connection; if so, it becomes the sender's."""
+        """Return True if a sender may use this connection, which becomes the sender's own."""
         last = self._last.get(holder)
         if last is not None and last[0] != pipe and now <= last[1] + self.wait:
             return False
@@ -50,10 +50,10 @@ class SenderConnections:
         return True
 
     def note(self, now: float, holder: Holder, pipe: int) -> None:
-        """Note that a sender that has proved itself uses this connection."""
+        """Record the connection of a genuine sender."""
         last = self._last.get(holder)
         if last is not None and last[0] == pipe:
-            del self._last[holder]  # and becomes the newest
+            del self._last[holder]  # to add it again as the newest
         else:
             self.forget(holder)
             self._by_pipe.setdefault(pipe, set()).add(holder)
@@ -62,7 +62,7 @@ class SenderConnections:
             self.forget(next(iter(self._last)))
 
     def forget(self, holder: Holder) -> None:
-        """Accept the sender's messages from any connection, because its id is free again."""
+        """Remove the connection of a sender, which may then use any connection."""
         last = self._last.pop(holder, None)
         if last is not None:
             shared = self._by_pipe[last[0]]
@@ -71,14 +71,14 @@ class SenderConnections:
                 del self._by_pipe[last[0]]
 
     def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended. Return the senders that used it last."""
+        """Remove a connection that has ended. Return its senders."""
         ended = self._by_pipe.pop(pipe, set())
         for holder in ended:
             del self._last[holder]
         return ended
 
     def postpone_expiries(self, lag: float) -> None:
-        """Do not count these seconds as silence: this process did not run."""
+        """Do not count ``lag`` seconds as silence, because this process did not run."""
         self._last = {holder: (pipe, at + lag) for holder, (pipe, at) in self._last.items()}
 
     def __len__(self) -> int:
@@ -92,8 +92,8 @@ Pipe = int | None
 class SenderCheck:
     """The check that a message comes through its sender's own connection.
 
-    ``admits`` is called before a message counts, ``note`` afterwards. ``servers`` are the servers
-    that are heard, ``clients`` the registered clients: live mappings by id.
+    ``admits`` is called before a message is handled, ``note`` afterwards. ``servers`` are the live
+    servers, ``clients`` the registered clients. Both are live mappings by id.
     """
 
     __slots__ = ("_clients", "_connections", "_counters", "_servers")
@@ -112,14 +112,14 @@ class SenderCheck:
         self._clients = clients
 
     def set_capacity(self, capacity: int) -> None:
-        """Change the most senders whose connections are known."""
+        """Set the most senders whose connections are kept."""
         self._connections.capacity = capacity
 
     def admits(self, now: float, message: AnyMessage, pipe: Pipe) -> bool:
-        """Return True if a message may be from the sender that it names; count it if not."""
+        """Return True if the message may be from the sender that it names, else count it."""
         if pipe is None or isinstance(message, StatusRequest):
             return True
-        # Announcements without nonces are told apart by what was announced before.
+        # The server's table distinguishes announcements without nonces by earlier messages.
         if isinstance(message, Announce) and message.nonce == NO_NONCE:
             return True
         holder = _holder(message)
@@ -129,13 +129,13 @@ class SenderCheck:
         return False
 
     def note(self, now: float, message: AnyMessage, pipe: Pipe, through: Pipe) -> None:
-        """Note the connection of a sender that a message made known.
+        """Record the connection of a sender that this message has made known.
 
-        A sender that proves itself in each message is noted with the connection ``through`` which
-        the last one came.
+        The connection of a sender that proves itself in each message is ``through``, that of its
+        last message.
         """
         if pipe is not None:
-            # It was admitted, so its sender has no other connection, or was not known until now.
+            # The message was admitted: its sender has no other connection, or was unknown before.
             if isinstance(message, Announce | ServerHeartbeat):
                 holder = _holder(message)
                 if self._is_known(holder):
@@ -146,10 +146,7 @@ class SenderCheck:
                 self._connections.note(now, holder, through)
 
     def end(self, pipe: int) -> set[Holder]:
-        """Note that a connection has ended. Return the senders that used it last.
-
-        They may come back through another connection.
-        """
+        """Remove a connection that has ended. Return its senders, which may use another one."""
         return self._connections.end(pipe)
 
     def postpone_expiries(self, lag: float) -> None:
@@ -164,7 +161,7 @@ class SenderCheck:
 
 
 def _holder(message: AnyMessage) -> Holder:
-    """Return the sender: a client with its nonce, a server without."""
+    """Return the sender of a message: a client with its nonce, a server without a nonce."""
     if isinstance(message, ClientMessage):
         return Holder(message.id, message.nonce)
     number = message.member.id if isinstance(message, ServerHeartbeat) else message.sender
@@ -172,14 +169,14 @@ def _holder(message: AnyMessage) -> Holder:
 
 
 class SigningSession(NamedTuple):
-    """One run of a process that signs: its public key, and a number drawn when it began."""
+    """One run of a process that signs: its public key, and a number that it drew at its start."""
 
     key: bytes
     boot: int
 
 
 MOST_SESSIONS: Final = 4 * MAX_MEMBERS
-"""The most sessions that are remembered: those of all members, and of some that are gone."""
+"""The most sessions that are kept: those of all members, and of some former members."""
 
 _ABOUT_CLIENTS: Final = (
     Peers,
@@ -193,10 +190,10 @@ _ABOUT_CLIENTS: Final = (
 
 
 class SignatureProofs:
-    """The checks that servers signed their messages recently, with certified keys.
+    """The checks that messages of servers are from their own present sessions.
 
-    A session is recent if it has repeated this side's nonce. ``servers`` are the servers that are
-    heard, by id.
+    A session is proven if one of its messages has repeated this side's nonce: so it is no replay.
+    ``servers`` are the live servers by id.
     """
 
     __slots__ = ("_counters", "_keys", "_proven", "_servers")
@@ -208,13 +205,14 @@ class SignatureProofs:
         self._keys: ExpiringDict[int, bytes] = ExpiringDict(MOST_SESSIONS)
 
     def admits(self, message: AnyMessage, session: SigningSession, own: Holder) -> bool:
-        """Return True if a message is accepted; if not, count it as dropped.
+        """Return True if the message is accepted, else count it. ``own`` has this side's nonce.
 
-        ``own`` has this side's nonce.
+        A live server must sign with the same key as before. Messages about clients are accepted
+        only from a proven session.
         """
         if (sender := _server(message)) is None:
             return True
-        # A server that was restarted may have its id again, and has another boot.
+        # A restarted server may have the same id and key; its session has another ``boot``.
         if sender in self._servers and self._keys.get(sender) not in (None, session.key):
             self._counters.add(Count.FOREIGN_KEY)
             return False
@@ -236,7 +234,7 @@ def _repeats(message: AnyMessage, own: Holder) -> bool:
 
 
 def _server(message: AnyMessage) -> int | None:
-    """Return the server that a message claims to be from; None if it is a client's message."""
+    """Return the server that a message names as its sender; None for a client's message."""
     if isinstance(message, ServerHeartbeat):
         return message.member.id
     return getattr(message, "sender", None)

@@ -1,4 +1,4 @@
-"""The server of the control plane: runs the table ``SERVER``, and passes actions to its parts."""
+"""The server of the control plane: it runs the table ``SERVER``, and calls its parts."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,7 +94,7 @@ def describe(
     ledger: Registrations,
     counters: ControlCounters,
 ) -> dict[str, Any]:
-    """Return the status of a server, ready for JSON."""
+    """Return the status of a server, as values for JSON."""
     return {
         "id": number,
         "state": state.value,
@@ -135,13 +135,14 @@ _DEFAULT_LIMITS = ServerLimits()
 
 
 class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
-    """One server: registers ids together with the other servers of its view.
+    """One server, which registers ids together with the other servers of its view.
 
-    ``entropy`` draws ids and pauses; ``secrets`` draws nonces. ``registry`` replaces the one in
-    memory; one that is shared also decides on the view, and the server is detached without it.
-    With ``asks_admission`` the application decides on each client that ``poll_applicant`` returns,
-    by ``handle_admission``. ``answers_stun`` is what its heartbeats say. Raises ``SettingsError``
-    if others cannot dial ``address``.
+    ``entropy`` draws ids and pauses; ``secrets`` draws nonces. The server dials the addresses in
+    ``join``. With ``new_cluster`` it becomes active at once. ``registry`` replaces the registry in
+    memory. A shared registry also decides on the view, and the server is detached while it is out
+    of reach. With ``asks_admission`` the application decides on each client that ``poll_applicant``
+    returns, by ``handle_admission``. ``answers_stun`` is announced in the heartbeats. Raises
+    ``SettingsError`` if others cannot dial ``address``.
     """
 
     def __init__(
@@ -193,9 +194,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             )
         self._replication = Replication(self._ledger, self._outbox, self.counters, timers.expiry)
         self.wall_ahead: float | None = None
-        """Seconds by which the wall clock is ahead of the time that is handed in.
+        """Seconds by which the wall clock is ahead of ``now``; None if unknown.
 
-        Only the status contains it: no decision depends on a clock that may be stepped.
+        Only the status uses it: no decision depends on a clock that may be stepped.
         """
         self._announces = TokenBucket(limits.announces_per_second)
         self._open_inbound(
@@ -212,17 +213,17 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     @property
     def member(self) -> Member:
-        """This server as it describes itself."""
+        """This server as its heartbeats describe it."""
         return self._cluster.own
 
     @property
     def view(self) -> ClusterView:
-        """The view: this server and the servers that it hears."""
+        """The view: this server and the live others, or the members in a shared registry."""
         return self._cluster.view
 
     @property
     def missing(self) -> tuple[ServerAddress, ...]:
-        """The servers to join, as long as this server hears no other one."""
+        """The addresses of the servers to join, while no other server is live; else none."""
         return () if self._cluster.heartbeats else self._joins
 
     @property
@@ -231,7 +232,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return self._registry.records
 
     def status(self) -> dict[str, Any]:
-        """Return the status of this server, ready for JSON."""
+        """Return the status of this server, as values for JSON."""
         status = describe(self.id, self.state, self._cluster, self._ledger, self.counters)
         if self._shared is not None:
             status["registry"] = self._shared.status()
@@ -240,7 +241,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         return status
 
     def handle_start(self, now: float) -> None:
-        """Start the heartbeats (SphTP, step 1), and find out which ids are held."""
+        """Start the heartbeats (SphTP, step 1), and the wait for a list of the held ids."""
         self._now = now
         self._cluster.start()
         if self._shared is not None:
@@ -265,7 +266,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self.alarms.set(E.HEARTBEAT_DUE, max(now, self._heartbeat_from))
 
     def handle_registry(self, now: float) -> None:
-        """Take the changes of a registry that is shared, which had an input."""
+        """Take the changes of the shared registry after an input of that registry."""
         self._wake(now)
         self._take_changes(now)
 
@@ -277,7 +278,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._admission.judge(now, record, is_admitted=is_admitted)
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Change the limits, from the next message on. Clients beyond ``max_clients`` stay."""
+        """Replace the limits, from the next message on. Clients beyond ``max_clients`` stay."""
         self._announces.set_rate(limits.announces_per_second)
         self._admission.set_limits(limits)
         self._outbox.max_answers = limits.max_answers
@@ -286,9 +287,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def publish(
         self, now: float, simulation: int, command: int, parameters: Sequence[Parameter]
     ) -> None:
-        """Send a command of the application to one client, or with id 0 to all.
+        """Send a command of the application to the client ``simulation``, or with 0 to all.
 
-        Raises ``StateError`` if it uses numbers of the protocol, and ``MessageTooLargeError``.
+        Raises ``StateError`` if the numbers are wrong, and ``MessageTooLargeError``.
         """
         self._wake(now)
         check_user_numbers(command, (each.id for each in parameters))
@@ -299,23 +300,24 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             self._outbox.send(BusAudience.CLIENTS, data)
 
     def stop(self, now: float) -> None:
-        """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if stopped already."""
+        """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if it has stopped."""
         self.signal(now, E.STOP)
 
     def poll_applicant(self) -> PeerRecord | None:
-        """Return the next client that asks to be admitted, or None."""
+        """Return the next client on which the application has to decide, or None."""
         return self._admission.poll_applicant()
 
     def poll_transmit(self) -> BusMessage | None:
-        """Return the next message, or None. The answers of one batch become messages here."""
+        """Return the next message, or None. Here the answers of a batch become messages."""
         if self.state is S.DETACHED:
             self._outbox.discard()
         return self._outbox.poll(self._now)
 
     def is_detached(self, now: float) -> bool:
-        """Return True if clients must not rely on what was said before ``now``: the lease is over.
+        """Return True if the lease in the shared registry is over at the time ``now``.
 
-        A process may have been frozen since its last input.
+        Then messages that were polled before must not leave. This is checked again before sending,
+        because the process may have been frozen since its last input.
         """
         self._take_changes(now)
         return self.state is S.DETACHED
@@ -324,7 +326,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         """Return the next ``Dial`` or ``HangUp`` of the extra PUB, or None."""
         return self._cluster.poll_bus()
 
-    # What messages mean
+    # Received messages
 
     def _own(self) -> Holder:
         return Holder(self.id, self._cluster.own.nonce)
@@ -375,7 +377,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _on_server_heartbeat(self, now: float, message: ServerHeartbeat) -> None:
         if self._shared is not None and message.member not in self._cluster.view.members:
-            # It has another registry, or is no member yet.
+            # The other server has another registry, or is not a member yet.
             self.counters.add(Count.FOREIGN)
             return
         effect = self._cluster.handle_heartbeat(now, message)
@@ -411,7 +413,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
                 if is_whole and message.sender in self._cluster.view.active:
                     self.signal(now, E.SNAPSHOT_COMPLETE)
 
-    # What a shared registry means
+    # Changes of the shared registry
 
     def _take_changes(self, now: float) -> None:
         if self._shared is None or self.state in self._final:
@@ -448,11 +450,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
             case StoreLost():
                 self.signal(now, E.REGISTRY_LOST)
 
-    # What time means
+    # Timeouts
 
     def _doubt(self, now: float, holder: Holder) -> None:
-        # A client is suspected at once, and given up unless it comes through another connection
-        # within ``timers.reconnect``: that of a process that was killed ends with it.
+        # The connection of a killed process ends with it. So a client is suspected at once, and
+        # expires unless it sends a message through another connection within ``timers.reconnect``.
         if self._admission.is_holder(holder) and self.state not in self._final:
             self._ledger.doubt(now, holder.id, self._timers.reconnect)
 
@@ -480,10 +482,11 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         )
 
     def _await_company(self, now: float) -> None:
-        """Let a server that is to join others become active only after another one was live.
+        """Set the time of WAITED for a server that has to join others.
 
-        Otherwise a typo could found a second cluster. A server that appears after the wait has time
-        to send its list. If the last one is lost, its clients have twice the expiry to come here.
+        It becomes active only after another server was live. Otherwise a wrong address could found
+        a second cluster. A server that appears after the wait has time to send its list. If the
+        last one is lost, its clients have twice the expiry to send messages to this server.
         """
         had_company, self._has_company = self._has_company, bool(self._cluster.heartbeats)
         if self._has_company:
@@ -496,7 +499,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         elif not self._has_met_others:
             self.alarms.stop(E.WAITED)
 
-    # What the table does
+    # Actions of the table
 
     def _heartbeat(self, now: float) -> None:
         own, live = self._cluster.own, self._cluster.heartbeats

@@ -36,7 +36,11 @@ from sphtp.errors import WireError
 
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
-    """HEARTBEAT: a server is alive, and sends its view (SphTP, "Server rules")."""
+    """HEARTBEAT: a server is alive, and sends its view (SphTP, "Server rules").
+
+    ``roster`` is the digest of its registered clients, ``stamp`` the time of its clock, and
+    ``request`` a request for the time of another server.
+    """
 
     member: Member
     view: ClusterView
@@ -46,7 +50,7 @@ class ServerHeartbeat:
     answers_stun: bool = False
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         roster = () if self.roster is None else (codec.ROSTER.of(self.roster),)
         stamp = () if self.stamp is None else (codec.TIME.of(self.stamp),)
         request = () if self.request is None else (codec.TIME_REQUEST.of(self.request),)
@@ -75,10 +79,10 @@ class IdAck:
     to: int = EVERYBODY
 
     def encode(self) -> bytes:
-        """Return the bytes.
+        """Encode the message.
 
-        One holder gets the message alone; several share a message to everybody, or to those that
-        do not subscribe to that.
+        With one holder it is for that client alone. With several it is for all clients, or for
+        those without presence, by ``to``.
         """
         if len(self.holders) == 1:
             holder = self.holders[0]
@@ -88,7 +92,7 @@ class IdAck:
 
 @dataclass(frozen=True, slots=True)
 class IdNack:
-    """NACK: one holder is refused (SphTP, step 7)."""
+    """NACK: the server refuses one holder for a reason (SphTP, step 7)."""
 
     sender: int
     id: int
@@ -96,26 +100,26 @@ class IdNack:
     reason: Reason
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         reason = codec.REASON.of(self.reason)
         return encode(self.id, self.sender, Command.NACK, *_proof(self.nonce), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLeave:
-    """LEAVE: a server stops, and nobody need wait for it."""
+    """LEAVE: a server stops, and receivers remove it at once."""
 
     sender: int
     nonce: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return encode(EVERYBODY, self.sender, Command.LEAVE, *_proof(self.nonce))
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """PEERS: clients that entered or changed; with a part, a piece of the list of all clients."""
+    """PEERS: clients that entered or changed; with ``part``, a part of a list of clients."""
 
     sender: int
     to: int
@@ -123,21 +127,21 @@ class Peers:
     part: Part | None = None
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         records = write_records(self.records)
         return encode(self.to, self.sender, Command.PEERS, *part_of(self.part), *records)
 
 
 @dataclass(frozen=True, slots=True)
 class PeersGone:
-    """Clients that are no longer registered."""
+    """PEER_LEFT: clients that are no longer registered, or unregistered ones in a lookup."""
 
     sender: int
     to: int
     gone: tuple[GoneHolder, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return encode(self.to, self.sender, Command.PEER_LEFT, *map(codec.GONE.of, self.gone))
 
 
@@ -152,7 +156,7 @@ class PeerCheck:
     candidates: tuple[Candidate, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         candidates = map(codec.CANDIDATE.of, self.candidates)
         peer, token = codec.PEER_ID.of(self.peer), codec.TOKEN.of(self.token)
         return encode(self.to, self.sender, Command.CHECK, peer, token, *candidates)
@@ -160,7 +164,7 @@ class PeerCheck:
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """STATUS: a piece of a JSON document about the server."""
+    """STATUS: a part of a JSON document with the server's status."""
 
     sender: int
     to: int
@@ -168,14 +172,17 @@ class StatusReply:
     text: bytes
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         text = codec.TEXT.of(self.text)
         return encode(self.to, self.sender, Command.STATUS, *part_of(self.part), text)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeAnswer:
-    """TIME: the answer to one ``TimeRequest``, with what the server's clock showed."""
+    """TIME: the answer to one ``TimeRequest``, with the time of the server's clock.
+
+    ``origin`` is copied from the request.
+    """
 
     sender: int
     to: int
@@ -183,7 +190,7 @@ class TimeAnswer:
     stamp: Stamp
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         parameters = codec.ORIGIN.of(self.origin), codec.TIME.of(self.stamp)
         return Message(self.to, self.sender, Command.TIME, parameters).encode()
 
@@ -198,12 +205,12 @@ class ServerUser:
     parameters: tuple[Parameter, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return encode(self.to, self.sender, self.command, *self.parameters)
 
 
 Known = Mapping[int, PeerRecord]
-"""Records by id."""
+"""The records that a reader has, by id."""
 
 ServerMessage = (
     ServerHeartbeat
@@ -220,14 +227,17 @@ ServerMessage = (
 
 
 def read_user(data: bytes) -> ServerUser:
-    """Read a command of the application; parameters of the protocol are skipped."""
+    """Decode a command of the application from a server, without parameters of the protocol.
+
+    Raises ``WireError`` if it is malformed.
+    """
     message = decode_message(data)
     rest = tuple(p for p in message.parameters if p.id >= USER_PARAMETERS)
     return ServerUser(message.sender, message.simulation, message.command, rest)
 
 
 def encode(to: int, sender: int, command: int, *parameters: Parameter) -> bytes:
-    """Return the bytes of a server's message."""
+    """Encode a server's message."""
     return Message(to, sender, command, parameters).encode()
 
 
@@ -236,13 +246,13 @@ def _proof(nonce: int) -> tuple[Parameter, ...]:
 
 
 def part_of(part: Part | None) -> tuple[Parameter, ...]:
-    """Return the parameter of a part, if there is one."""
+    """Return the parameter of a part; no parameter for None."""
     return () if part is None else (codec.PART.of(part),)
 
 
 def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     message = decode_message(data)
-    # Whether versions fit is the server's to say, so its own is read and left alone.
+    # The version must be well-formed, but has no effect: servers decide whether versions fit.
     codec.VERSION.first(message)
     nonce = codec.NONCE.first(message) or NO_NONCE
     state = codec.STATE.first(message) or MemberState.ACTIVE
@@ -330,7 +340,7 @@ READERS: Mapping[int, Callable[[bytes], ServerMessage]] = {
     Command.TIME: _read_time,
 }
 RECORD_READERS: Mapping[int, Callable[[bytes, Known], Peers]] = {Command.PEERS: _read_peers}
-"""The decoders of messages with records; they take the records that are known already."""
+"""The decoders of messages with records, which also take the reader's known records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,39 +351,39 @@ class Registered:
     records: tuple[PeerRecord, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         records = write_records(self.records)
         return encode(EVERYBODY, self.sender, Command.REGISTERED, *records)
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Clients that are no longer registered."""
+    """RELEASED: clients that are no longer registered, from server to server."""
 
     sender: int
     gone: tuple[GoneHolder, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         gone = map(codec.GONE.of, self.gone)
         return encode(EVERYBODY, self.sender, Command.RELEASED, *gone)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """SNAPSHOT_REQUEST: a server asks another for the clients that the other hears itself."""
+    """SNAPSHOT_REQUEST: a server requests the clients whose messages the server ``to`` receives."""
 
     sender: int
     to: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         return encode(self.to, self.sender, Command.SNAPSHOT_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """SNAPSHOT: a piece of the list of the clients that its sender hears, for another server."""
+    """SNAPSHOT: a part of the list of clients whose messages its sender receives, for a server."""
 
     sender: int
     to: int
@@ -381,7 +391,7 @@ class Snapshot:
     records: tuple[PeerRecord, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded message."""
         records = write_records(self.records)
         return encode(self.to, self.sender, Command.SNAPSHOT, *part_of(self.part), *records)
 
@@ -422,4 +432,4 @@ MEMBER_RECORD_READERS: Mapping[int, Callable[[bytes, Known], MemberMessage]] = {
     Command.REGISTERED: _read_registered,
     Command.SNAPSHOT: _read_snapshot,
 }
-"""The decoders of messages with records; they take the records that are known already."""
+"""The decoders of messages with records, which also take the reader's known records."""

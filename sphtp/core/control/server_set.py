@@ -1,8 +1,8 @@
-"""The servers that are heard: their liveness, their view, and the connections to them.
+"""The live servers: their expiry, their view, and the connections to them.
 
-Clients and servers both keep such a set, by heartbeats. Both connect to every server that one of
-the set names. Both derive a view, the servers that all have to acknowledge an id: a client takes
-the view with the highest number, a server builds its own.
+Clients and servers both keep a set of the servers whose heartbeats arrive. Both connect to every
+server that is named in one of these heartbeats. Both derive a view, the servers that have to agree
+on ids: a client takes the view with the highest number, a server builds its own.
 """
 
 from collections import deque
@@ -31,7 +31,10 @@ from sphtp.core.token_bucket import TokenBucket
 
 
 class ExponentialBackoff:
-    """A limit of requests: it allows the first at once, and later ones after waits that double."""
+    """A limit of requests: the first is allowed at once, later ones after waits that double.
+
+    The first wait is ``shortest`` seconds, the last ones are ``longest`` seconds.
+    """
 
     __slots__ = ("_longest", "_not_before", "_rest")
 
@@ -41,7 +44,7 @@ class ExponentialBackoff:
         self._not_before = float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return True if a request may be sent now; then the next wait begins."""
+        """Return True if a request may leave now; then the next wait begins."""
         if now < self._not_before:
             return False
         self._not_before = now + self._rest
@@ -53,10 +56,10 @@ Incarnations = frozenset[tuple[int, int]]
 
 
 def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
-    """Return a client's view: the one with the highest number among living servers.
+    """Return a client's view: the view with the highest number among those of live servers.
 
-    If several tie, it is their union. A server's description of itself counts more than
-    descriptions of it by others.
+    If several views have this number, return their union. The state and address of a live server
+    are those in its own heartbeat.
     """
     top = 0
     for heartbeat in heartbeats:
@@ -73,11 +76,13 @@ def current_view(heartbeats: Collection[ServerHeartbeat]) -> ClusterView:
 
 
 class ViewKeeper:
-    """A server's view: itself and the servers it hears.
+    """A server's view: itself and the live other servers.
 
-    The number rises when the members change, and is adopted from servers that see the same
-    members. A server that sees others is contradicted once with a higher number, so two servers
-    that never agree do not drive each other up for ever.
+    The number rises when the members change. If another server has the same members and a higher
+    number, this server adopts that number. If another server has other members and a number as
+    high, this server raises its own number above it, so that clients take this view. It does so
+    once for the same other members: two servers that never agree must not raise their numbers for
+    ever.
     """
 
     __slots__ = ("_contradicted", "_is_set", "_view")
@@ -89,17 +94,17 @@ class ViewKeeper:
 
     @property
     def view(self) -> ClusterView:
-        """The view as it stands."""
+        """The present view."""
         return self._view
 
     def set(self, view: ClusterView) -> bool:
-        """Replace the view, which ``update`` then leaves alone. Return True if it changed."""
+        """Replace the view; ``update`` has no effect from then on. Return True if it changed."""
         changed = view != self._view
         self._view, self._is_set = view, True
         return changed
 
     def update(self, own: Member, heartbeats: Collection[ServerHeartbeat]) -> bool:
-        """Rebuild the view from all members. Return True if it changed."""
+        """Build the view from the heartbeats. Return True if it changed."""
         if self._is_set:
             return False
         members = {own.id: own, **{h.member.id: h.member for h in heartbeats}}
@@ -130,23 +135,23 @@ def _incarnations(view: ClusterView) -> Incarnations:
 
 
 def _next(number: int) -> int:
-    # The wire ends there, and no honest cluster gets near: at a change each microsecond it takes
-    # 292,000 years. Servers that a liar has driven there tie, and of those that tie a client takes
-    # the union, so that it is never established with fewer acknowledgements than it needs.
+    # At a change each microsecond, a cluster gets there in 292,000 years. A forged heartbeat can
+    # set this number. Then the views of all servers have the same number, and clients take their
+    # union. So no client is established with fewer acknowledgements than it needs.
     return min(number + 1, MAX_VIEW)
 
 
 _DIALS_PER_SECOND = 1.0
-"""The servers that are dialled because others name them, after the first ``MAX_MEMBERS``."""
+"""The dials per second of servers that others name, after a burst of ``MAX_MEMBERS``."""
 
 
 class Dialler:
     """The connections to the wanted addresses, as Dial and HangUp commands.
 
-    A heartbeat names up to 64 addresses, and the next one up to 64 others. A member that lies could
-    make all programs of the cluster dial ever more addresses. So beside the standing ones at most
-    ``MAX_MEMBERS`` are dialled, the first ones given, and new ones at a limited rate: the one that
-    has been wanted for longest is next.
+    ``standing`` addresses are always dialled. Heartbeats name further ones: each up to 64, and the
+    next heartbeat up to 64 others. By forged heartbeats, one server could make all programs of the
+    cluster dial ever more addresses. So at most ``MAX_MEMBERS`` further addresses are wanted, and
+    new ones are dialled at a limited rate, in the order in which they were wanted.
     """
 
     __slots__ = ("_dialled", "_own", "_queue", "_rate", "_standing", "_waiting", "due")
@@ -158,7 +163,7 @@ class Dialler:
         self._waiting: dict[ServerAddress, None] = {}
         self._rate = TokenBucket(_DIALS_PER_SECOND, MAX_MEMBERS)
         self.due: float | None = None
-        """The time at which ``dial`` has an effect; None if nothing waits for it."""
+        """The time at which ``dial`` has an effect; None if no address waits."""
         self._queue: deque[Dial | HangUp] = deque()
 
     def set_standing(self, addresses: Iterable[ServerAddress]) -> None:
@@ -166,9 +171,9 @@ class Dialler:
         self._standing = dict.fromkeys(addresses)
 
     def want(self, addresses: Iterable[ServerAddress | None]) -> None:
-        """Disconnect from all addresses but these and the standing ones, which it dials at once.
+        """Replace the wanted addresses. Hang up those no longer wanted.
 
-        ``dial`` dials the others.
+        Dial new standing addresses at once; ``dial`` dials the others.
         """
         wanted = self._standing.copy()
         most = len(wanted) + MAX_MEMBERS
@@ -195,7 +200,7 @@ class Dialler:
             self.due = float("-inf")
 
     def dial(self, now: float) -> None:
-        """Dial the wanted addresses, as many as the rate allows."""
+        """Dial the waiting addresses, as many as the rate allows."""
         for address in tuple(self._waiting):
             if not self._rate.take(now):
                 break
@@ -213,7 +218,7 @@ class Dialler:
 
 
 ServerSetEvents = deque[ClientEvent] | deque[ServerEvent]
-"""The queue in which a machine collects events for the application."""
+"""The queue of a machine's events for the application."""
 
 
 class HeartbeatEffect(NamedTuple):
@@ -222,14 +227,14 @@ class HeartbeatEffect(NamedTuple):
     left: Member | None = None
     """The server that had this id before, if another one did."""
     is_repeated: bool = False
-    """True if its view equals that of the server's last heartbeat."""
+    """True if view, state and address are those of the server's last heartbeat."""
 
 
 class ServerSet:
-    """Living servers with their last heartbeats, at most ``capacity``, and the connections to them.
+    """The live servers, at most ``capacity``, their last heartbeats, and the connections to them.
 
-    It always dials the ``standing`` addresses, and never its ``own``. A server that enters or
-    leaves is an event.
+    It always dials the ``standing`` addresses, and never its ``own``. The entry and the departure
+    of a server are events.
     """
 
     def __init__(
@@ -247,19 +252,19 @@ class ServerSet:
         self._events = events
         self._heartbeats: dict[int, ServerHeartbeat] = {}
         self.heartbeats: Mapping[int, ServerHeartbeat] = MappingProxyType(self._heartbeats)
-        """The last heartbeat of each living server: a live view."""
+        """The last heartbeat of each live server by its id: a read-only view."""
         self._liveness = Liveness(expiry)
         self._dialler = Dialler(standing, own)
 
     @property
     def members(self) -> Mapping[int, Member]:
-        """The living servers by id, as they describe themselves."""
+        """The live servers by id, as their own heartbeats describe them."""
         return {number: heartbeat.member for number, heartbeat in self._heartbeats.items()}
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
-        """Note a heartbeat and return its effect.
+        """Record a heartbeat and return its effect.
 
-        If there are too many servers, count it and return None.
+        If there are too many servers, drop and count the heartbeat, and return None.
         """
         number = heartbeat.member.id
         known = self._heartbeats.get(number)
@@ -272,7 +277,7 @@ class ServerSet:
             self._events.append(ServerEntered(heartbeat.member))
             return HeartbeatEffect()
         if known.member.nonce != heartbeat.member.nonce:
-            # As of clients: another one has the id, whether this one had time to expire or not.
+            # A different server has the id now, even if the former one has not expired yet.
             self._events.append(ServerLeft(known.member, Reason.CONFLICT))
             self._events.append(ServerEntered(heartbeat.member))
             return HeartbeatEffect(left=known.member)
@@ -280,7 +285,7 @@ class ServerSet:
         return HeartbeatEffect(is_repeated=is_repeated)
 
     def handle_leave(self, number: int, nonce: int) -> bool:
-        """Remove a server that stops. Return True if it was known."""
+        """Remove a server that has stopped. Return True if it was in the set."""
         known = self._heartbeats.get(number)
         if known is None or known.member.nonce != nonce:
             return False
@@ -290,12 +295,12 @@ class ServerSet:
         return True
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that a known server sent another message than a heartbeat."""
+        """Restart the expiry of a server in the set that sent another message than a heartbeat."""
         if number in self._heartbeats:
             self._liveness.refresh(now, number)
 
     def drop_expired(self, now: float) -> list[int]:
-        """Dial the servers that are due. Remove those that fell silent, and return their ids."""
+        """Dial the addresses that are due. Remove silent servers, and return their ids."""
         if self._dialler.due is not None:
             self._dialler.dial(now)
         self._liveness.take_suspects(now)
@@ -306,10 +311,10 @@ class ServerSet:
         return expired
 
     def connect(self) -> None:
-        """Connect to all servers that living ones name, and to the standing ones.
+        """Connect to the live servers, to all servers that they name, and to the standing ones.
 
-        The living ones come first, and then one of each view in turn: so that none which names many
-        keeps out what the others name.
+        The live servers come first, and then one member of each view in turn, so that a server that
+        names many does not exclude the members that others name.
         """
         heartbeats = self._heartbeats.values()
         addresses = [heartbeat.member.address for heartbeat in heartbeats]
@@ -337,10 +342,10 @@ class ServerSet:
 
 
 class ClientServerSet(ServerSet):
-    """The servers that a client hears, with the view that it takes from them."""
+    """The live servers of a client, with the view that it takes from their heartbeats."""
 
     view = ClusterView()
-    """The servers that have to acknowledge an id."""
+    """The view: the servers that have to agree on an id."""
     active: frozenset[int] = frozenset()
     """The servers of the view that register new ids."""
 
@@ -363,14 +368,14 @@ class ClientServerSet(ServerSet):
         return expired
 
     def _update_view(self) -> None:
-        if self.heartbeats:  # else the last known addresses are the best ones to try
+        if self.heartbeats:  # else keep the connections to the last addresses
             self.connect()
         self.view = current_view(self.heartbeats.values())
         self.active = self.view.active
 
 
 class Cluster:
-    """The other servers, as one server sees them, and its own part in the view."""
+    """The other servers, as seen by one server, and its own member and view."""
 
     def __init__(
         self,
@@ -384,22 +389,22 @@ class Cluster:
     ) -> None:
         self._entropy = entropy
         self._secrets = secrets
-        # Whoever repeats our id, and means harm, shall not make us change it all the time.
+        # An attacker that repeats our id must not make us change it all the time.
         self._backoff = ExponentialBackoff(expiry, expiry)
         self._counters = counters
         self._events = events
         self.own = self._draw(address, MemberState.JOINING)
-        # Its heartbeats name this server too.
+        # This server is a member, too.
         self._servers = ServerSet(
             expiry, counters, events, standing=join, own=address, capacity=MAX_MEMBERS - 1
         )
         self.heartbeats = self._servers.heartbeats
-        """The last heartbeat of each other server that is heard: a live view."""
+        """The last heartbeat of each other live server by its id: a read-only view."""
         self._keeper = ViewKeeper(self.own)
 
     @property
     def view(self) -> ClusterView:
-        """This server and those that it hears."""
+        """The present view."""
         return self._keeper.view
 
     def start(self) -> None:
@@ -419,17 +424,17 @@ class Cluster:
         return [number for number in gone if number != self.own.id]
 
     def redraw(self) -> None:
-        """Draw another id and nonce: another program holds the id."""
+        """Draw another id and nonce, because another program holds the id."""
         if self.own.address is not None:
             self.own = self._draw(self.own.address, self.own.state)
 
     def become(self, state: MemberState) -> None:
-        """Set the state that this server's heartbeats carry."""
+        """Set the state in this server's heartbeats."""
         self.own = replace(self.own, state=state)
         self._update_view()
 
     def handle_heartbeat(self, now: float, heartbeat: ServerHeartbeat) -> HeartbeatEffect | None:
-        """Note another server's heartbeat and return its effect; None if it has none."""
+        """Record another server's heartbeat and return its effect; None if it has none."""
         if heartbeat.member.id == self.own.id:
             self._resolve_clash(now, heartbeat.member)
             return None
@@ -439,21 +444,21 @@ class Cluster:
         return effect
 
     def handle_leave(self, server: int, nonce: int) -> bool:
-        """Remove a server that stops. Return True if it was known."""
+        """Remove a server that has stopped. Return True if it was in the set."""
         if not self._servers.handle_leave(server, nonce):
             return False
         self._update_view()
         return True
 
     def drop_expired(self, now: float) -> list[int]:
-        """Remove the servers that fell silent. Return their ids."""
+        """Remove silent servers. Return their ids."""
         expired = self._servers.drop_expired(now)
         if expired:
             self._update_view()
         return expired
 
     def refresh(self, now: float, server: int) -> None:
-        """Note that a server sent another message than a heartbeat."""
+        """Restart the expiry of a server that sent another message than a heartbeat."""
         self._servers.refresh(now, server)
 
     def postpone_expiries(self, lag: float) -> None:
@@ -461,7 +466,7 @@ class Cluster:
         self._servers.postpone_expiries(lag)
 
     def next_due(self) -> float | None:
-        """Return the time of the next expiry."""
+        """Return the time of the next expiry, or of the next address to dial."""
         return self._servers.next_due()
 
     def poll_bus(self) -> Dial | HangUp | None:
@@ -474,9 +479,9 @@ class Cluster:
             self._events.append(ViewChanged(self.view))
 
     def _resolve_clash(self, now: float, member: Member) -> None:
-        """Draw another id if two servers drew the same one; both do.
+        """Draw another id if a different server has this server's id. Both do so.
 
-        A server's own heartbeat, which came back to it, is no clash.
+        A server's own heartbeat, which has returned to it, has its nonce and is no clash.
         """
         self._counters.add(Count.FOREIGN)
         if member.nonce == self.own.nonce or self.own.address is None:

@@ -1,4 +1,7 @@
-"""The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11)."""
+"""The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11).
+
+The table names the steps of the original protocol.
+"""
 
 from sphtp.core.fsm import Machine, Name, Row
 
@@ -6,7 +9,7 @@ from sphtp.core.fsm import Machine, Name, Row
 class ServerState(Name):
     """The states of a server. Only an active one registers ids that are new to it.
 
-    One whose registry is shared with other servers is detached while that is out of reach.
+    A server with a shared registry is detached while this registry is out of reach.
     """
 
     JOINING = "joining"
@@ -19,19 +22,19 @@ class ServerSignal(Name):
     """The inputs of the server's state table."""
 
     NEW_CLUSTER = "this server has to found a cluster"
-    SNAPSHOT_COMPLETE = "an active member has sent all clients that it hears itself"
+    SNAPSHOT_COMPLETE = "an active member has sent all clients whose heartbeats it receives"
     WAITED = (
         "twice the expiry has passed, and, if this server has to join one, another server was live"
     )
     HEARTBEAT_DUE = "time for the next heartbeat"
-    ACTIVE_LIVE = "a heartbeat of an active member came"
+    ACTIVE_LIVE = "a heartbeat of an active member arrived"
     ANNOUNCED_NEW = "a client announces an id that no client holds"
     ANNOUNCED_HELD = "a client announces an id that it holds"
     ANNOUNCED_TAKEN = "a client announces an id that another one holds"
     HEARTBEAT_HELD = "a heartbeat of a registered client"
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"
-    SNAPSHOT_REQUESTED = "a member asks for the clients that this server hears itself"
+    SNAPSHOT_REQUESTED = "a member requests the clients whose heartbeats this server receives"
     REGISTRY_LOST = "the shared registry is out of reach, or the lease may have ended"
     REGISTRY_REACHED = "the shared registry is in reach, and the lease is live"
     STOP = "the application stops the server"
@@ -44,14 +47,14 @@ class ServerAction(Name):
     REGISTER = "register the id, or refuse it when there is no room"
     REGISTER_RESERVED = "register the id if it is reserved for this client"
     ACKNOWLEDGE = "acknowledge the id"
-    REFRESH = "note that the client is alive"
+    REFRESH = "restart the expiry of the client"
     REFUSE = "negative acknowledge: conflict"
     REFUSE_UNKNOWN = "negative acknowledge: unknown"
     RESERVE = "reserve the id for the client that uses it"
-    REQUEST_SNAPSHOT = "ask the active member for all clients"
+    REQUEST_SNAPSHOT = "request from the active member the clients whose heartbeats it receives"
     SEND_SNAPSHOT = "send all clients whose heartbeats arrive here"
     OPEN = "announce to clients and servers that this server registers new ids from now on"
-    FALL_SILENT = "drop all answers and news that wait, so that clients do not rely on this server"
+    FALL_SILENT = "drop waiting answers and changes, so that clients do not rely on this server"
     SEND_LEAVE = "send LEAVE to clients and servers"
     REPORT_STATE = "report the new state to the application"
 
@@ -76,10 +79,10 @@ _DETACH = (A.FALL_SILENT, A.REPORT_STATE)
 
 _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
     Row(S.JOINING, E.NEW_CLUSTER, S.ACTIVE, _OPEN, "there is no other server with a list"),
-    Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server knows every holder now"),
-    Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder was live, or expired"),
-    Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1"),
-    Row(S.JOINING, E.ACTIVE_LIVE, S.JOINING, (A.REQUEST_SNAPSHOT,), "it ends the wait sooner"),
+    Row(S.JOINING, E.SNAPSHOT_COMPLETE, S.ACTIVE, _OPEN, "the server has every holder now"),
+    Row(S.JOINING, E.WAITED, S.ACTIVE, _OPEN, "each holder has sent a heartbeat, or has expired"),
+    Row(S.JOINING, E.HEARTBEAT_DUE, S.JOINING, (A.HEARTBEAT,), "step 1: servers send heartbeats"),
+    Row(S.JOINING, E.ACTIVE_LIVE, S.JOINING, (A.REQUEST_SNAPSHOT,), "a list ends the wait sooner"),
     Row(
         S.JOINING,
         E.ANNOUNCED_NEW,
@@ -88,7 +91,7 @@ _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
         "no answer, unless the client has sent heartbeats with the id before",
     ),
     Row(S.JOINING, E.ANNOUNCED_HELD, S.JOINING, (A.ACKNOWLEDGE,), "it is registered already"),
-    Row(S.JOINING, E.ANNOUNCED_TAKEN, S.JOINING, (A.REFUSE,), "step 7"),
+    Row(S.JOINING, E.ANNOUNCED_TAKEN, S.JOINING, (A.REFUSE,), "step 7: another client has the id"),
     Row(S.JOINING, E.HEARTBEAT_HELD, S.JOINING, (A.REFRESH,), "step 11: a sign of life"),
     Row(
         S.JOINING,
@@ -98,22 +101,30 @@ _ROWS: tuple[Row[ServerState, ServerSignal, ServerAction], ...] = (
         "only holders send normal heartbeats",
     ),
     Row(S.JOINING, E.HEARTBEAT_FOREIGN, S.JOINING, (A.REFUSE,), "one holder at a time"),
-    Row(S.JOINING, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
-    Row(S.ACTIVE, E.HEARTBEAT_DUE, S.ACTIVE, (A.HEARTBEAT,), "step 1"),
-    Row(S.ACTIVE, E.ANNOUNCED_NEW, S.ACTIVE, (A.REGISTER,), "step 8"),
-    Row(S.ACTIVE, E.ANNOUNCED_HELD, S.ACTIVE, (A.ACKNOWLEDGE,), "its first answer was lost"),
-    Row(S.ACTIVE, E.ANNOUNCED_TAKEN, S.ACTIVE, (A.REFUSE,), "step 7"),
+    Row(S.JOINING, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
+    Row(S.ACTIVE, E.HEARTBEAT_DUE, S.ACTIVE, (A.HEARTBEAT,), "step 1: servers send heartbeats"),
+    Row(S.ACTIVE, E.ANNOUNCED_NEW, S.ACTIVE, (A.REGISTER,), "step 8: no client has the id"),
+    Row(
+        S.ACTIVE,
+        E.ANNOUNCED_HELD,
+        S.ACTIVE,
+        (A.ACKNOWLEDGE,),
+        "the ACK was lost, or the client renews its lease",
+    ),
+    Row(S.ACTIVE, E.ANNOUNCED_TAKEN, S.ACTIVE, (A.REFUSE,), "step 7: another client has the id"),
     Row(S.ACTIVE, E.HEARTBEAT_HELD, S.ACTIVE, (A.REFRESH,), "step 11: a sign of life"),
     Row(S.ACTIVE, E.HEARTBEAT_UNKNOWN, S.ACTIVE, (A.REFUSE_UNKNOWN,), "it announces again"),
     Row(S.ACTIVE, E.HEARTBEAT_FOREIGN, S.ACTIVE, (A.REFUSE,), "one holder at a time"),
-    Row(S.ACTIVE, E.SNAPSHOT_REQUESTED, S.ACTIVE, (A.SEND_SNAPSHOT,), "it joins, or has losses"),
-    Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
-    Row(S.JOINING, E.REGISTRY_LOST, S.DETACHED, _DETACH, "a server begins out of reach"),
-    Row(S.ACTIVE, E.REGISTRY_LOST, S.DETACHED, _DETACH, "what it knows may no longer be so"),
-    Row(S.DETACHED, E.REGISTRY_REACHED, S.ACTIVE, _OPEN, "the registry knows every holder"),
-    Row(S.DETACHED, E.HEARTBEAT_DUE, S.DETACHED, (), "clients shall suspend before the lease ends"),
+    Row(S.ACTIVE, E.SNAPSHOT_REQUESTED, S.ACTIVE, (A.SEND_SNAPSHOT,), "its list may lack clients"),
+    Row(S.ACTIVE, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
+    Row(S.JOINING, E.REGISTRY_LOST, S.DETACHED, _DETACH, "a server starts without the registry"),
+    Row(S.ACTIVE, E.REGISTRY_LOST, S.DETACHED, _DETACH, "its registrations may be outdated"),
+    Row(S.DETACHED, E.REGISTRY_REACHED, S.ACTIVE, _OPEN, "the registry has every holder"),
+    Row(
+        S.DETACHED, E.HEARTBEAT_DUE, S.DETACHED, (), "clients have to suspend before the lease ends"
+    ),
     Row(S.DETACHED, E.HEARTBEAT_HELD, S.DETACHED, (A.REFRESH,), "step 11: a sign of life"),
-    Row(S.DETACHED, E.STOP, S.STOPPED, _STOP, "so that no program waits for the expiry"),
+    Row(S.DETACHED, E.STOP, S.STOPPED, _STOP, "programs need not wait for the expiry"),
 )
 
 _JOINS = frozenset((E.NEW_CLUSTER, E.SNAPSHOT_COMPLETE, E.WAITED, E.ACTIVE_LIVE))

@@ -20,20 +20,25 @@ class ControlTimers:
     heartbeat: float = 1.0
     """Seconds between two heartbeats, or two announcements."""
     jitter: float = 0.1
-    """The share of ``heartbeat`` by which each one is early or late: crowds fall out of step."""
+    """Largest share of ``heartbeat`` by which a heartbeat is earlier or later, so that many clients
+    do not send at the same time.
+    """
     expiry: float = 10.0
-    """Seconds of silence after which a server or a client is given up."""
+    """Seconds of silence after which a server is removed from the view, and a client de-registered.
+    """
     announce_deadline: float = 3.0
-    """Seconds to wait for every server's answer before trying another id."""
+    """Seconds that a client waits for the answers of all servers before it tries another id."""
     backoff: float = 1.0
-    """The longest pause, in seconds, between withdrawing an id and announcing the next one."""
+    """Longest pause, in seconds, between withdrawing an id and announcing the next one."""
     answer_timeout: float = 30.0
-    """Seconds in which running servers have to acknowledge a new client, or to tell their status.
+    """Seconds in which running servers have to acknowledge a new client, or to send their status.
     """
     start_timeout: float = 0.0
-    """Seconds for which a new client waits for a server to start; by default one has to run."""
+    """Seconds for which a new client waits for a server to start; with 0, one has to run."""
     max_drift: float = 100e-6
-    """The most by which the rate of a machine's clock is wrong: the error of ``clock`` follows."""
+    """Largest relative error of the rate of a machine's clock, from which ``clock`` computes its
+    own error.
+    """
 
     def __post_init__(self) -> None:
         longest = self.heartbeat * (1 + self.jitter)
@@ -63,100 +68,102 @@ class ControlTimers:
 
     @property
     def reconnect(self) -> float:
-        """The seconds that a client whose connection has ended has to be heard again.
+        """The seconds after the end of a client's connection in which its next message must come.
 
-        The bus dials again after 0.1, 0.3, 0.7 and 1.5 s at the latest, and then the client sends a
-        message at once. A plain SphTP client sends its next heartbeat.
+        The bus dials again 0.1, 0.3, 0.7 and 1.5 s after that at the latest, and then the client
+        sends a message at once. A plain SphTP client sends its next heartbeat.
         """
         return max(1.5, 1.5 * self.heartbeat)
 
     @property
     def joining(self) -> float:
-        """The seconds that a restarted server waits if it gets no snapshot."""
+        """The seconds after its start that a server waits for a snapshot of the registered ids."""
         return 2 * self.expiry
 
     def next_heartbeat(self, entropy: Entropy) -> float:
-        """Draw the seconds until the next heartbeat."""
+        """Draw the time until the next heartbeat, in seconds."""
         return self.heartbeat * entropy.uniform(1 - self.jitter, 1 + self.jitter)
 
     def next_backoff(self, entropy: Entropy) -> float:
-        """Draw the seconds to pause before the next id."""
+        """Draw the pause before the next id is announced, in seconds."""
         return entropy.uniform(0, self.backoff)
 
 
 MAX_CLIENTS: Final = min(MOST_PEERS, MAX_RECORDS)
-"""The most clients of a server.
-
-That many fit into one list, whatever their data, and a client remembers that many.
-"""
+"""The most clients of a server: one list can contain as many, and a client keeps as many peers."""
 
 MAX_ANSWERS: Final = 1 << 20
 MAX_CONNECTIONS: Final = 1 << 20
 
 SPARE_CONNECTIONS: Final = 64
-"""The connections that a server accepts beyond its clients': other servers, and status requests."""
+"""Connections that a server accepts beside those of clients: for servers and status requests."""
 
 MAX_HANDSHAKES: Final = 1 << 16
 MIN_HANDSHAKE_TIMEOUT: Final = 0.01
 MAX_HANDSHAKE_TIMEOUT: Final = 3600
 
 MAX_RATE: Final = 1_000_000
-"""The highest rate, per second. No server gets near."""
+"""The highest rate, in events per second, that the limits allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """The limits of one server. Raises ``SettingsError`` if one is wrong."""
+    """The limits of one server. Raises ``SettingsError`` if one is out of range.
+
+    A rate is also the largest number of events at once.
+    """
 
     max_clients: int = 4096
-    """The most registrations. The next announcement is refused with the reason FULL."""
+    """Most registrations. The server refuses further announcements with the reason FULL."""
     announces_per_second: float = 4096.0
-    """The announcements answered per second, and at once; clients repeat the others."""
+    """Announcements that the server answers per second; clients repeat the others."""
     lookups_per_second: float = 4096.0
-    """The same for lookups, whose answers may be whole lists of clients."""
+    """Lookups that the server answers per second. An answer may be a whole list of clients."""
     data_per_second: float = 10.0
-    """The changes of data or topics taken from one client per second, and at once.
+    """Changes of data, topics or groups that the server takes from one client per second.
 
-    Others are not taken. When the client's next heartbeat shows that one is missing, the server
-    asks for the latest.
+    It drops others. When the client's next heartbeat has a revision that the server lacks, it
+    requests the latest data.
     """
     max_answers: int = 8192
-    """The most answers of one kind that wait for a batch to end. Further requests get no answer."""
+    """Most answers of one kind that wait for the next batch. Further requests get no answer."""
     max_connections: int | None = None
-    """The most connections of each of both sockets.
+    """Most connections of each of the two sockets. The server closes further ones.
 
-    Further ones are closed. None suffices for all clients.
+    None stands for twice ``max_clients``, and 64 more.
     """
     max_handshakes: int = 1024
-    """The most connections of both sockets that are not authenticated yet.
+    """Most connections of both sockets that are not authenticated yet.
 
-    One more closes the oldest one of the network address that has the most.
+    When there is one more, the server closes the oldest of them from the network address that has
+    the most.
     """
     handshake_timeout: float = 10.0
-    """The seconds in which a connection has to authenticate itself.
+    """Seconds in which a connection has to authenticate itself.
 
     It does so in TLS, in the greeting of the bus and, with a secret, by a message with a valid MAC.
-    The same time bounds each message that it begins.
+    Each message must also be complete within this time after its beginning.
     """
 
     stun_per_second: float = 1000.0
-    """The STUN requests answered per second, and at once; clients repeat the others."""
+    """STUN requests that the server answers per second; clients repeat the others."""
 
     def __post_init__(self) -> None:
         _check(self, _SERVER_RANGES)
 
     @property
     def connections(self) -> int:
-        """The most connections of each socket: by default two for each client, and a reserve."""
+        """The most connections of each socket, also if ``max_connections`` is None."""
         return self.max_connections or 2 * self.max_clients + SPARE_CONNECTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits of one client. Raises ``SettingsError`` if one is wrong."""
+    """The limits of one client. Raises ``SettingsError`` if one is out of range."""
 
     max_peers: int = MOST_PEERS
-    """The most peers that are remembered; no others are introduced."""
+    """Most peers that the client keeps. It ignores others, and counts them as ``over_max_peers``.
+    """
 
     def __post_init__(self) -> None:
         _check(self, {"max_peers": (1, MOST_PEERS)})

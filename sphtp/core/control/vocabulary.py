@@ -1,4 +1,4 @@
-"""The numbers of the wire: commands, parameters, reasons, states (SphTP, "Message structure")."""
+"""The numbers on the wire: commands, parameters, reasons, states (SphTP, "Message structure")."""
 
 from collections.abc import Container, Iterable
 from enum import IntEnum
@@ -7,16 +7,18 @@ from sphtp.core.entropy import Entropy, Secrets
 from sphtp.errors import StateError
 
 VERSION = 1
-"""The protocol version that announcements and server heartbeats carry."""
+"""The protocol version in announcements and server heartbeats."""
 
 FEATURES = 0
-"""Feature bits of this implementation; unknown ones are ignored."""
+"""The feature bits of every announcement and server heartbeat. Readers ignore unknown bits."""
 
 RESTRICTED = 1
 """The feature bit of a client that does not subscribe to ``EVERYBODY``."""
 
 STUN = 2
-"""The feature bit of a server that answers STUN at the UDP port with the number of its ``pub``."""
+"""The feature bit of a server that answers STUN at the UDP port with the number of its ``pub``
+port.
+"""
 
 USER_COMMANDS = 0x0100
 """The first command of the application; lower ones belong to the protocol."""
@@ -51,7 +53,7 @@ class Command(IntEnum):
 
 
 class DataId(IntEnum):
-    """The type of a parameter. A reader skips the ids that it does not know."""
+    """The type of a parameter. A reader skips unknown ids."""
 
     VERSION = 0x01
     FEATURES = 0x02
@@ -91,7 +93,7 @@ class DataId(IntEnum):
 class Reason(IntEnum):
     """The reason of a refusal or a departure.
 
-    A reader takes unknown reasons as OTHER, which nobody sends.
+    A reader decodes unknown reasons as OTHER, which no program sends.
     """
 
     OTHER = 0
@@ -106,9 +108,10 @@ class Reason(IntEnum):
 
 
 class MemberState(IntEnum):
-    """The state of a server in its heartbeats. A joining one acknowledges no id that is new to it.
+    """The state of a server in its heartbeats.
 
-    A reader takes unknown states as JOINING, and expects nothing of such a server.
+    A JOINING server does not register ids that are new to it. A reader decodes unknown states as
+    JOINING.
     """
 
     JOINING = 1
@@ -116,27 +119,28 @@ class MemberState(IntEnum):
 
 
 EVERYBODY = 0
-"""The simulation id of server heartbeats, and of whatever else is for all clients."""
+"""The simulation id of server heartbeats and of other messages for all clients."""
 
 WITHOUT_PRESENCE = 1
-"""The simulation id of the copies for clients that do not subscribe to ``EVERYBODY``."""
+"""The simulation id of copies of messages, for clients that do not subscribe to ``EVERYBODY``."""
 
 NO_NONCE = 0
-"""Stands for the missing nonce of plain SphTP; never drawn."""
+"""The nonce of programs with plain SphTP, the original protocol, which has no nonces; never drawn.
+"""
 
 
 def draw_server_id(entropy: Entropy) -> int:
-    """Draw an even id other than 0."""
+    """Draw a server id: even, and not 0."""
     return _draw(entropy, 0, ())
 
 
 def draw_client_id(entropy: Entropy, taken: Container[int] = ()) -> int:
-    """Draw an odd id other than 1, and none that is taken."""
+    """Draw a client id: odd, not 1, and not in ``taken``."""
     return _draw(entropy, 1, taken)
 
 
 def draw_nonce(secrets: Secrets) -> int:
-    """Draw 64 bits other than all zero."""
+    """Draw a nonce: 64 bits, not all zero."""
     while True:
         nonce = secrets.getrandbits(64)
         if nonce != NO_NONCE:
@@ -144,12 +148,12 @@ def draw_nonce(secrets: Secrets) -> int:
 
 
 def is_server_id(number: int) -> bool:
-    """Return True if this can be a server's id."""
+    """Return True if ``number`` can be a server's id: even, and not 0."""
     return number > 1 and number & 1 == 0
 
 
 def is_client_id(number: int) -> bool:
-    """Return True if this can be a client's id."""
+    """Return True if ``number`` can be a client's id: odd, and not 1."""
     return number > 1 and number & 1 == 1
 
 
@@ -161,9 +165,9 @@ def _draw(entropy: Entropy, parity: int, taken: Container[int]) -> int:
 
 
 def check_user_numbers(command: int, parameters: Iterable[int]) -> None:
-    """Raise ``StateError`` for numbers that a command of the application must not use.
+    """Raise ``StateError`` if a command of the application uses wrong numbers.
 
-    These are the numbers of the protocol, and numbers that the wire cannot carry.
+    These are the numbers of the protocol, and numbers over ``MAX_NUMBER``.
     """
     _check_number("command", command, USER_COMMANDS)
     for parameter in parameters:

@@ -1,13 +1,13 @@
 """The delivery controller, which delivers each message of one topic once, or reports its loss.
 
-It takes the records of datagrams as they arrive. A record passes three stations in the pipeline:
-its numbers are settled once (``unrecoverable_loss``), the parts of a large message are put
-together, and messages wait for their turn (``ordered_delivery``). A message that the transport can
-no longer bring is given up: it is fetched from the source's history (off-transport recovery), or
-its loss takes its place in the order.
+It takes the records of datagrams as they arrive. A record passes three steps in the pipeline: each
+of its numbers is settled once (``unrecoverable_loss``), the fragments of a large message are
+reassembled, and messages wait for earlier ones (``ordered_delivery``). If the transport can no
+longer bring a message, the controller requests it from the source's history (off-transport
+recovery), or puts its loss into its place in the order.
 
-The table has the beginning of the stream, the source of missing messages (transport or history),
-and the end; records pass the same stations in every state.
+The table has the beginning of the stream, the origin of missing messages (transport or history),
+and the end; records pass the same steps in every state.
 """
 
 from typing import Final
@@ -42,10 +42,10 @@ class DeliveryState(Name):
     """The states of a delivery controller."""
 
     HOLDING = "keeps messages, until the start of the history is known"
-    CATCHING_UP = "fetches the history; live messages wait for it, or are fetched in their turn"
-    FOLLOWING = "delivers live messages on arrival"
+    CATCHING_UP = "fetches the history; live messages wait for it, or are dropped and fetched later"
+    FOLLOWING = "delivers live messages as they come"
     DRAINING = "the session is over; waits for requested history"
-    ENDED = "all was told"
+    ENDED = "every message was delivered, or its loss reported"
 
 
 class DeliveryEvent(Name):
@@ -63,7 +63,7 @@ class DeliveryAction(Name):
     BEGIN = "deliver the messages from the start on"
     FOLLOW = "count messages fetched from now on as recovered, not as history"
     GIVE_UP = "give up, or fetch, the messages that the transport has not brought"
-    END = "tell the end"
+    END = "report the end to the reader"
 
 
 S, E, A = DeliveryState, DeliveryEvent, DeliveryAction
@@ -74,12 +74,12 @@ DELIVERY = Machine(
     (
         Row(S.HOLDING, E.BEGIN, S.CATCHING_UP, (A.BEGIN,), "the bounds of the history are known"),
         Row(S.CATCHING_UP, E.MERGED, S.FOLLOWING, (A.FOLLOW,), "the history meets live messages"),
-        Row(S.CATCHING_UP, E.END, S.DRAINING, (A.GIVE_UP,), "the history outlives the session"),
+        Row(S.CATCHING_UP, E.END, S.DRAINING, (A.GIVE_UP,), "the history may outlive the session"),
         Row(S.FOLLOWING, E.END, S.DRAINING, (A.GIVE_UP,), "the transport has ended"),
         Row(S.DRAINING, E.SETTLED, S.ENDED, (A.END,), "each number is settled"),
     ),
     events=DeliveryEvent,
-    # One that joins late starts by holding.
+    # A controller with late join starts in HOLDING.
     entries=frozenset({S.HOLDING}),
     final=frozenset({S.ENDED}),
     refused={
@@ -93,17 +93,17 @@ DELIVERY = Machine(
 
 
 MOST_NUMBER: Final = 1 << 63
-"""The highest message number; half of what the wire carries leaves room to add."""
+"""Message numbers are below this. It is half of the 64-bit range, so that sums stay within it."""
 
 NONE: Final = -1
-"""Stands for no number."""
+"""Stands for the absence of a message number."""
 
 
 class DeliveryPipeline:
-    """The settling of each number, once, as a message or as lost, within the settings' limits.
+    """The settling of each number, once, as delivered or lost, within the settings' limits.
 
-    ``duplicates`` counts messages and parts that were settled before, ``refused`` records that
-    contradict what is known.
+    ``duplicates`` counts messages and fragments that had arrived or were settled before,
+    ``refused`` counts records that contradict earlier ones.
     """
 
     __slots__ = ("_order", "_settings", "duplicates", "partial", "pending", "refused")
@@ -139,10 +139,10 @@ class DeliveryPipeline:
         self._order.begin(first)
 
     def take_next(self, record: Record, sqn: int) -> bool:
-        """Take a record that begins with ``next``, as almost all do. Return False if ``take`` has
-        to.
+        """Take a record that begins with ``next``, as almost all records do.
 
-        Nothing is missing and nothing waits, except for the parts of that very message.
+        Return False if ``take`` has to handle it. No message is missing or waits, except for the
+        fragments of this message.
         """
         if isinstance(record, FragmentRecord):
             return self._take_next_part(record, sqn)
@@ -179,7 +179,7 @@ class DeliveryPipeline:
 
     def _take_part(self, now: float, fragment: FragmentRecord, sqn: int) -> None:
         pending, number = self.pending, fragment.first
-        # The message itself is on its way, and missing only when something follows it.
+        # Its other fragments are on their way. It is missing only after a later message has come.
         pending.expect(now, number, sqn)
         if number < pending.top:
             if not pending.is_missing(number):
@@ -191,7 +191,7 @@ class DeliveryPipeline:
             self._finish(number, whole, Origin.LIVE)
 
     def take_fetched(self, record: Record, origin: Origin) -> None:
-        """Take the missing messages of a record that was fetched."""
+        """Take the missing messages of a record from the history."""
         if not self._is_plausible(record):
             return
         if type(record) is RunRecord:
@@ -204,20 +204,20 @@ class DeliveryPipeline:
                 self._finish(record.first, whole, origin)
 
     def drop(self, now: float, record: Record, sqn: int) -> list[Span]:
-        """Drop a record that came and cannot be kept. Return its new numbers."""
+        """Drop a record for which there is no room. Settle and return its new numbers."""
         if not self._is_plausible(record):
             return []
         return self.pending.take(now, record.first, record.last, sqn)
 
     def lose(self, span: Span, reason: LossReason) -> None:
-        """Settle missing numbers as lost, even those of which parts came."""
+        """Settle numbers as lost, also those of incomplete messages."""
         for number in self.partial.within(*span):
             self.partial.remove(number)
         self.pending.mark_settled(*span)
         self._order.put(*span, Loss(*span, reason))
 
     def relieve(self) -> None:
-        """Give up the oldest gaps until the settings' limits hold."""
+        """Settle the oldest missing messages as lost, until the settings' limits hold."""
         while self.load > 1 and (oldest := self.pending.oldest) is not None:
             self.lose(oldest, LossReason.MAP_OVERFLOW)
 
@@ -231,7 +231,7 @@ class DeliveryPipeline:
             self._order.put(first, last, Batch(first, some, origin))
 
     def _assemble(self, fragment: FragmentRecord) -> bytes | None:
-        """Take a part of a message. Return the message if it is whole."""
+        """Take a fragment. Return the message if it is complete, else None."""
         message = self.partial.add(fragment)
         if message is None:
             self.duplicates += 1
@@ -267,7 +267,7 @@ class DeliveryController:
     ``first`` is the number of the topic's first message that was sent after this side joined,
     ``sqn`` the lead at that moment. ``missing`` are the datagrams that the transport still tries to
     recover. With ``fetches``, messages that the transport gives up are wanted from the source's
-    history. With ``late_join`` nothing is delivered before ``begin``.
+    history. With ``late_join``, delivery starts only after ``begin``.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class DeliveryController:
         self._fetches = fetches
         self._fetched_as = Origin.RETRANSMIT if late_join else Origin.OTR
         self._end_reason = EndReason.CLOSED
-        # Messages that came and were dropped, for want of room.
+        # The count of messages that were dropped for lack of room.
         self._dropped = 0
         # The number of a record that ``take_next`` may take.
         self._next = NONE
@@ -309,11 +309,11 @@ class DeliveryController:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing from the transport counts any more."""
+        """True if the session has ended, so that inputs from the transport are ignored."""
         return self.state is DeliveryState.DRAINING or self.state is DeliveryState.ENDED
 
     def statistics(self) -> DeliveryStatistics:
-        """Return the counts so far."""
+        """Return the counts of the topic, and the present levels."""
         order, partial = self._order, self._pipeline.partial
         return DeliveryStatistics(
             delivered=self._queue.delivered,
@@ -330,7 +330,7 @@ class DeliveryController:
     # From the transport
 
     def handle_arrived(self, now: float, arrived: Arrived) -> None:
-        """Take a datagram; its records may be of other topics."""
+        """Take an arrived datagram; records of other topics are ignored."""
         if self.is_over:
             return
         sqn, _, records = arrived
@@ -346,12 +346,12 @@ class DeliveryController:
         self._pending.suspect(sqn)
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Note that the transport gave datagrams up, and the reason."""
+        """Note that the transport has given datagrams up, for a reason."""
         if not self.is_over:
             self._pending.handle_given_up(given_up)
 
     def handle_tail(self, now: float, number: int, lead: int) -> None:
-        """Note that all messages below ``number`` were sent, with datagrams up to ``lead``."""
+        """Note that all messages below ``number`` were sent, in datagrams up to ``lead``."""
         if self.is_over or not self._pending.top < number < MOST_NUMBER:
             return
         self._next = NONE
@@ -360,23 +360,23 @@ class DeliveryController:
         self._pipeline.relieve()
 
     def give_up_unrecoverable(self) -> None:
-        """Give up the messages that the transport can no longer bring.
+        """Fetch the messages that the transport can no longer bring, or report their loss.
 
-        Call this when the transport has no more datagrams to deliver.
+        Call this only after all arrived datagrams of the transport were handled.
         """
         for span, reason in self._pending.unrecoverable():
             self._give_up(span, reason)
 
     def handle_timeout(self, now: float) -> None:
-        """Give up messages that the transport has not brought for a generation interval."""
+        """Fetch messages that were missing for a generation interval, or report their loss."""
         for span, reason in self._pending.expired(now, self._settings.generation):
             self._give_up(span, reason)
 
     def handle_end(self, reason: EndReason, *, fetching: bool) -> None:
-        """Note that the session is over.
+        """Handle the end of the session, with its ``reason``.
 
-        With ``fetching`` the missing messages may still be fetched. Raises ``StateError`` before
-        ``begin``, and if it is over already.
+        With ``fetching``, missing messages may still come from the history. Raises ``StateError``
+        before ``begin``, and after an earlier end.
         """
         self._next = NONE
         self._end_reason = reason
@@ -390,23 +390,23 @@ class DeliveryController:
     # From the history
 
     def begin(self, first: int) -> None:
-        """Deliver the stream from ``first`` on, or from ``live`` if that is lower.
+        """Start delivery with the message ``first``, or with ``live`` if that is lower.
 
-        Raises ``StateError`` if it has begun.
+        Raises ``StateError`` if delivery has started.
         """
         self.live = min(first, self.live)
         self._step(DeliveryEvent.BEGIN)
         self._progress()
 
     def handle_fetched(self, record: Record) -> None:
-        """Take a fetched record. Messages that are not missing are dropped."""
+        """Take a record from the history. Messages that are not missing are dropped."""
         if record.topic == self.topic:
             self._pipeline.take_fetched(record, self._fetched_as)
             self._pipeline.relieve()
             self._progress()
 
     def handle_not_fetched(self, span: Span, reason: LossReason) -> None:
-        """Note that numbers cannot be fetched. Those that are wanted are lost."""
+        """Report as lost those of the numbers that are wanted, because the history lacks them."""
         while missing := self.wanted.within(*span):
             self._pipeline.lose(missing[0], reason)
         self._progress()
@@ -414,22 +414,22 @@ class DeliveryController:
     # To the reader
 
     def poll_item(self) -> Item | None:
-        """Return the next item to deliver; None if there is none now."""
+        """Return the next item to deliver; None if no item waits."""
         return self._queue.poll()
 
     @property
     def room(self) -> int:
-        """The bytes of messages that may still come."""
+        """Bytes of messages that the receive buffer can still take."""
         held = self._queue.size + self._order.size + self._pipeline.partial.size
         return max(self._settings.receive_buffer - held, 0)
 
     @property
     def is_hungry(self) -> bool:
-        """True if the reader has little to read, so that more may be fetched."""
+        """True if less than half of the receive buffer waits for the reader."""
         return 2 * self._queue.size < self._settings.receive_buffer
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due, with traffic or without."""
+        """Return the time at which ``handle_timeout`` is due; None if no message is missing."""
         gaps = self._pending.gaps
         return gaps.oldest.since + self._settings.generation if gaps else None
 
@@ -438,7 +438,7 @@ class DeliveryController:
     def _take(self, now: float, record: Record, sqn: int) -> None:
         is_following = self.state is DeliveryState.FOLLOWING
         if not is_following and self._is_too_far(record):
-            # It is fetched in its turn.
+            # It is fetched after the history before it.
             for span in self._drop(now, record, sqn):
                 self._pending.want(*span)
         elif not self.room:
@@ -451,7 +451,10 @@ class DeliveryController:
         self._next = self._pipeline.next if self.state is DeliveryState.FOLLOWING else NONE
 
     def _is_too_far(self, record: Record) -> bool:
-        """Return True if a live record is too far ahead: half of the room is for the history."""
+        """Return True if a live record is too far ahead to be kept while history is fetched.
+
+        Half of the limits is left for the history.
+        """
         is_far = self._order.lead(record.first) > self._settings.caching_proximity
         return is_far or self._pipeline.load > 1 / 2
 
@@ -461,18 +464,18 @@ class DeliveryController:
         return new
 
     def _give_up(self, span: Span, reason: LossReason) -> None:
-        """Settle messages that the transport will not bring: fetch them, or report their loss."""
+        """Mark messages that the transport will not bring as wanted, or report their loss."""
         if self._fetches:
             self._pending.want(*span)
         else:
             self._pipeline.lose(span, reason)
 
     def _progress(self) -> None:
-        """Step the table if nothing more is awaited."""
+        """Step the table if no message is missing any more."""
         if self.state is DeliveryState.CATCHING_UP and not self.wanted:
             self._step(DeliveryEvent.MERGED)
         if self.state is DeliveryState.DRAINING:
-            # The session's end may have cut off the last message.
+            # The last message may be incomplete at the session's end.
             top = self._pending.top
             if self._pipeline.partial.find(top) is not None:
                 self._give_up(Span(top, top), LossReason.SESSION_END)

@@ -14,9 +14,9 @@ class LossReason(Name):
     WINDOW = "the source's transmission window moved on"
     TIMEOUT = "the datagram was missing for a whole generation interval"
     NO_RETRY = "the source refused a repair"
-    FETCH_TIMEOUT = "off-transport recovery did not deliver it in time"
+    FETCH_TIMEOUT = "the source's history did not deliver it in time"
     GONE = "the source no longer keeps it"
-    MAP_OVERFLOW = "too many messages waited for it"
+    MAP_OVERFLOW = "too much was missing or waited for it, or it exceeded max_message"
     OVERRUN = "the reader was too slow, and the buffer was full"
     SESSION_END = "the session ended before it arrived"
 
@@ -38,7 +38,7 @@ class Origin(Name):
 
 
 class Arrived(NamedTuple):
-    """A datagram that the transport delivers; each comes once."""
+    """A datagram that the transport delivers, once, with its decoded records."""
 
     sqn: int
     repair: bool
@@ -72,7 +72,7 @@ class StreamEnd(NamedTuple):
     """The end of a stream: every message below ``next`` was delivered, or its loss reported.
 
     If the source has ``CLOSED``, it sent no others. Otherwise it may have sent messages from
-    ``next`` on that this side does not know; they are lost, too.
+    ``next`` on of which this side received no trace; they are lost, too.
     """
 
     reason: EndReason
@@ -80,13 +80,20 @@ class StreamEnd(NamedTuple):
 
 
 class Crybaby(NamedTuple):
-    """A receiver that asks for more than its NAK budget. Requests beyond it are ignored."""
+    """A receiver that requests more repairs than its NAK budget allows.
+
+    The source ignores its requests beyond the budget.
+    """
 
     receiver: int
 
 
 class SourceClosed(NamedTuple):
-    """The end of a session; ``unrepaired`` counts datagrams that some receivers may not have."""
+    """The end of a session.
+
+    ``unrepaired`` is the number of datagrams that some receiver has not reported as received or
+    given up.
+    """
 
     unrepaired: int
 
@@ -98,7 +105,7 @@ Item = Batch | Loss | StreamEnd
 """The items of a reader: messages, losses in their place, and the end."""
 
 ALL_RECEIVERS: Final = 0
-"""Stands for all receivers; none has that number."""
+"""The receiver number that stands for all receivers."""
 
 
 class OutgoingBodies(NamedTuple):

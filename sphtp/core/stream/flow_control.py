@@ -1,16 +1,16 @@
-"""Flow control: how far a source may be ahead of its slowest receiver, and how long it waits.
+"""Flow control: the limit that the slowest receiver sets to a source, and its timeout.
 
-Every receiver reports its position, and the bytes of room that its reader leaves (Aeron's status
-messages). The source sends no further than the lowest of these limits. Datagrams count in bytes,
-each with the memory that a kernel takes for it beside its data (``settings.OVERHEAD``): so neither
-small datagrams nor large ones use up more of a socket's buffer than they count for.
+Every receiver reports its position, and the bytes of room in its reader's buffer (Aeron's status
+messages). The source sends no further than the lowest of these limits. Each datagram counts with
+its bytes and with the memory that a kernel takes for it in addition (``settings.OVERHEAD``). So
+neither small datagrams nor large ones use more of a socket's buffer than they count for.
 
-A receiver limits the source only while it makes progress. The source awaits its report from three
-moments on: when it joins, when the source has sent half of its room, and when it blocks the source.
-If ``patience`` seconds pass without a report that raises its limit, the source leaves it behind: it
-no longer waits for the receiver until that has caught up, but still repairs datagrams in the
-transmission window. So the source mostly leaves a vanished receiver behind before it has to wait
-for it.
+A receiver limits the source only while it makes progress. The source begins to await a report at
+three moments: when the receiver joins, when the source has sent half of the receiver's room, and
+when the receiver blocks the source. If no report raises the limit for ``patience`` seconds, the
+source leaves the receiver behind: it no longer waits for this receiver until it has caught up, but
+still repairs datagrams in the transmission window. So the source mostly leaves a vanished receiver
+behind before this receiver blocks it.
 
 ``FlowControl`` is the source's side, ``StatusReports`` the receiver's.
 """
@@ -24,17 +24,17 @@ from sphtp.core.timers import earliest
 from sphtp.core.token_bucket import TokenBucket
 
 SHARE: Final = 4
-"""The reports in one window: the source never waits for a report that is on its way.
+"""The reports in one window, so that the source need not wait for a report that is on its way.
 
-Also the session messages in ``patience``, which ask a receiver for its report. A slow reader frees
-a quarter of a window only now and then, so the source has to ask whether it reads at all.
+Also the session messages in ``patience`` that request an overdue report. A slow reader frees a
+quarter of a window only now and then, and a requested report shows that it makes progress.
 """
 
 
 def first_grant(reach: int) -> int:
-    """Return how many bytes a source may be ahead of a receiver that has not reported yet.
+    """Return the bytes by which a source may be ahead of a receiver that has not reported yet.
 
-    ``reach`` is the most bytes that it may be ahead; 0 sets no limit.
+    ``reach`` is the most bytes by which the source may be ahead; 0 sets no limit.
     """
     return max(reach // SHARE, 1) if reach else 0
 
@@ -43,9 +43,11 @@ def first_grant(reach: int) -> int:
 
 
 class ReceiverLag(NamedTuple):
-    """The lag of a receiver: ``behind`` in datagrams, ``room`` in bytes, ``silence`` in seconds.
+    """The lag of a receiver.
 
-    ``is_left_behind`` is true if the source no longer waits for it.
+    ``behind`` is the number of datagrams that it has not reported, ``room`` the bytes that it can
+    take, and ``silence`` the seconds since its last report. ``is_left_behind`` is true if the
+    source no longer waits for it.
     """
 
     behind: int
@@ -57,8 +59,9 @@ class ReceiverLag(NamedTuple):
 class SourceReceiver:
     """The source's record of one receiver.
 
-    It has everything up to the datagram ``done``. It ``is_busy`` while it fetches history. Its
-    ``nak_budget`` bounds the datagrams that it may ask for, so that it does not starve the others.
+    The receiver has received or given up every datagram up to ``done``. It ``is_busy`` while it
+    fetches history. ``nak_budget`` limits the datagrams that it may request, so that it does not
+    starve the others.
     """
 
     __slots__ = (
@@ -84,21 +87,21 @@ class SourceReceiver:
         self.is_busy = True
         self.knows_end = False
         self.nak_budget = nak_budget
-        # When the application was told that it asks for too much.
+        # The time of the last ``Crybaby`` event for this receiver.
         self.complained_at: float | None = None
-        # Its latest report: it had everything up to ``lead``, which is at ``position`` in the
-        # transmission window, and could take more up to ``limit``.
+        # The latest report: datagrams up to ``lead`` were settled. This is at ``position`` in the
+        # transmission window, and the receiver had room up to the position ``limit``.
         self.lead = done
         self.position = self.limit = 0
-        # What is granted before the first report is a guess, which that report corrects.
+        # The limit before the first report is a guess, which the first report may also lower.
         self.has_reported = False
-        # Since when a report is awaited; None while none is.
+        # The time since which a report is awaited; None while none is awaited.
         self.awaited_since: float | None = None
         self.is_left_behind = False
 
     @property
     def half(self) -> int:
-        """The position at which the source has sent half of what the receiver can take."""
+        """The position at which the source has used half of the receiver's reported room."""
         return self.position + (self.limit - self.position) // 2
 
 
@@ -106,53 +109,61 @@ class FlowControl:
     """The receivers of a source, and the limit that they set.
 
     ``reach`` and positions in the transmission window are in bytes; a ``reach`` of 0 sets no limit.
-    Each receiver may ask for ``nak_budget`` datagrams a second.
+    ``patience`` is in seconds. Each receiver may request ``nak_budget`` datagrams per second.
     """
 
     def __init__(
         self, reach: int, patience: float, nak_budget: float, window: TransmissionWindow
     ) -> None:
         self.reach = reach
-        """The most bytes that the source may be ahead."""
+        """The most bytes by which the source may be ahead of a receiver; 0 sets no limit."""
         self.limit: int | None = None
-        """The position up to which datagrams may leave; None when nothing limits them."""
+        """The position up to which datagrams may leave; None if no receiver limits them."""
         self.left_behind = 0
-        """The number of times that a receiver was left behind."""
+        """The number of times that the source has left a receiver behind."""
         self.awaited_since: float | None = None
-        """The time since which the report of a receiver that has reported before is awaited."""
+        """The earliest time since which a report is awaited, among receivers that have reported
+        before; None if none is awaited.
+        """
         self.due: float | None = None
-        """The time at which a receiver will be left behind."""
+        """The time at which the source leaves the next receiver behind; None if no report is
+        awaited.
+        """
         self._window = window
         self._patience = patience
         self._nak_budget = nak_budget
         self._receivers: dict[int, SourceReceiver] = {}
-        # The lowest position at which a report will be awaited that is not awaited yet.
+        # The lowest position from which on a further report will be awaited.
         self._half = maxsize
 
     def __len__(self) -> int:
         return len(self._receivers)
 
     def find(self, receiver: int) -> SourceReceiver | None:
-        """Return the receiver with this number."""
+        """Return the record of the receiver with this number; None if it is unknown."""
         return self._receivers.get(receiver)
 
     def unrepaired(self, lead: int) -> int:
-        """Return how many datagrams up to ``lead`` are not known to be with all receivers."""
+        """Return the number of datagrams up to ``lead`` that some receiver has not reported as
+        received or given up.
+        """
         least = min((one.done for one in self._receivers.values()), default=lead)
         return max(lead - least, 0)
 
     def is_done(self, lead: int) -> bool:
-        """Return True if all receivers have everything, if only from history, and know the end."""
+        """Return True if all receivers have settled all datagrams up to ``lead``, know the end, and
+        fetch no more history.
+        """
         return not self.unrepaired(lead) and not any(
             one.is_busy or not one.knows_end for one in self._receivers.values()
         )
 
-    # Who takes part
+    # Receivers that join and leave
 
     def join(self, now: float, receiver: int, lead: int, done: int | None = None) -> None:
-        """Add a receiver when the window's lead is ``lead``.
+        """Add a receiver, or renew the limit of one that rejoins; ``lead`` is the window's lead.
 
-        It has everything up to ``done``, and needs nothing up to ``lead`` unless that is given.
+        A new receiver needs the datagrams after ``done``, by default those after ``lead``.
         """
         one = self._receivers.get(receiver)
         if one is None:
@@ -173,16 +184,18 @@ class FlowControl:
         self._find_limit()
 
     def close(self) -> None:
-        """Stop waiting for receivers, later ones included."""
+        """Stop waiting for any receiver, also for those that join later."""
         self.reach = 0
         for one in self._receivers.values():
             one.awaited_since = None
         self._find_limit()
 
-    # What limits the source, and for how long
+    # The limit, and its timeout
 
     def handle_status(self, now: float, receiver: int, status: StatusMessage) -> None:
-        """Take a receiver's report. One that was left behind counts again once it caught up."""
+        """Take a receiver's report. A receiver left behind limits the source again once it has
+        caught up.
+        """
         one = self._receivers.get(receiver)
         if one is None:
             return
@@ -194,7 +207,7 @@ class FlowControl:
             return
         position = self._window.position_of(status.lead)
         limit = position + min(self.reach, status.room)
-        # Reports may overtake each other: one with less room takes nothing back.
+        # Reports may overtake each other, so a lower limit is ignored.
         if limit <= one.limit and one.has_reported:
             return
         one.lead, one.position, one.limit = status.lead, position, limit
@@ -204,7 +217,7 @@ class FlowControl:
         self._find_limit()
 
     def handle_sent(self, now: float) -> None:
-        """Await a report from each receiver of whose room the source has used half."""
+        """Await a report from each receiver if the source has used half of its room."""
         position = self._window.position
         if position >= self._half:
             for one in self._followed():
@@ -223,7 +236,7 @@ class FlowControl:
             self._find_limit()
 
     def expire(self, now: float) -> None:
-        """Leave behind the receivers whose report was awaited for too long."""
+        """Leave behind the receivers whose report has been awaited for ``patience`` seconds."""
         for one in self._followed():
             if one.awaited_since is not None and now >= one.awaited_since + self._patience:
                 one.awaited_since = None
@@ -250,11 +263,12 @@ class FlowControl:
 
 
 class StatusReports:
-    """The receiver's reports: on request, and whenever it has room for a quarter of a window more.
+    """The receiver's reports: on request, or when the source may send a quarter more.
 
-    ``reach`` is the most bytes that the source may be ahead, 0 for no limit; ``burst`` is the most
-    bytes that the receiver can take at once. Without ``knows_lead`` the receiver does not know the
-    source's first grant.
+    That is a quarter of ``reach`` or of ``burst``, whichever is less. ``reach`` is the most bytes
+    by which the source may be ahead, 0 for no limit; ``burst`` is the most bytes that the receiver
+    can take at once. If ``knows_lead`` is False, the receiver does not know the source's first
+    grant, and sends its first report on request only.
     """
 
     __slots__ = ("_burst", "_every", "_is_asked", "_limit", "_reach")
@@ -263,18 +277,19 @@ class StatusReports:
         self._reach = reach
         self._burst = burst
         self._every = max(min(reach, burst) // SHARE, 1)
-        # As far as the source may send by the last report, or by the join, in bytes from there.
+        # The bytes up to which the source may send by the last report or by the first grant.
         self._limit = first_grant(reach) if knows_lead else None
         self._is_asked = False
 
     def ask(self) -> None:
-        """Report at the next poll, because the source has sent a session message."""
+        """Make a report due, because the source has sent a session message."""
         self._is_asked = True
 
     def is_due(self, taken: int, behind_gap: int, room: int) -> bool:
-        """Return True if a report is due, unasked, of a receiver that has ``taken`` so many bytes.
+        """Return True if a report is due without a request. All arguments are in bytes.
 
-        Of these, ``behind_gap`` are behind something that is missing; its reader leaves ``room``.
+        ``taken`` is all that the receiver has taken, ``behind_gap`` the part behind a missing
+        datagram, and ``room`` the free part of the reader's buffer.
         """
         if not self._reach or self._limit is None:
             return False
@@ -291,7 +306,10 @@ class StatusReports:
         is_fetching: bool = False,
         knows_end: bool = False,
     ) -> StatusMessage | None:
-        """Return the report of a receiver that has all up to ``lead``; None if none is due."""
+        """Return a report if one is due, else None. The arguments are those of ``is_due``.
+
+        All datagrams up to ``lead`` have been received or given up.
+        """
         if not self._is_asked and not self.is_due(taken, behind_gap, room):
             return None
         self._is_asked = False
@@ -301,5 +319,5 @@ class StatusReports:
         return StatusMessage(lead, room, is_fetching, knows_end)
 
     def _ahead(self, behind_gap: int, room: int) -> int:
-        # What came behind a gap has left the socket, and makes room for others there.
+        # Datagrams behind a gap have left the socket's buffer, and so leave room there.
         return min(self._reach, room, behind_gap + self._burst)

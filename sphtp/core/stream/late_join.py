@@ -2,13 +2,13 @@
 
 A receiver that joins late wants messages that the source sent before. A receiver whose transport
 gave datagrams up wants their messages. The fetcher requests both over a TCP connection to the
-source, the oldest first, a window ahead (``FetchWindow``). The shell makes the connection, which
-carries the frames of ``late_join_wire``.
+source, the oldest first, with a limit of the messages requested at once (``FetchWindow``). The
+shell makes the connection, which carries the frames of ``late_join_wire``.
 
-By the table there is a connection only while messages are wanted. Frames come in order or not at
-all, so silence is a fault: after an interval the receiver asks again, and the interval doubles. The
-table does not know whether messages are wanted: ``update`` checks this after every input, and steps
-the table.
+By the table a connection is needed only while messages are wanted. Frames come in order or not at
+all, so silence is a fault: after an interval the receiver repeats its requests, and the interval
+doubles. The table does not contain whether messages are wanted: ``update`` checks this after every
+input, and steps the table.
 """
 
 from collections import deque
@@ -46,10 +46,10 @@ class FetchState(Name):
     RESTING = "no message is wanted, and there is no connection"
     CALLING = "messages are wanted, and the connection is being made"
     WAITING = "the connection was refused or lost; another try comes later"
-    TALKING = "connected, and answers are awaited"
+    TALKING = "connected, and replies are awaited"
     IDLE = "connected, and no message is wanted"
-    LAST = "the session is over; waits for answers as long as they come"
-    OVER = "fetches nothing any more"
+    LAST = "the session is over; fetches on as long as replies come"
+    OVER = "fetches no messages any more"
 
 
 class FetchEvent(Name):
@@ -57,23 +57,23 @@ class FetchEvent(Name):
 
     WANTED = "messages are wanted, perhaps more than before"
     SATISFIED = "no message is wanted any more"
-    CONNECTED = "there is a connection"
+    CONNECTED = "the connection is open"
     DISCONNECTED = "the connection was refused, or lost"
-    DUE = "no answer came for an interval"
-    EXHAUSTED = "no answer came for as long as a message may take"
+    DUE = "the interval without a reply, or before another attempt, is over"
+    EXHAUSTED = "no reply came within the fetch timeout"
     END = "the session is over"
 
 
 class FetchAction(Name):
     """The actions of a fetcher."""
 
-    START = "start the timer of answers"
+    START = "start the fetch timeout"
     ASK = "send requests up to the limit"
     ASK_AGAIN = "mark all requests as not sent"
-    BACK_OFF = "wait for an interval that doubles"
+    BACK_OFF = "wait for an interval, which doubles"
     GIVE_UP = "report that the wanted messages are lost"
     FORGO = "report that the wanted messages are lost with the session"
-    STOP = "stop all clocks"
+    STOP = "stop all timers, and forget all requests"
 
 
 S, E, A = FetchState, FetchEvent, FetchAction
@@ -85,21 +85,21 @@ FETCH = Machine(
         Row(S.RESTING, E.WANTED, S.CALLING, (A.START,), "the history has them"),
         Row(S.RESTING, E.CONNECTED, S.IDLE, (), "the messages came by another way"),
         Row(S.RESTING, E.END, S.OVER, (), "no message that could be fetched is missing"),
-        Row(S.CALLING, E.CONNECTED, S.TALKING, (A.ASK_AGAIN, A.ASK), "the source answers"),
+        Row(S.CALLING, E.CONNECTED, S.TALKING, (A.ASK_AGAIN, A.ASK), "requests can be sent"),
         Row(S.CALLING, E.DISCONNECTED, S.WAITING, (A.BACK_OFF,), "the failure may be temporary"),
         Row(S.CALLING, E.SATISFIED, S.RESTING, (A.STOP,), "the messages came by another way"),
-        Row(S.CALLING, E.EXHAUSTED, S.RESTING, (A.GIVE_UP, A.STOP), "no source answers"),
+        Row(S.CALLING, E.EXHAUSTED, S.RESTING, (A.GIVE_UP, A.STOP), "the source does not reply"),
         Row(S.CALLING, E.END, S.OVER, (A.FORGO, A.STOP), "the source is gone"),
         Row(S.WAITING, E.DUE, S.CALLING, (), "a further attempt"),
         Row(S.WAITING, E.SATISFIED, S.RESTING, (A.STOP,), "the messages came by another way"),
-        Row(S.WAITING, E.EXHAUSTED, S.RESTING, (A.GIVE_UP, A.STOP), "no source answers"),
+        Row(S.WAITING, E.EXHAUSTED, S.RESTING, (A.GIVE_UP, A.STOP), "the source does not reply"),
         Row(S.WAITING, E.END, S.OVER, (A.FORGO, A.STOP), "the source is gone"),
         Row(S.TALKING, E.WANTED, S.TALKING, (A.ASK,), "keep the window full"),
         Row(S.TALKING, E.SATISFIED, S.IDLE, (A.STOP,), "all messages came, or are lost"),
         Row(S.TALKING, E.DISCONNECTED, S.WAITING, (A.BACK_OFF,), "the failure may be temporary"),
-        Row(S.TALKING, E.DUE, S.TALKING, (A.BACK_OFF, A.ASK_AGAIN, A.ASK), "none sent yet"),
-        Row(S.TALKING, E.EXHAUSTED, S.IDLE, (A.GIVE_UP, A.STOP), "no answers come"),
-        Row(S.TALKING, E.END, S.LAST, (), "the history outlives the session"),
+        Row(S.TALKING, E.DUE, S.TALKING, (A.BACK_OFF, A.ASK_AGAIN, A.ASK), "no reply came"),
+        Row(S.TALKING, E.EXHAUSTED, S.IDLE, (A.GIVE_UP, A.STOP), "the source does not reply"),
+        Row(S.TALKING, E.END, S.LAST, (), "the history may outlive the session"),
         Row(S.IDLE, E.WANTED, S.TALKING, (A.START, A.ASK), "the history has them"),
         Row(S.IDLE, E.DISCONNECTED, S.RESTING, (), "the connection is not needed"),
         Row(S.IDLE, E.END, S.LAST, (), "more messages may be missing now"),
@@ -124,9 +124,9 @@ FETCH = Machine(
 
 
 class FetchWindow:
-    """At most ``size`` messages of ``wanted``, each for ``timeout`` seconds after its entry.
+    """The requested messages of ``wanted``, at most ``size``; a request expires after ``timeout``.
 
-    Messages that are no longer wanted leave the window, too.
+    Times are in seconds. Messages that are no longer wanted leave the window.
     """
 
     __slots__ = ("_asked", "_expiries", "_size", "_timeout", "_wanted")
@@ -140,17 +140,17 @@ class FetchWindow:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the first message in the window expires."""
+        """The time at which the first request expires; None if no message is requested."""
         while self._expiries and not self._wanted.within(*self._expiries[0][1]):
             self._expiries.popleft()
         return self._expiries[0][0] if self._expiries else None
 
     def fill(self, now: float) -> list[Span]:
-        """Return the numbers to request now: none while half of the window is requested."""
+        """Return the numbers to request now: none while more than half of a window is requested."""
         held = [part for span in self._asked for part in self._wanted.within(*span)]
         self._asked = RangeSet(held)
         number = self._asked.total
-        # Half a window at once, so that requests are not as many as messages.
+        # At least half a window at once, so that there are fewer requests than messages.
         if 2 * number > self._size:
             return []
         spans = self._choose(self._size - number)
@@ -160,18 +160,18 @@ class FetchWindow:
         return spans
 
     def expire(self, now: float) -> list[Span]:
-        """Return the numbers whose requests have expired."""
+        """Remove and return the numbers whose requests have expired."""
         expired = list[Span]()
         while (due := self.next_due) is not None and due <= now:
             expired.append(self._expiries.popleft()[1])
         return expired
 
     def open(self) -> None:
-        """Mark all numbers as not requested. They keep their age."""
+        """Mark all numbers as not requested. Their requests still expire at the same times."""
         self._asked.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all numbers and their times."""
         self._asked.clear()
         self._expiries.clear()
 
@@ -187,17 +187,17 @@ class FetchWindow:
 
 
 MOST_DOUBLED: Final = 10
-"""The longest wait, in intervals."""
+"""The longest wait before requests are repeated, in fetch intervals."""
 
 
 class HistoryStart(NamedTuple):
-    """The history begins at ``first``; None if that is unknown."""
+    """The lowest number in the history; ``first`` is None if the source has not sent it."""
 
     first: int | None
 
 
 class FetchedRecord(NamedTuple):
-    """A record that was fetched."""
+    """A record from the history."""
 
     record: Record
 
@@ -219,10 +219,11 @@ _CONNECTED: Final = frozenset({FetchState.CALLING, FetchState.TALKING, FetchStat
 
 @dataclass(frozen=True, slots=True)
 class FetchStatistics:
-    """``requests`` went out, and ``frames`` came that answer them.
+    """A snapshot of a fetcher.
 
-    ``failures`` are connections refused or lost. ``unasked`` frames answer no request, and
-    ``malformed`` ones cannot be decoded.
+    It sent ``requests``, and received ``frames`` in reply. ``failures`` counts connections that
+    were refused or lost. ``unasked`` frames belonged to no request, and ``malformed`` ones could
+    not be decoded; both were dropped.
     """
 
     requests: int
@@ -235,8 +236,8 @@ class FetchStatistics:
 class Fetcher:
     """Late join and off-transport recovery of one topic: fetches the numbers in ``wanted``.
 
-    Other objects change that set, and ``update`` reads it. After a ``late_join`` the fetcher first
-    asks for the bounds of the history. Times are in seconds.
+    Other objects change that set, and ``update`` reads it. With ``late_join`` the fetcher first
+    requests the bounds of the history. Times are in seconds.
     """
 
     def __init__(
@@ -256,11 +257,11 @@ class Fetcher:
         self._late_join = late_join
         self._is_hungry = True
         self._number = 0
-        # The numbers of the questions of this connection that have no END yet.
+        # The numbers of the requests on this connection for which no END has come.
         self._open = set[int]()
         self._window = FetchWindow(wanted, settings.fetch_window, settings.fetch_timeout)
         self._tries = 0
-        # Two: DUE, to ask again, and EXHAUSTED, to give up.
+        # DUE, to repeat requests or to connect again, and EXHAUSTED, to give up.
         self._alarms = Alarms[FetchEvent]()
         self._frames = deque[bytes]()
         self._outcomes = deque[Outcome]()
@@ -268,11 +269,11 @@ class Fetcher:
 
     @property
     def wants_connection(self) -> bool:
-        """True if a connection is needed. One that is not needed may be closed."""
+        """True if the connection is needed. The shell may close one that is not needed."""
         return self.state in _CONNECTED
 
     def statistics(self) -> FetchStatistics:
-        """Return the counts so far."""
+        """Return the counts since the fetcher was made."""
         return FetchStatistics(
             self._requests, self._came, self._failures, self._unasked, self._malformed
         )
@@ -282,19 +283,20 @@ class Fetcher:
     def update(self, now: float, *, is_hungry: bool = True) -> None:
         """Adapt to the set of wanted numbers; call it after every input and its outcomes.
 
-        Nothing more is asked for, and nothing gets too old, unless the reader ``is_hungry``.
+        Unless the reader ``is_hungry``, the fetcher sends no requests for messages, repeats none,
+        and does not give up. But each request that it has sent expires after the fetch timeout.
         """
         self._is_hungry = is_hungry
         is_wanting = self._wanted or self._late_join
         self._step(now, FetchEvent.WANTED if is_wanting else FetchEvent.SATISFIED)
 
     def end(self, now: float) -> None:
-        """End the session: only wait for outstanding answers."""
+        """End the session. The fetcher continues only if it is connected, while replies come."""
         self._set_start(None)
         self._step(now, FetchEvent.END)
 
     def handle_connected(self, now: float) -> None:
-        """Note that the shell has made the wanted connection."""
+        """Note that the shell has opened the connection."""
         self._step(now, FetchEvent.CONNECTED)
 
     def handle_disconnected(self, now: float) -> None:
@@ -305,7 +307,7 @@ class Fetcher:
         self._step(now, FetchEvent.DISCONNECTED)
 
     def handle_frame_untrusted(self, now: float, frame: bytes) -> None:
-        """Take a frame from the connection. A malformed one is counted."""
+        """Take a frame from the connection. A malformed one is dropped and counted."""
         try:
             answer = decode_answer_untrusted(frame)
         except RemoteError:
@@ -316,7 +318,7 @@ class Fetcher:
             return
         self._came += 1
         if isinstance(answer, EndAnswer):
-            # What did not come was yet to be sent: it is asked for again after an interval.
+            # Messages without a reply are not sent yet: they are requested again after an interval.
             self._open.discard(answer.request_key.number)
             return
         self._tries = 0
@@ -331,7 +333,7 @@ class Fetcher:
                 self._outcomes.append(FetchFailure(answer.span, LossReason.GONE))
 
     def handle_timeout(self, now: float) -> None:
-        """Expire requests, and repeat those without an answer."""
+        """Repeat requests without a reply, and report messages whose requests have expired."""
         while (event := self._alarms.take(now)) is not None:
             if self._is_hungry:
                 self._step(now, event)
@@ -343,18 +345,18 @@ class Fetcher:
     # Outputs
 
     def poll_transmit(self) -> bytes | None:
-        """Return the next frame to send over the connection; None when there is none."""
+        """Return the next frame to send over the connection; None if none waits."""
         return self._frames.popleft() if self._frames else None
 
     def poll_outcome(self) -> Outcome | None:
-        """Return the next outcome of a request; None if there is none."""
+        """Return the next outcome of a request; None if none waits."""
         return self._outcomes.popleft() if self._outcomes else None
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
         return earliest(self._alarms.next_due(), self._window.next_due)
 
-    # What the source answers
+    # Replies of the source
 
     def _is_asked(self, answer: Answer) -> bool:
         session, topic, number = answer.request_key
@@ -366,7 +368,7 @@ class Fetcher:
             self._late_join = False
             self._outcomes.append(HistoryStart(first))
 
-    # What the table does
+    # Actions of the table
 
     def _step(self, now: float, event: FetchEvent) -> None:
         _RUNNER.step(self, event, now)

@@ -1,18 +1,20 @@
 """Late join and off-transport recovery over TCP, byte by byte.
 
-On the connection every frame follows its length, a u32. A receiver sends requests, and the source
-answers. Every frame starts with the kind u8, session u32, topic u16 and a number u32. The receiver
-chooses the number of a request, and the answers repeat it. Then follow, in a request
+On the connection, the length u32 of every frame comes before it. A receiver sends requests, and the
+source sends answers. Every frame starts with kind u8, session u32, topic u16 and number u32. The
+receiver chooses the number of a request, and the answers repeat it. Then follow, in a request
 
-ASK        nothing: request the bounds of the topic's history
-FETCH      count u16, (first u64, further u16)*: request these messages, the lowest first
+ASK        no further fields: request the bounds of the topic's history
+FETCH      count u16, (first u64, further u16)*: request these messages, the lowest first;
+           ``further`` counts the numbers after the first
 
 and in an answer
 
 INFO       low u64, next u64: the source keeps the messages from low to next - 1
 MSG        a record of ``sphtp.core.stream.records``
 GONE       first u64, last u64: the source keeps these messages no more
-END        nothing: the end of this FETCH; messages without MSG or GONE are not sent yet
+END        no further fields: the end of the answers to a FETCH; the source has not sent the
+           messages without MSG or GONE yet
 """
 
 from collections.abc import Callable, Sequence
@@ -32,15 +34,17 @@ from sphtp.core.wire import Reader
 from sphtp.errors import RemoteError, untrusted
 
 MOST_FRAME: Final = 1 << 18
-"""Bytes of a frame without its length, a seal around it included."""
+"""The most bytes of a frame, with its seal and without its length."""
 MOST_REQUESTS: Final = 64
-"""The most requests that may wait for their answers. A receiver that sends more is disconnected."""
+"""The most requests that may wait for their answers. The source disconnects a receiver that sends
+more.
+"""
 MOST_SPANS: Final = 256
-"""Ranges in one FETCH."""
+"""The most ranges in one FETCH."""
 FURTHER: Final = 0xFFFF
-"""The most numbers that one range holds beside its first."""
+"""The most numbers after the first in one range."""
 MOST_WANTED: Final = 0xFFFF
-"""Messages in one FETCH."""
+"""The most messages in one FETCH."""
 
 _LENGTH: Final = Struct("<I")
 _HEAD: Final = Struct("<BIHI")
@@ -75,7 +79,7 @@ class AskRequest(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """FETCH: a request for messages, in order, and no number twice."""
+    """FETCH: a request for messages; ``spans`` are in order, and do not overlap."""
 
     request_key: RequestKey
     spans: Sequence[Span]
@@ -97,14 +101,14 @@ class MessagesAnswer(NamedTuple):
 
 
 class GoneAnswer(NamedTuple):
-    """GONE: messages that are not kept any more."""
+    """GONE: requested messages that the source no longer keeps."""
 
     request_key: RequestKey
     span: Span
 
 
 class EndAnswer(NamedTuple):
-    """END: the answer to a request is complete."""
+    """END: the answers to a FETCH are complete."""
 
     request_key: RequestKey
 
@@ -117,12 +121,12 @@ Answer = InfoAnswer | MessagesAnswer | GoneAnswer | EndAnswer
 
 
 def prefixed(frame: bytes) -> bytes:
-    """Put a frame's length before it."""
+    """Return the frame with its length before it."""
     return _LENGTH.pack(len(frame)) + frame
 
 
 class Framing:
-    """The frames in the bytes of a connection, which may be cut anywhere."""
+    """The frames in the bytes of a connection, which may arrive in pieces of any size."""
 
     __slots__ = ("_buffer",)
 
@@ -130,9 +134,9 @@ class Framing:
         self._buffer = bytearray()
 
     def feed_untrusted(self, data: bytes) -> list[bytes]:
-        """Take bytes and return the frames that are whole.
+        """Take bytes, and return the frames that are complete, without their lengths.
 
-        Raises ``RemoteError`` if one is too long; the connection must then be closed.
+        Raises ``RemoteError`` if one is too long; the caller then has to close the connection.
         """
         buffer, frames, start = self._buffer, list[bytes](), 0
         buffer += data
@@ -149,7 +153,7 @@ class Framing:
         return frames
 
 
-# Questions
+# Requests
 
 
 def encode_ask(ask: AskRequest) -> bytes:
@@ -158,7 +162,7 @@ def encode_ask(ask: AskRequest) -> bytes:
 
 
 def encode_fetch(fetch: FetchRequest) -> bytes:
-    """Encode FETCH; spans are no larger than one range of the wire holds."""
+    """Encode FETCH; each span has at most ``FURTHER + 1`` numbers."""
     spans = [_SPAN.pack(first, last - first) for first, last in fetch.spans]
     return (
         _head(FetchFrameKind.FETCH, fetch.request_key) + _COUNT.pack(len(spans)) + b"".join(spans)
@@ -167,7 +171,7 @@ def encode_fetch(fetch: FetchRequest) -> bytes:
 
 @untrusted
 def decode_request_untrusted(frame: bytes) -> Request:
-    """Decode a request of a receiver."""
+    """Decode a request of a receiver. Raises ``RemoteError`` if it is malformed."""
     kind, request_key, reader = _open(frame)
     if kind == FetchFrameKind.ASK:
         reader.finish()
@@ -185,7 +189,7 @@ def _decode_spans(reader: Reader) -> list[Span]:
     for _ in range(count):
         first, further = _SPAN.unpack(reader.take(_SPAN.size))
         if spans and first <= spans[-1].last:
-            raise RemoteError("ranges are in order and do not overlap")
+            raise RemoteError("ranges that overlap, or are out of order")
         spans.append(Span(first, first + further))
         wanted += further + 1
     if wanted > MOST_WANTED:
@@ -221,7 +225,7 @@ def encode_done(done: EndAnswer) -> bytes:
 
 @untrusted
 def decode_answer_untrusted(frame: bytes) -> Answer:
-    """Decode an answer of a source."""
+    """Decode an answer of a source. Raises ``RemoteError`` if it is malformed."""
     kind, request_key, reader = _open(frame)
     if kind not in _ANSWERS:
         raise RemoteError(f"a source sends no answer of kind {kind}")
@@ -240,14 +244,14 @@ def _decode_info(request_key: RequestKey, reader: Reader) -> InfoAnswer:
 def _decode_msg(request_key: RequestKey, reader: Reader) -> MessagesAnswer:
     records = decode_records_untrusted(reader.rest())
     if len(records) != 1 or records[0].topic != request_key.topic:
-        raise RemoteError("a MSG holds one record of the topic that was asked for")
+        raise RemoteError("a MSG must contain one record, of the requested topic")
     return MessagesAnswer(request_key, records[0])
 
 
 def _decode_gone(request_key: RequestKey, reader: Reader) -> GoneAnswer:
     span = Span(reader.u64(), reader.u64())
     if span.size < 1:
-        raise RemoteError(f"nothing from {span.first} to {span.last} can be gone")
+        raise RemoteError(f"GONE from {span.first} to {span.last} names no message")
     return GoneAnswer(request_key, span)
 
 

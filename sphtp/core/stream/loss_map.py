@@ -1,8 +1,8 @@
 """The loss map: the missing datagrams, and the states of their recovery.
 
 The map keeps missing datagrams as ranges, so that a gap of a billion costs as much as a gap of one.
-Each range goes through a table. If a part of a range arrives, or an NCF names it, the range is
-split, and each part has its own state. ``nak`` decides when each event happens.
+The table has the states of one range. If a part of a range arrives, or an NCF names a part, the map
+splits the range, and each part has its own state. ``nak`` decides when each event happens.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,12 +15,12 @@ from sphtp.core.stream.ranges import Span
 class GapState(Name):
     """The states of a range."""
 
-    WAIT_FIRST = "found missing, perhaps only late: no NAK has named it"
+    WAIT_FIRST = "missing, perhaps only late; no NAK has named it"
     WAIT_REPAIR = "a NAK has named it"
     SUPPRESSED = "an NCF has announced that no repair comes now"
     DISABLED = "this receiver sends no NAKs; others may"
-    FILLED = "here"
-    LOST = "given up"
+    FILLED = "arrived"
+    LOST = "given up by the receiver"
 
 
 class GapEvent(Name):
@@ -31,8 +31,8 @@ class GapEvent(Name):
     RX_DELAY = "NCF: its repair waits for its turn"
     SHED = "NCF: too many repairs wait already"
     NO_RETRY = "NCF: the source will not repair it"
-    REPAIRED = "it came as a repair"
-    LATE = "the datagram itself came: it was only overtaken"
+    REPAIRED = "it arrived as a repair"
+    LATE = "the original datagram arrived, late"
     BELOW_TRAIL = "the source's transmission window has moved on"
     TOO_OLD = "it has been missing for a generation interval"
     CROWDED = "the loss map is full, and it is the oldest"
@@ -45,7 +45,7 @@ class GapAction(Name):
     ARM = "restart its timer"
     COUNT_RECOVERED = "count it as recovered, with the time and the number of NAKs"
     COUNT_OUT_OF_ORDER = "count it as out of order"
-    GIVE_UP = "report that the transport gave it up, with the reason"
+    GIVE_UP = "report that the transport has given it up, with the reason"
 
 
 S, E, A = GapState, GapEvent, GapAction
@@ -60,7 +60,8 @@ ASKING: tuple[GapRow, ...] = (
     Row(S.SUPPRESSED, E.ASKED, S.WAIT_REPAIR, (A.ARM,), "the announced repair is overdue"),
 )
 
-# A second NCF puts nothing off, or the NAKs of others could do so for ever.
+# A second NCF does not postpone the next NAK. Otherwise the NCFs for other receivers could postpone
+# it for ever.
 SUPPRESSING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.SUPPRESSED, (A.ARM,), why)
     for state in (S.WAIT_FIRST, S.WAIT_REPAIR)
@@ -84,9 +85,9 @@ LOSING: tuple[GapRow, ...] = tuple(
     Row(state, event, S.LOST, (A.GIVE_UP,), why)
     for state in MISSING
     for event, why in (
-        (E.NO_RETRY, "the source can repair it no longer"),
-        (E.BELOW_TRAIL, "no source can repair it"),
-        (E.TOO_OLD, "the messages behind it wait"),
+        (E.NO_RETRY, "the source can no longer repair it"),
+        (E.BELOW_TRAIL, "the source no longer has it"),
+        (E.TOO_OLD, "later messages have waited for it too long"),
         (E.CROWDED, "memory is limited"),
         (E.SESSION_OVER, "every gap is settled before the end is reported"),
     )
@@ -109,10 +110,10 @@ GAP = Machine(
 
 
 class Gap:
-    """A range of missing datagrams that have a past in common.
+    """A range of missing datagrams with the same state and history.
 
-    ``since`` is when it was found, ``naks`` how many NAKs have named it. ``due`` is the time at
-    which its timer fires, or fired (seconds).
+    ``since`` is the time of its detection, ``naks`` the number of NAKs that have named it, and
+    ``due`` the time at which its timer fires, or fired. Times are in seconds.
     """
 
     __slots__ = ("due", "first", "last", "naks", "since", "state")
@@ -132,7 +133,7 @@ class Gap:
 
     @property
     def size(self) -> int:
-        """The count of numbers."""
+        """Count of the missing datagrams."""
         return self.last - self.first + 1
 
     def cut(self, at: int) -> "Gap":
@@ -144,7 +145,7 @@ class Gap:
 
 
 class LossMap:
-    """The gaps, in order; those that were found later have higher numbers."""
+    """The gaps of a receiver, in the order of their numbers and of their detection."""
 
     __slots__ = ("_firsts", "_gaps")
 
@@ -158,21 +159,21 @@ class LossMap:
 
     @property
     def total(self) -> int:
-        """The count of datagrams."""
+        """Count of the missing datagrams."""
         return sum(map(attrgetter("size"), self._gaps))
 
     @property
     def oldest(self) -> Gap:
-        """The lowest gap, which was found first; there must be one."""
+        """The lowest gap, which was detected first. The map must not be empty."""
         return self._gaps[0]
 
     def add(self, gap: Gap) -> None:
-        """Put in a gap above all others."""
+        """Add a gap above all others."""
         self._firsts.append(gap.first)
         self._gaps.append(gap)
 
     def find(self, number: int) -> Gap | None:
-        """Return the gap that holds ``number``."""
+        """Return the gap that contains ``number``; None if it is not missing."""
         place = bisect_right(self._firsts, number) - 1
         if place < 0 or number > self._gaps[place].last:
             return None
@@ -184,20 +185,20 @@ class LossMap:
         return place >= 0 and first <= last and self._gaps[place].last >= first
 
     def within(self, first: int, last: int) -> list[Gap]:
-        """Return the gaps that begin from ``first`` to ``last``."""
+        """Return the gaps whose first number is from ``first`` to ``last``."""
         return self._gaps[bisect_left(self._firsts, first) : bisect_right(self._firsts, last)]
 
     def take_below(self, number: int) -> list[Gap]:
-        """Take out the gaps that begin below ``number``."""
+        """Remove and return the gaps that begin below ``number``."""
         return self.take_oldest(bisect_left(self._firsts, number))
 
     def take_old(self, now: float, age: float) -> list[Gap]:
-        """Take out the gaps that were found ``age`` seconds ago, or earlier."""
-        # As a timer counts: what rang for a gap must find it.
+        """Remove and return the gaps that were detected ``age`` seconds ago, or earlier."""
+        # The same sum as in the timer, so that a gap is old enough when its timer fires.
         return self.take_oldest(bisect_right(self._gaps, now, key=lambda gap: gap.since + age))
 
     def take_oldest(self, number: int) -> list[Gap]:
-        """Take out this many gaps."""
+        """Remove and return this number of the oldest gaps."""
         taken = self._gaps[:number]
         del self._firsts[:number], self._gaps[:number]
         return taken
@@ -211,6 +212,6 @@ class LossMap:
         return rest
 
     def remove(self, gap: Gap) -> None:
-        """Take out a gap of this map."""
+        """Remove a gap of this map."""
         place = bisect_left(self._firsts, gap.first)
         del self._firsts[place], self._gaps[place]

@@ -1,4 +1,4 @@
-"""Membership: messages by which a receiver joins and leaves, on a channel between two nodes.
+"""Membership: messages by which a receiver joins a source, on a channel between their nodes.
 
 JOIN       kind u8, version u8, topic (length u8, text), session u32,
            settled u64                                                receiver to source
@@ -12,7 +12,7 @@ END        kind u8, lead u64, trail u64, next u64                     source to 
 A seal is a u8: 0 for none, or 1, followed by key number u8, key 32, first u64, receiver's key 32.
 Lead and settled are sent as one more than their values. Either side leaves by closing the channel.
 A source that ends sends END before it closes the channel; a source that closes it without END has
-vanished. The channel is sealed, so that nobody else learns a key from it.
+vanished. Only sealed nodes send keys, and their channels are sealed, too.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ STREAMS: Final = Schema(["sphtp.Streams: version 2"])
 
 KEY_SIZE: Final = 32
 MOST_TEXT: Final = 1000
-"""The most bytes of a refusal that are read."""
+"""The most bytes of a refusal that a receiver decodes."""
 
 
 class MemberKind(IntEnum):
-    """The first byte of a message."""
+    """The first byte of a membership message."""
 
     JOIN = 1
     WELCOME = 2
@@ -45,7 +45,7 @@ class MemberKind(IntEnum):
 
 
 class StreamKey(NamedTuple):
-    """A key that seals what a source sends, from the datagram with the counter ``first`` on."""
+    """A key that seals a source's datagrams, from the one with the counter ``first`` on."""
 
     number: int
     key: bytes
@@ -56,9 +56,10 @@ class StreamKey(NamedTuple):
 
 
 class Join(NamedTuple):
-    """JOIN: a receiver wants a topic.
+    """JOIN: a receiver requests a topic.
 
-    A receiver that comes back to a ``session``, 0 for none, has all datagrams up to ``settled``.
+    A receiver that rejoins names its ``session``, else 0. It has received or given up all datagrams
+    up to ``settled``.
     """
 
     topic: str
@@ -69,12 +70,12 @@ class Join(NamedTuple):
 class Welcome(NamedTuple):
     """WELCOME: the parameters of the session for a new receiver.
 
-    ``topic`` numbers the topic in the session. The message ``next`` is the first that a new
-    receiver gets as a whole; for a receiver that came back it is the first that has not left yet.
-    The source may be ``reach`` bytes ahead, 0 for no limit. The history is served at the TCP
-    port ``history`` of the channel's address; 0 means that there is none. ``group`` and ``port``
-    are those of a multicast group, empty and 0 for unicast. ``key`` and ``receiver_key`` seal the
-    two directions; None and empty in the clear.
+    ``topic`` is the number of the topic in the session. The message ``next`` is the first that a
+    new receiver gets as a whole; for a receiver that rejoins it is the first that has not left
+    completely. The source may be ``reach`` bytes ahead, 0 for no limit. The history is served at
+    the TCP port ``history`` of the channel's address; 0 means that there is none. ``group`` and
+    ``port`` are the address of a multicast group, empty and 0 for unicast. ``key`` seals the
+    source's datagrams, ``receiver_key`` the receiver's; they are None and empty in the clear.
     """
 
     session: int
@@ -101,7 +102,7 @@ class JoinRefused(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """END: the source has sent the datagrams of ``window``, and all messages below ``next``."""
+    """END: the source sends no datagram after ``window.lead``, and no message from ``next`` on."""
 
     window: Window
     next: int
@@ -111,12 +112,12 @@ Member = Join | Welcome | JoinRefused | StreamKey | Closing
 
 
 def encode_member(message: Member) -> bytes:
-    """Encode a message."""
+    """Encode a membership message."""
     return encode_by_kind(message, _ENCODERS)
 
 
 def decode_member_untrusted(data: bytes) -> Member:
-    """Decode a message."""
+    """Decode a membership message. Raises ``RemoteError`` if it is malformed."""
     return decode_by_kind_untrusted(data, _DECODERS, "streams")
 
 
@@ -194,7 +195,7 @@ def _decode_closing(reader: Reader) -> Closing:
 
 
 def _encode_window(writer: Writer, window: Window) -> None:
-    # An empty window before the first datagram leads to one less than zero.
+    # The lead is -1 in an empty window before datagram 0.
     writer.u64(window.lead + 1).u64(window.trail)
 
 

@@ -1,22 +1,24 @@
 """NAK generation: the times at which a receiver requests missing datagrams, or gives them up.
 
-Missing datagrams stand in the loss map, range by range, until they arrive or are given up; the
-states of one range are the table in ``loss_map``. A NAK costs the source a repair, and in a group
-it costs every receiver one. So a NAK is held back by four things:
+Missing datagrams are in the loss map, range by range, until they arrive or the receiver gives them
+up; the states of one range are the table in ``loss_map``. A NAK costs the source a repair, and in a
+multicast group every receiver gets this repair. So four mechanisms hold NAKs back:
 
 * The initial backoff. The first NAK for a range waits a random time: the datagram may only be late,
-  and in a group another receiver may ask first. Ranges found while that timer runs join it, so that
-  one burst of losses takes one NAK.
-* The NAK backoff. A range that a NAK has named waits for its repair before it is asked for again.
-* Suppression. An NCF says that a repair does not come now, and mostly when to ask again. A range
-  that is suppressed is not put off by a second NCF, or the NAKs of others could do so for ever.
-* NAK spacing and the budget of the receiver. One NAK leaves in ``nak_spacing``, and all of them
-  together name no more datagrams than half of what the source takes from one receiver.
+  and in a group another receiver may send a NAK first. Ranges detected during this time share the
+  NAK, so that one burst of losses takes one NAK.
+* The NAK backoff. A range that a NAK has named waits for its repair before another NAK names it.
+* Suppression. An NCF announces that a repair does not come now, and mostly the time after which to
+  request it again. A second NCF does not postpone a suppressed range any further. Otherwise the
+  NCFs for other receivers could postpone it for ever.
+* NAK spacing and the NAK budget. One NAK leaves in ``nak_spacing`` seconds. All NAKs together name
+  at most ``nak_budget`` datagrams per second, the most that the source takes from one receiver, and
+  half as many at once.
 
-A range is given up, for one of five reasons: the source's window has moved on, it was missing for a
-whole generation interval, the source repairs no more (NCF), the loss map is full, or the session is
-over. That is final for the transport; whether a message is lost with it, ``unrecoverable_loss``
-finds out.
+A receiver gives a range up for one of five reasons: the source's window has moved on, the range was
+missing for a whole generation interval, the source refuses a repair (NCF), the loss map is full, or
+the session is over. That is final for the transport. ``unrecoverable_loss`` detects which messages
+are lost with the range.
 """
 
 from collections import deque
@@ -36,7 +38,9 @@ from sphtp.core.timers import TimerQueue, earliest
 from sphtp.core.token_bucket import Pacer
 
 GROUP_BACKOFF: Final = 0.6
-"""Share of ``nak_backoff`` that is drawn in a group, behind the half that is certain."""
+"""The random part of the NAK backoff in a group, as a share of ``nak_backoff``. The other part is
+always half of ``nak_backoff``.
+"""
 
 NCF_EVENTS: Final = {
     NcfReason.NO_RETRY: GapEvent.NO_RETRY,
@@ -54,7 +58,7 @@ LOSS_REASONS: Final = {
 }
 
 
-# Backoff: random, so that not all receivers ask at once.
+# Backoff: random, so that not all receivers send NAKs at once.
 
 
 def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
@@ -65,10 +69,11 @@ def draw_initial_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 
 
 def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
-    """Draw the wait before a later NAK: at least half of ``nak_backoff``, which is its mean.
+    """Draw the wait before a later NAK, in seconds.
 
-    With an even distribution, one of many receivers always draws a short wait, and asks again for a
-    repair that is on its way. So in a group the random half is drawn exponentially, too.
+    It is at least half of ``nak_backoff``, and ``nak_backoff`` on average. With a uniform
+    distribution, one of many receivers always draws a short wait, and requests again a repair that
+    is on its way. So in a group the random part has an exponential distribution.
     """
     interval = settings.nak_backoff
     if settings.backoff is Backoff.EXPONENTIAL:
@@ -78,22 +83,24 @@ def draw_nak_backoff(entropy: Entropy, settings: StreamSettings) -> float:
 
 
 def draw_uniform(entropy: Entropy, interval: float) -> float:
-    """Draw between half and one and a half of ``interval``."""
+    """Draw a time between half and one and a half of ``interval``."""
     return interval * (0.5 + entropy.random())
 
 
 def draw_exponential(entropy: Entropy, most: float, group_size: int) -> float:
-    """Draw up to ``most`` seconds, with long times more likely (RFC 5401, 3.2.1).
+    """Draw a time up to ``most`` seconds, with long times more likely (RFC 5401, 3.2.1).
 
-    So in a group that shares a loss, few receivers ask early, and the repair for them arrives
-    before the others ask.
+    So in a group that misses the same datagram, few receivers send an early NAK, and the repair for
+    them arrives before the others send one.
     """
     steepness = log(group_size) + 1
     return most / steepness * log1p(entropy.random() * expm1(steepness))
 
 
 class NakTimer:
-    """One timer for each range; of those that have fired, the lowest is taken first."""
+    """The timers of missing ranges, one for each; of those that have fired, the lowest range is
+    taken first.
+    """
 
     __slots__ = ("_fired", "_waiting")
 
@@ -106,7 +113,7 @@ class NakTimer:
         return gap in self._waiting or gap in self._fired
 
     def set(self, gap: Gap, due: float) -> None:
-        """Start, or move, the timer of ``gap``."""
+        """Start or restart the timer of ``gap``, which fires at the time ``due``."""
         gap.due = due
         self._fired.set(gap, None)
         self._waiting.set(gap, due)
@@ -117,13 +124,13 @@ class NakTimer:
         self._waiting.set(gap, None)
 
     def take(self, now: float) -> Gap | None:
-        """Stop and return the lowest range whose time has come; None when there is none."""
+        """Remove and return the lowest range whose timer has fired; None if none has."""
         for gap in self._waiting.take_due(now):
             self._fired.set(gap, gap.first)
         return self._fired.pop()
 
     def next_due(self) -> float | None:
-        """Return when the next timer fires, a past time if one has; None when none is set."""
+        """Return the time of the next timer, a past time if one has fired; None if none is set."""
         lowest = self._fired.first()
         return earliest(None if lowest is None else lowest.due, self._waiting.next_due())
 
@@ -131,7 +138,8 @@ class NakTimer:
 class NakGenerator:
     """The loss map of a receiver, with the timers and NAKs of each missing range.
 
-    ``given_up`` holds the datagrams that the owner has not polled yet. Times are in seconds.
+    ``given_up`` is the queue of outputs for datagrams that the receiver has given up. Times are in
+    seconds.
     """
 
     def __init__(
@@ -145,10 +153,11 @@ class NakGenerator:
         self._settings = settings
         self._counters = counters
         self._timer = NakTimer()
-        # The first NAK of the present burst, and the next NAK that spacing and budget allow.
+        # The time of the present burst's first NAK, and the time from which a NAK may leave.
         self._burst_nak = 0.0
         self._next_nak = 0.0
-        # NAKs may catch up with each other on their way: less at once than the source allows.
+        # NAKs may arrive closer together than they left, so the receiver sends less at once than
+        # the source takes.
         self._budget = Pacer(max(int(settings.nak_budget / 2), 1))
 
     @property
@@ -160,10 +169,10 @@ class NakGenerator:
         nak = None if fires is None else max(fires, self._next_nak)
         return earliest(nak, self.missing.oldest.since + self._settings.generation)
 
-    # Missing, and here
+    # Detected losses, and arrivals
 
     def find_missing(self, now: float, first: int, last: int) -> None:
-        """Put a range above all known numbers into the loss map, and start its timer."""
+        """Add a range above all known numbers to the loss map, and start its timer."""
         self._counters.lost += last - first + 1
         if not self._settings.send_naks:
             self.missing.add(Gap(first, last, now, GapState.DISABLED))
@@ -176,7 +185,7 @@ class NakGenerator:
         self._make_room()
 
     def fill(self, now: float, number: int, *, repair: bool) -> None:
-        """Take a datagram that has arrived out of the loss map."""
+        """Remove a datagram from the loss map, because it has arrived."""
         for gap in self._isolate(number, number):
             self.missing.remove(gap)
             self._timer.stop(gap)
@@ -186,11 +195,11 @@ class NakGenerator:
     # NAKs and NCFs
 
     def poll_nak(self, now: float) -> bytes | None:
-        """Return a NAK for the ranges whose timers have fired, if one may leave now."""
+        """Return a NAK for the ranges whose timers have fired; None if none may leave now."""
         if now < self._next_nak:
             return None
-        # The lowest first: they leave the source's window first, and others wait behind them. As
-        # many as one NAK holds and the budget allows; a range that is larger is cut.
+        # The lowest first: they leave the source's window first, and later messages wait for them.
+        # A NAK takes as many as it holds and the budget allows; a larger range is split.
         budget = self._settings.nak_budget
         asked, ranges = list[Gap](), MOST_RANGES
         left = max(self._budget.budget(now, budget), 1)
@@ -204,7 +213,7 @@ class NakGenerator:
             ranges -= -(-gap.size // (FURTHER + 1))
         if not asked:
             return None
-        # One draw for all of them, so that they share the next NAK, too.
+        # All ranges of this NAK wait for the same time, so that they share the next NAK, too.
         due = now + draw_nak_backoff(self._entropy, self._settings)
         for gap in asked:
             gap.naks += 1
@@ -218,12 +227,12 @@ class NakGenerator:
         return encode_nak(Nak(cut(RangeSet(gap.span for gap in asked))))
 
     def handle_ncf(self, now: float, ncf: Ncf) -> None:
-        """Suppress NAKs for the datagrams that an NCF names; give up those without repair."""
+        """Suppress NAKs for the datagrams that an NCF names; with ``NO_RETRY``, give them up."""
         settings = self._settings
         if ncf.reason is NcfReason.SHED:
             wait = draw_uniform(self._entropy, settings.suppress)
         elif ncf.retry_after:
-            # Every receiver of a group has this NCF, and not all may come back at once.
+            # Every receiver of a group has this NCF, so the times of their NAKs have to differ.
             wait = ncf.retry_after + draw_initial_backoff(self._entropy, settings)
         else:
             wait = settings.suppress + draw_uniform(self._entropy, settings.nak_backoff)
@@ -266,7 +275,7 @@ class NakGenerator:
     # The loss map
 
     def _isolate(self, first: int, last: int) -> list[Gap]:
-        """Split gaps so that none is partly within these numbers; return those that are within."""
+        """Split gaps at the limits of this range, and return the gaps within it."""
         self._split_at(first)
         self._split_at(last + 1)
         return self.missing.within(first, last)
@@ -282,17 +291,17 @@ class NakGenerator:
     # Actions of the table
 
     def _step(self, gap: Gap, event: GapEvent, time: float) -> None:
-        """Step the table of a range; ``time`` is when its timer is due, or when it arrived."""
+        """Step the table of a range; ``time`` is the next timeout, or the time of the arrival."""
         _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
-        # However short the wait that an NCF names: a range is asked for at most once in half a NAK
-        # backoff, the shortest time that the backoff itself draws.
+        # However short the wait in an NCF is, NAKs name a range at most once in half a NAK backoff,
+        # the shortest time that the backoff itself draws.
         soonest = gap.since + 0.5 * self._settings.nak_backoff * gap.naks
         self._timer.set(gap, max(due, soonest))
 
     def _count_recovered(self, gap: Gap, _event: GapEvent, now: float) -> None:
-        # Whatever arrives was split off, and is one.
+        # The gap was split, and is one datagram.
         self._counters.recovered += 1
         self.nak_stm.add(now - gap.since)
         self.nak_tx.add(gap.naks)
@@ -320,9 +329,8 @@ class NakGenerator:
                 GapAction.COUNT_OUT_OF_ORDER: cls._count_out_of_order,
                 GapAction.GIVE_UP: cls._give_up,
             },
-            # NCFs and NAKs of others name whole ranges: some of it is suppressed already, here by
-            # now, given up, or nothing that this receiver asks for. Neither is a fault of who sent
-            # them.
+            # An NCF names whole ranges. Parts of them may already be suppressed, or belong to a
+            # receiver that sends no NAKs. Neither is an error of the source.
             ignored=GapEvent,
         )
 

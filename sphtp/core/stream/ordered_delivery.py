@@ -1,8 +1,8 @@
-"""Ordered delivery: messages wait for their missing parts, for their turn, and for the reader.
+"""Ordered delivery: messages wait for missing fragments, for earlier messages, and for the reader.
 
 Each number of a topic comes here once, as a message or as a loss. With ordered delivery, the order
-map keeps early messages until their turn; in the order of arrival no message waits. The reader's
-queue then has messages, losses, and the end.
+map keeps early messages until all before them have come. In the order of arrival, no message waits
+for others. The reader's queue then has messages, losses, and the end.
 """
 
 from collections import deque
@@ -21,24 +21,24 @@ class ReaderQueue:
         self.size = 0
         """Bytes of messages that wait for the reader."""
         self._queue = deque[Item]()
-        # Of the batches in it.
+        # The size of each batch in the queue.
         self._sizes = deque[int]()
         self.delivered = 0
         self.lost = 0
 
     def add(self, item: Batch | Loss | None) -> None:
-        """Add messages, a loss, or nothing. Adjacent losses with one reason become one."""
+        """Add messages or a loss; None adds nothing. Adjacent losses with one reason become one."""
         if type(item) is Batch:
             self._add_batch(item)
         elif type(item) is Loss:
             self._add_loss(item)
 
     def end(self, end: StreamEnd) -> None:
-        """Add the end."""
+        """Add the end of the stream."""
         self._queue.append(end)
 
     def poll(self) -> Item | None:
-        """Return the next item; None when there is none."""
+        """Remove and return the next item; None if no item waits."""
         if not self._queue:
             return None
         item = self._queue.popleft()
@@ -73,7 +73,7 @@ _UNKNOWN = -1
 
 
 class DeliveryOrder(Protocol):
-    """The interface of an order in which items go to the reader's queue."""
+    """The order in which items go to the reader's queue: interface."""
 
     @property
     def count(self) -> int:
@@ -82,22 +82,19 @@ class DeliveryOrder(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of messages that wait."""
+        """Bytes of messages that wait for earlier messages."""
         ...
 
     def begin(self, first: int) -> None:
-        """Begin with the number ``first``."""
+        """Begin delivery with the number ``first``."""
         ...
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Take the new numbers from ``first`` to ``last``.
-
-        None stands for numbers that are not delivered.
-        """
+        """Take the item of the numbers from ``first`` to ``last``; None if they have no item."""
         ...
 
     def lead(self, number: int) -> int:
-        """Return how many numbers a message is ahead of the first one that is missing."""
+        """Return the distance of a message from the first missing one, in numbers."""
         ...
 
 
@@ -119,7 +116,7 @@ class ArrivalOrder:
         self._items.add(item)
 
     def lead(self, number: int) -> int:
-        """Return 0: no message is ever ahead."""
+        """Return 0, because no message waits for others."""
         return 0
 
 
@@ -131,9 +128,9 @@ class _OrderMapEntry(NamedTuple):
 
 
 class OrderMap:
-    """The order of the numbers, which keeps early items until their turn.
+    """The order of the numbers: items wait until all before them have come.
 
-    ``first`` is the lowest number known before ``begin``.
+    ``first`` is the reference of ``lead`` before ``begin``.
     """
 
     __slots__ = ("_entries", "_first", "_items", "_next", "count", "size")
@@ -147,12 +144,12 @@ class OrderMap:
         self.size = 0
 
     def begin(self, first: int) -> None:
-        """Hand the items from ``first`` on to the reader."""
+        """Begin delivery with the number ``first``; pass waiting items on to the reader."""
         self._first = self._next = first
         self._release()
 
     def put(self, first: int, last: int, item: Batch | Loss | None) -> None:
-        """Pass the item to the reader, with the items that waited for it; or keep it."""
+        """Pass the item and those that waited for it to the reader, or keep it if it is early."""
         if first != self._next:
             self._keep(first, _entry(last, item))
             return
@@ -162,7 +159,7 @@ class OrderMap:
             self._release()
 
     def lead(self, number: int) -> int:
-        """Return how many numbers a message is ahead of the first one that is missing."""
+        """Return the distance of a message from the first missing one, in numbers."""
         return number - (self._first if self._next == _UNKNOWN else self._next)
 
     def _keep(self, first: int, entry: _OrderMapEntry) -> None:
@@ -185,23 +182,23 @@ def _entry(last: int, item: Batch | Loss | None) -> _OrderMapEntry:
 
 
 class PartialMessage:
-    """A message of ``parts`` parts, some of which have arrived."""
+    """A message of ``parts`` fragments, some of which have arrived."""
 
     __slots__ = ("_parts", "parts", "size")
 
     def __init__(self, parts: int) -> None:
         self.parts = parts
         self.size = 0
-        # By part: how many there will be is only what someone said.
+        # Not a list of ``parts`` items, because a forged number could be large.
         self._parts: dict[int, bytes] = {}
 
     @property
     def count(self) -> int:
-        """The count of parts that are here."""
+        """Count of fragments that have arrived."""
         return len(self._parts)
 
     def add(self, fragment: FragmentRecord) -> bool:
-        """Take a part. Return False if it has arrived before."""
+        """Take a fragment. Return False if it has arrived before."""
         if fragment.part in self._parts:
             return False
         self._parts[fragment.part] = fragment.payload
@@ -209,16 +206,17 @@ class PartialMessage:
         return True
 
     def join(self) -> bytes | None:
-        """Return the whole message; None while parts are missing."""
+        """Return the whole message; None while fragments are missing."""
         if len(self._parts) < self.parts:
             return None
         return b"".join(map(self._parts.__getitem__, range(self.parts)))
 
 
 class PartialMessages:
-    """The incomplete messages of a topic, by number: reassembly.
+    """Reassembly: the incomplete messages of a topic, by number.
 
-    A message of which one part is lost is lost as a whole.
+    ``count`` is the number of their fragments, ``size`` the bytes of these. A message of which one
+    fragment is lost is lost as a whole.
     """
 
     __slots__ = ("_messages", "count", "size")
@@ -229,18 +227,18 @@ class PartialMessages:
         self.size = 0
 
     def find(self, number: int) -> PartialMessage | None:
-        """Return the message with this number, if parts of it are here."""
+        """Return the incomplete message with this number; None if no fragment has arrived."""
         return self._messages.get(number)
 
     def within(self, first: int, last: int) -> list[int]:
-        """Return the numbers, from ``first`` to ``last``, of which parts are here."""
+        """Return the numbers of the incomplete messages from ``first`` to ``last``."""
         messages = self._messages
         if last - first < len(messages):
             return [number for number in range(first, last + 1) if number in messages]
         return [number for number in messages if first <= number <= last]
 
     def add(self, fragment: FragmentRecord) -> PartialMessage | None:
-        """Take a part. Return its message, or None if that part is here already."""
+        """Take a fragment. Return its message; None if the fragment has arrived before."""
         message = self._messages.get(fragment.first)
         if message is None:
             message = self._messages[fragment.first] = PartialMessage(fragment.parts)
@@ -251,11 +249,11 @@ class PartialMessages:
         return message
 
     def remove(self, number: int) -> None:
-        """Forget a message: it is whole, or lost."""
+        """Remove a message, because it is complete or lost."""
         message = self._messages.pop(number)
         self.count -= message.count
         self.size -= message.size
 
     def __len__(self) -> int:
-        """Return the number of messages."""
+        """Return the number of incomplete messages."""
         return len(self._messages)

@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """The numbers from ``first`` to ``last``, both of them included."""
+    """The numbers from ``first`` to ``last``, both included."""
 
     first: int
     last: int
 
     @property
     def size(self) -> int:
-        """The count of numbers."""
+        """Count of the numbers."""
         return self.last - self.first + 1
 
 
 class RangeSet:
-    """Numbers, kept as spans that neither touch nor overlap, in order."""
+    """A set of numbers, kept as ordered spans that neither touch nor overlap."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -30,7 +30,7 @@ class RangeSet:
 
     def add(self, first: int, last: int) -> None:
         """Add the numbers from ``first`` to ``last``."""
-        # Spans that only touch grow together.
+        # Spans that touch are joined, too.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
         if low < high:
@@ -40,7 +40,7 @@ class RangeSet:
         self._lasts[low:high] = [last]
 
     def discard(self, first: int, last: int) -> list[Span]:
-        """Remove the numbers from ``first`` to ``last``. Return those that were in the set."""
+        """Remove the numbers from ``first`` to ``last``. Return the spans of removed numbers."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         if low >= high:
@@ -62,7 +62,7 @@ class RangeSet:
         self._lasts.clear()
 
     def within(self, first: int, last: int) -> list[Span]:
-        """Return the numbers from ``first`` to ``last`` that are in the set."""
+        """Return the spans of numbers from ``first`` to ``last`` that are in the set."""
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         return [
@@ -71,7 +71,7 @@ class RangeSet:
         ]
 
     def without(self, first: int, last: int) -> list[Span]:
-        """Return the numbers from ``first`` to ``last`` that are not in the set."""
+        """Return the spans of numbers from ``first`` to ``last`` that are not in the set."""
         missing, at = list[Span](), first
         for span in self.within(first, last):
             if at < span.first:
@@ -83,17 +83,17 @@ class RangeSet:
 
     @property
     def total(self) -> int:
-        """The count of numbers."""
+        """Count of the numbers."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     @property
     def first(self) -> int:
-        """The lowest number; there must be one."""
+        """The lowest number. The set must not be empty."""
         return self._firsts[0]
 
     @property
     def last(self) -> int:
-        """The highest number; there must be one."""
+        """The highest number. The set must not be empty."""
         return self._lasts[-1]
 
     def __contains__(self, number: int) -> bool:

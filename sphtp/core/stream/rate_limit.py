@@ -1,17 +1,18 @@
 """Rate limiting at a source: of new data, and of retransmissions.
 
 The settings limit both: ``data_rate``, and ``repair_rate``, Ultra Messaging's retransmit rate
-limit. But where a path is overloaded, more repairs make more losses, so recovery could feed on
-itself. Two rules keep it from that:
+limit. But on an overloaded path, more repairs cause more losses, and these cause more repairs. Two
+rules prevent this:
 
-* Repairs, to a group or to each receiver where there is none, leave at no more than
-  ``repair_share`` times the mean rate of new data over about the last second.
-* While repairs nevertheless wait for longer than a NAK backoff, and so are asked for again before
-  they leave, new data leaves no faster than that mean. As receivers make the source wait, the mean
-  falls from second to second. When no repair has waited for too long for a second, accumulated new
+* Repairs leave at no more than ``repair_share`` times the mean rate of new data over about the last
+  second. This holds for a group, or by unicast for each receiver.
+* If repairs nevertheless wait for longer than a NAK backoff, receivers request them again before
+  they leave. Then new data leaves no faster than the mean. While flow control holds the source
+  back, the mean falls from second to second. After a second without such waits, accumulated new
   data leaves a tenth faster than the mean, until none waits.
 
-Pauses in which no data waited do not count in the mean, because nothing was delayed in them.
+In both rules the mean counts as at least 1 Mbit/s. At most 0.1 s of a pause in which no data waited
+counts in the mean, because nothing was delayed in it.
 """
 
 from math import exp, expm1, inf
@@ -21,14 +22,14 @@ from sphtp.core.fsm import Machine, Name, Row, Runner
 from sphtp.core.stream.settings import MBIT, StreamSettings
 
 SPAN: Final = 1.0
-"""The seconds after which the weight of earlier data has fallen to a third."""
+"""Seconds in which the weight of data in the mean falls to about a third."""
 
 PAUSE: Final = 0.1
-"""The most seconds of an idle pause between two datagrams that count."""
+"""The most seconds of a pause without waiting data that count in the mean."""
 
 
 class MeanRate:
-    """An exponentially fading mean of bytes a second, over the times in which data was sent."""
+    """The exponentially weighted mean rate of new data, in bytes per second."""
 
     __slots__ = ("_age", "_at", "_level", "_waits")
 
@@ -46,12 +47,12 @@ class MeanRate:
         self._at, self._waits = now, waits
 
     def at(self, now: float) -> float | None:
-        """Return the mean; None as long as nothing was sent."""
+        """Return the mean; None until time has passed after the first data."""
         passed = self._passed(now)
         age = self._age + passed
         if not age:
             return None
-        # At first the mean is over less than the span.
+        # The divisor corrects a mean that covers less than the span, shortly after the first data.
         return self._level * exp(-passed / SPAN) / (SPAN * -expm1(-age / SPAN))
 
     def _passed(self, now: float) -> float:
@@ -65,15 +66,15 @@ class RateState(Name):
     """The states of the limit on new data."""
 
     FREE = "at the rate of the settings"
-    BRAKING = "no faster than the mean, because repairs wait too long for their turn"
-    EASING = "a tenth faster than the mean, so that accumulated data does not leave all at once"
+    BRAKING = "no faster than the mean rate, because repairs wait too long for their turn"
+    EASING = "a tenth faster than the mean rate, so that accumulated data does not leave at once"
 
 
 class RateEvent(Name):
     """The events of the limit on new data."""
 
-    STRAINED = "repairs wait for so long that receivers ask for them again"
-    CALM = "for a while no repair waited too long"
+    STRAINED = "repairs wait for so long that receivers request them again"
+    CALM = "for a second no repair waited too long"
     CAUGHT_UP = "no new data waits"
 
 
@@ -90,7 +91,7 @@ RATE_LIMIT: Final = Machine(
     S.FREE,
     (
         Row(S.FREE, E.STRAINED, S.BRAKING, (A.WAIT,), "a full path carries no more"),
-        Row(S.BRAKING, E.STRAINED, S.BRAKING, (A.WAIT,), "the rise remains"),
+        Row(S.BRAKING, E.STRAINED, S.BRAKING, (A.WAIT,), "repairs still wait too long"),
         Row(S.BRAKING, E.CALM, S.EASING, (), "the path seems to have room"),
         Row(S.EASING, E.STRAINED, S.BRAKING, (A.WAIT,), "the higher rate was too high"),
         Row(S.EASING, E.CAUGHT_UP, S.FREE, (), "new data can leave as the program sends it"),
@@ -105,17 +106,17 @@ RATE_LIMIT: Final = Machine(
 
 
 LEAST: Final = MBIT
-"""The bytes a second that repairs, and new data, are always allowed."""
+"""The lower bound of the mean rate in both rules, in bytes per second."""
 
 EASE: Final = 1.1
-"""The factor by which new data that has piled up may leave faster than of late."""
+"""The rate of accumulated new data, as a multiple of the mean rate."""
 
 CALM: Final = 1.0
-"""Seconds in which no repair waits too long before new data may be faster again."""
+"""Seconds without a repair that waits too long, after which new data may leave faster again."""
 
 
 class RateLimit:
-    """The rates of a source, in bytes a second."""
+    """The limits of a source's rates of new data and of repairs, in bytes per second."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.state = RATE_LIMIT.initial
@@ -127,19 +128,19 @@ class RateLimit:
         self._calm_at = 0.0
 
     def handle_data(self, now: float, size: int, *, waits: bool) -> None:
-        """Count new data that leaves; ``waits`` is true if more data waits."""
+        """Count ``size`` bytes of new data that leave; ``waits`` is true if more data waits."""
         self._mean.add(now, size, waits=waits)
         self._update(now)
         if not waits:
             self._step(now, RateEvent.CAUGHT_UP)
 
     def handle_repairs(self, now: float, waiting: int) -> None:
-        """Note how many bytes of repairs wait: those for a group, or those for one receiver."""
+        """Check the bytes of repairs that wait for a group, or for one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, RateEvent.STRAINED)
 
     def data_rate(self, now: float) -> float | None:
-        """Return the rate at which new data may leave; None sets no limit."""
+        """Return the limit of the rate of new data; None if it has no limit."""
         if self.state is RateState.FREE:
             return self._data_rate
         self._update(now)

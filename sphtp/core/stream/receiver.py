@@ -1,13 +1,13 @@
 """The receiver of a transport session: it delivers each datagram once, and sends NAKs.
 
-A datagram above all known numbers shows that those between are missing. So does the lead in the
-header of every datagram and in session messages, which shows a loss at the end, too. Missing
-datagrams go into the loss map and are requested (``nak``). Each datagram is handed on in the order
-of arrival, or given up with a reason; ``delivery`` makes messages of them.
+A datagram above all known numbers shows that those between are missing. So does the lead in every
+body of the source; in session messages it shows a loss at the end, too. Missing datagrams go into
+the loss map, and NAKs request them (``nak``). The receiver passes each datagram on in the order of
+arrival, or gives it up with a reason; ``delivery`` makes messages of them.
 
 The table is the life of the session. When the session ends, the receiver first gives up each
-missing range, with its reason. The table does not know whether datagrams are missing when the last
-session message comes: therefore that message is two events.
+missing range, with a reason. The table does not contain whether datagrams are missing when the last
+session message comes: therefore this message causes one of two events.
 """
 
 from collections import deque
@@ -45,28 +45,28 @@ from sphtp.errors import RemoteError
 class ReceiverState(Name):
     """The states of a session at its receiver."""
 
-    JOINING = "no datagram has come yet"
-    ACTIVE = "datagrams of the source have come"
+    JOINING = "no datagram has arrived yet"
+    ACTIVE = "datagrams of the source have arrived"
     ENDING = "the source closes: it repairs, and sends no new data"
-    ENDED = "over; every missing datagram was given up"
+    ENDED = "over; the receiver has given up every missing datagram"
 
 
 class ReceiverEvent(Name):
     """The events of a session at its receiver."""
 
-    ARRIVED = "a datagram of the source came"
+    ARRIVED = "a datagram of the source arrived"
     CLOSING = "the source closes"
     CLOSED = "the source has ended, and datagrams are missing"
     COMPLETE = "the source has ended, and no datagram is missing"
-    SILENT = "no datagram came for too long"
+    SILENT = "no datagram arrived within the timeout"
     GONE = "the source's node vanished"
 
 
 class ReceiverAction(Name):
     """The actions of a session at its receiver."""
 
-    LINGER = "wait for the linger at most"
-    HURRY = "wait for datagrams that may still be in flight"
+    LINGER = "set the timeout to the linger"
+    HURRY = "set the timeout to the NAK backoff, for datagrams in flight"
     SETTLE = "give up the missing datagrams"
 
 
@@ -76,8 +76,8 @@ RECEIVER = Machine(
     "Receiver",
     S.JOINING,
     (
-        Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "the server is live"),
-        Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "no source answers"),
+        Row(S.JOINING, E.ARRIVED, S.ACTIVE, (), "the source is live"),
+        Row(S.JOINING, E.SILENT, S.ENDED, (A.SETTLE,), "the source sends nothing"),
         Row(S.JOINING, E.GONE, S.ENDED, (A.SETTLE,), "the source is gone"),
         Row(S.ACTIVE, E.CLOSING, S.ENDING, (A.LINGER,), "its linger is for the last repairs"),
         Row(S.ACTIVE, E.CLOSED, S.ENDING, (A.HURRY,), "a repair may have been overtaken"),
@@ -93,7 +93,7 @@ RECEIVER = Machine(
     events=ReceiverEvent,
     final=frozenset({S.ENDED}),
     refused={
-        # Whatever says that a source closes has arrived first.
+        # The session message with such a flag has caused ARRIVED first.
         S.JOINING: frozenset({E.CLOSING, E.CLOSED, E.COMPLETE}),
         S.ACTIVE: frozenset({E.ARRIVED}),
         S.ENDING: frozenset({E.ARRIVED}),
@@ -102,10 +102,10 @@ RECEIVER = Machine(
 )
 
 REACH: Final = 1 << 30
-"""The furthest that a lead may jump, or a window reach. No source goes further."""
+"""The most datagrams by which a lead may jump, or exceed the trail. No source exceeds it."""
 
 NOWHERE: Final = 1 << 31
-"""The lead before the first datagram: its 32 bits are taken as they are."""
+"""The lead before the first datagram, with which a 32-bit sqn is decoded unchanged."""
 
 ACTIVE: Final = ReceiverState.ACTIVE
 
@@ -113,9 +113,10 @@ ACTIVE: Final = ReceiverState.ACTIVE
 class Receiver:
     """The receiver of one source's session. It handles datagrams, but not topics.
 
-    ``window`` is the source's window when this receiver joined, and datagrams after its lead are
-    wanted; without a window, the first datagram is the start. After every input, poll all outputs:
-    arrivals, datagrams given up, tails and NAKs. After a timeout, poll NAKs, too.
+    ``window`` is the source's window when this receiver joined; the receiver starts with the
+    datagram after its lead. Without a window, it starts with the first datagram that arrives. After
+    every input, poll all outputs: arrivals, datagrams given up, tails and NAKs. Times are in
+    seconds.
     """
 
     __slots__ = (
@@ -141,9 +142,9 @@ class Receiver:
         self._counters = ReceiverCounters()
         self._naks = NakGenerator(entropy, settings, self._counters)
         self._start = None if window is None else window.lead + 1
-        # The number that follows all that is known.
+        # The number after the highest known one.
         self._next = NOWHERE + 1 if self._start is None else self._start
-        # When something came of the source, and how long silence may last from then on.
+        # The time of the last sign of life, and the longest silence after it.
         self._activity_at = now
         self._timeout = settings.activity_timeout
         self._end_reason = EndReason.VANISHED
@@ -153,7 +154,7 @@ class Receiver:
 
     @property
     def lead(self) -> int | None:
-        """The highest number known; None before the first."""
+        """The highest known sequence number; None before the first datagram."""
         return None if self._start is None else self._next - 1
 
     @property
@@ -163,15 +164,17 @@ class Receiver:
 
     @property
     def settled(self) -> int | None:
-        """The number up to which every datagram is here or given up; None before the first."""
+        """The sequence number up to which all datagrams have arrived or were given up; None before
+        the first datagram.
+        """
         missing = self._naks.missing
         return missing.oldest.first - 1 if missing else self.lead
 
     @property
     def taken(self) -> tuple[int, int]:
-        """The bytes that came, and about how many of them are behind a missing datagram.
+        """The bytes that arrived, and about how many of them are behind a missing datagram.
 
-        Each datagram is charged as in ``flow_control``.
+        Each datagram counts as in ``flow_control``.
         """
         counters, settled = self._counters, self.settled
         taken = counters.bytes + OVERHEAD * counters.datagrams
@@ -181,12 +184,12 @@ class Receiver:
 
     @property
     def knows_end(self) -> bool:
-        """True if the source has announced its end, and nothing follows the known datagrams."""
+        """True if the source has announced its end, so that no datagram follows the known ones."""
         return self._end_reason is EndReason.CLOSED
 
     @property
     def end_reason(self) -> EndReason:
-        """The reason why the session is over, or would be if nothing more came."""
+        """The reason of the session's end; before it, the reason if no more datagrams came."""
         return self._end_reason
 
     def statistics(self) -> ReceiverStatistics:
@@ -207,7 +210,7 @@ class Receiver:
             if trail is None:
                 self._handle_decoded_untrusted(now, decode_body_untrusted(body, sqn - 1))
                 return
-            # The next one, as almost always: nothing else can have changed but the trail.
+            # The next datagram, as almost always: only the trail can have changed.
             records = decode_records_untrusted(body, DATA_OVERHEAD)
             self._arrived.append(Arrived(sqn, False, records))
             self._next = sqn + 1
@@ -217,14 +220,14 @@ class Receiver:
             counters.malformed += 1
 
     def handle_timeout(self, now: float) -> None:
-        """Give up datagrams that are too old, and end the session of a source that fell silent."""
+        """Give up datagrams missing for too long, and end the session if the source is silent."""
         self._naks.expire(now)
         if now >= self._activity_at + self._timeout:
             self._step(ReceiverEvent.SILENT)
 
     def handle_alive(self, now: float) -> None:
         """Note that the node of the source is alive, even if the source is silent."""
-        # A source that closes is not waited for any longer than it lingers.
+        # The receiver waits for a closing source for its linger at most.
         if self.state is ACTIVE or self.state is ReceiverState.JOINING:
             self._activity_at = now
 
@@ -236,12 +239,12 @@ class Receiver:
             self._handle_window(now, window)
 
     def handle_closing(self, now: float, window: Window) -> None:
-        """Take the last window of a source that closes: nothing follows."""
+        """Take the last window of a source that closes; no datagram follows its lead."""
         self.handle_window(now, window)
         self._handle_end(ReceiverEvent.CLOSING)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """Note that there are no more repairs: the source's node vanished, or began ``anew``."""
+        """End the session: the source's node vanished, or the source was started ``anew``."""
         self._activity_at = now
         if anew and not self.knows_end:
             self._end_reason = EndReason.BEGAN_ANEW
@@ -250,7 +253,7 @@ class Receiver:
     # Outputs
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the body of a NAK to send to the source, if one is due."""
+        """Return the body of a NAK to send to the source; None if none is due."""
         return self._naks.poll_nak(now)
 
     def poll_timeout(self) -> float | None:
@@ -260,16 +263,16 @@ class Receiver:
         return earliest(self._activity_at + self._timeout, self._naks.next_due)
 
     def poll_arrived(self) -> Arrived | None:
-        """Return the next datagram, in the order of arrival; each comes once."""
+        """Return the next datagram in the order of arrival, once; None if there is none."""
         return self._arrived.popleft() if self._arrived else None
 
     def poll_given_up(self) -> GivenUp | None:
-        """Return datagrams that the transport has given up; each comes once."""
+        """Return datagrams that the transport has given up, once; None if there are none."""
         given_up = self._naks.given_up
         return given_up.popleft() if given_up else None
 
     def poll_tails(self) -> Sequence[tuple[int, int]] | None:
-        """Return topics and their next numbers by the latest session message, once."""
+        """Return the topics and next numbers in the latest session message, once; else None."""
         tails, self._tails = self._tails, None
         return tails
 
@@ -282,7 +285,7 @@ class Receiver:
         if not self._is_plausible(body):
             self._counters.implausible += 1
             return
-        # Before anything changes, as this may fail.
+        # Decode first: an error must leave the state unchanged.
         records = self._read_untrusted(body) if isinstance(body, StreamData) else None
         self._activity_at = now
         if self._start is None:
@@ -305,7 +308,7 @@ class Receiver:
         return jump <= REACH and lead - trail <= REACH and named <= lead
 
     def _read_untrusted(self, data: StreamData) -> list[Record] | None:
-        """Return the records of a datagram that is new, else None."""
+        """Return the records of a new datagram; None for a duplicate."""
         is_new = (
             self._start is None
             or data.sqn >= self._next
@@ -352,7 +355,7 @@ class Receiver:
         self._naks.advance_trail(window.trail)
 
     def _advance_lead(self, now: float, lead: int) -> None:
-        """Put all datagrams above the known ones, up to ``lead``, into the loss map."""
+        """Add all datagrams above the known ones, up to ``lead``, to the loss map."""
         if lead >= self._next:
             self._naks.find_missing(now, self._next, lead)
             self._next = lead + 1
@@ -367,7 +370,7 @@ class Receiver:
         _RUNNER.step(self, event)
 
     def _linger(self) -> None:
-        # One session message that gets lost is not the end.
+        # The loss of a single session message must not end the session.
         self._timeout = max(self._settings.linger, 3 * self._settings.session_min)
 
     def _hurry(self) -> None:
@@ -393,7 +396,7 @@ _RUNNER = Receiver.runner()
 
 
 def _start_of(body: Body) -> int:
-    """Return where a receiver without a window starts: at new data, or else after the lead."""
+    """Return the first number for a receiver without a window: this new data's, or lead + 1."""
     if isinstance(body, StreamData) and BodyFlag.REPAIR not in body.flags:
         return body.sqn
     return body.window.lead + 1

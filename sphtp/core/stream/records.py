@@ -4,8 +4,8 @@ RUN        kind u8, topic u16, first u64, count u16, length u16, payloads
 VARIED     kind u8, topic u16, first u64, count u16, lengths u16 each, payloads
 FRAGMENT   kind u8, topic u16, number u64, part u32, parts u32, length u16, bytes
 
-Messages of a topic have consecutive 64-bit numbers, one each, however large they are. The fragments
-of a message that no datagram holds all have its number.
+Messages of a topic have consecutive 64-bit numbers, one each. A message that is too large for a
+datagram is sent in fragments, which all have its number.
 """
 
 import struct
@@ -27,7 +27,7 @@ class RecordKind(IntEnum):
 
 
 class RunRecord(NamedTuple):
-    """Whole messages of a topic, the first of them with the number ``first``."""
+    """Consecutive whole messages of a topic, the first of them with the number ``first``."""
 
     topic: int
     first: int
@@ -40,7 +40,7 @@ class RunRecord(NamedTuple):
 
 
 class FragmentRecord(NamedTuple):
-    """One of the ``parts`` of the message with the number ``first``, counted from 0."""
+    """A fragment of message number ``first``: ``part``, counted from 0, of ``parts``."""
 
     topic: int
     first: int
@@ -61,12 +61,13 @@ _VARIED: Final = Struct("<BHQH")
 _FRAGMENT: Final = Struct("<BHQIIH")
 
 RUN_OVERHEAD: Final = _RUN.size
-"""The most bytes of a record beside its messages; where lengths differ, each costs two more."""
+"""Bytes of a RUN before its messages. A VARIED has two fewer, and two more for each message."""
 FRAGMENT_OVERHEAD: Final = _FRAGMENT.size
+"""Bytes of a FRAGMENT before its payload."""
 MOST_MESSAGES: Final = 65_535
-"""Messages in one record."""
+"""The most messages in one record."""
 MOST_PARTS: Final = 1 << 20
-"""Fragments of one message."""
+"""The most fragments of one message."""
 
 
 def encode_run(run: RunRecord) -> bytes:
@@ -78,7 +79,7 @@ def encode_run(run: RunRecord) -> bytes:
 def run_front(topic: int, first: int, lengths: Sequence[int]) -> bytes:
     """Return the front of a RUN or VARIED record with messages of these lengths."""
     count, length = len(lengths), lengths[0]
-    # Empty ones pay for their lengths, too: no datagram says more messages than it has bytes.
+    # Empty messages travel with their lengths: decoders reject more messages than bytes.
     if length and lengths.count(length) == count:
         return equal_front(topic, first, count, length)
     return _VARIED.pack(RecordKind.VARIED, topic, first, count) + encode_lengths(lengths)
@@ -90,7 +91,7 @@ def equal_front(topic: int, first: int, count: int, length: int) -> bytes:
 
 
 def encode_fragment(fragment: FragmentRecord) -> bytes:
-    """Encode a part of a message."""
+    """Encode a fragment of a message."""
     topic, number, part, parts, payload = fragment
     kind = RecordKind.FRAGMENT
     return _FRAGMENT.pack(kind, topic, number, part, parts, len(payload)) + payload
@@ -99,7 +100,7 @@ def encode_fragment(fragment: FragmentRecord) -> bytes:
 def decode_records_untrusted(data: bytes, start: int = 0) -> list[Record]:
     """Decode the records of a datagram from ``start`` on.
 
-    Raises ``RemoteError`` when any is not well formed.
+    Raises ``RemoteError`` if one of them is malformed.
     """
     records = list[Record]()
     size, messages = len(data) - start, 0
@@ -113,7 +114,7 @@ def decode_records_untrusted(data: bytes, start: int = 0) -> list[Record]:
         raise RemoteError(f"no record is of kind {error}") from error
     except struct.error as error:
         raise RemoteError(f"a record ends before its fields: {error}") from error
-    # Empty ones cost nothing in a run, and could be as many as it pleases a liar.
+    # A forged RUN of 15 bytes could name 65,535 empty messages.
     if messages > size:
         raise RemoteError(f"{messages} messages in a datagram of {size} bytes")
     return records

@@ -1,12 +1,12 @@
-"""Retention: messages that a source keeps, and hands out for late join and off-transport recovery.
+"""Retention: messages that a source keeps for late join and off-transport recovery.
 
-The history is apart from the transmission window, and each topic has its own: a busy topic takes
-nothing from a quiet one. It is bounded in bytes, age and number of messages, all at once. Messages
-are kept whole, in blocks, and found by their numbers.
+The history is separate from the transmission window. Each topic has a history of its own, so that a
+busy topic takes no space from a quiet one. A history is bounded in bytes, age and number of
+messages at the same time. Messages are kept whole, in blocks, and found by their numbers.
 
-A ``FetchServer`` answers one connection, with the frames of ``late_join_wire``. It makes a frame
-when the connection can take one, and no faster than its rate. So a slow receiver costs only its
-connection, and a receiver that requests all messages leaves room for the others.
+A ``FetchServer`` serves one connection, with the frames of ``late_join_wire``. It encodes a frame
+only when the connection can take one, and no faster than its rate. So a slow receiver takes memory
+only in its connection, and a receiver that requests all messages leaves capacity for the others.
 """
 
 from bisect import bisect_right
@@ -39,11 +39,11 @@ BLOCK: Final = 256
 """The approximate number of messages in one block."""
 
 GRAIN: Final = 1 / 64
-"""The share of the retention age by which messages in one block may differ."""
+"""The most by which the ages of messages in one block differ, as a share of the retention age."""
 
 
 class KeptMessages(NamedTuple):
-    """Messages with consecutive numbers from ``first`` on; or one, sent in several ``parts``."""
+    """Messages with consecutive numbers from ``first`` on; or one, if sent in several ``parts``."""
 
     first: int
     parts: int
@@ -51,14 +51,14 @@ class KeptMessages(NamedTuple):
 
 
 class HistoryLookup(NamedTuple):
-    """The result of a lookup: the messages that are kept, and the numbers that no longer are."""
+    """The result of a lookup: the messages that are kept, and the numbers of dropped ones."""
 
     kept: list[KeptMessages]
     gone: Span | None
 
 
 class RetentionBlock:
-    """Messages sent at about the same time. The first ``dropped`` of them are gone."""
+    """Messages sent at about the same time. The first ``dropped`` of them are no longer kept."""
 
     __slots__ = ("begun", "dropped", "first", "parts", "payloads", "size")
 
@@ -85,9 +85,10 @@ class RetentionBlock:
         self.size += size
 
     def drop(self, size: int, count: int) -> tuple[int, int]:
-        """Drop the fewest messages that make up ``size`` bytes and ``count``. Return both sums.
+        """Drop the oldest messages, at least ``count`` of them and at least ``size`` bytes.
 
-        If all of them are too few, drop all.
+        Drop no more than necessary, or all messages if they are too few. Return the bytes and the
+        number of dropped messages.
         """
         size_before, count_before = self.size, len(self)
         if size >= size_before or count >= count_before:
@@ -108,7 +109,7 @@ class RetentionBlock:
 
 
 class TopicHistory:
-    """The messages of one topic that are kept."""
+    """The retained messages of one topic."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self.next = 0
@@ -117,14 +118,14 @@ class TopicHistory:
         self._limit = settings.retention
         self._age = settings.retention_age
         self._most = settings.retention_count
-        # The blocks before the head are gone; the list is cut when they are half of it.
+        # The blocks before the head are empty. They are removed when they are half of the list.
         self._blocks: list[RetentionBlock] = []
         self._firsts: list[int] = []
         self._head = 0
 
     @property
     def low(self) -> int:
-        """The lowest number that is kept; the next one when none is."""
+        """The lowest number that is kept; the number of the next message if none is kept."""
         return self._blocks[self._head].low if self._head < len(self._blocks) else self.next
 
     def add(self, now: float, numbered: NumberedMessages) -> None:
@@ -157,8 +158,9 @@ class TopicHistory:
                 self._drop_head()
 
     def find(self, first: int, last: int) -> HistoryLookup:
-        """Return the kept messages of these numbers, and those that are gone. Future ones are
-        neither.
+        """Return the kept messages from ``first`` to ``last``, and the dropped numbers.
+
+        Numbers of future messages are in neither.
         """
         last, low = min(last, self.next - 1), self.low
         gone = Span(first, min(last, low - 1))
@@ -188,7 +190,7 @@ class TopicHistory:
 
 
 class History:
-    """The messages of each topic that are kept; sizes in bytes, ages in seconds."""
+    """The retained messages of each topic of a source. Times are in seconds."""
 
     def __init__(self, settings: StreamSettings, topics: int) -> None:
         self._topics = [TopicHistory(settings) for _ in range(topics)]
@@ -198,23 +200,23 @@ class History:
         self._topics[topic].add(now, numbered)
 
     def expire(self, now: float) -> None:
-        """Drop messages that are too old."""
+        """Drop messages of all topics that are too old."""
         for topic in self._topics:
             topic.expire(now)
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number. If there is none, the lowest is one above the
-        highest.
+        """Return the lowest and the highest number that are kept.
+
+        If no message is kept, the lowest is one above the highest.
         """
         history = self._topics[topic]
         history.expire(now)
         return history.low, history.next - 1
 
     def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
-        """Return whole messages with numbers from ``first`` to ``last``, and the numbers that are
-        gone.
+        """Return the kept messages from ``first`` to ``last``, whole, and the dropped numbers.
 
-        A number that is yet to come is neither.
+        Numbers of future messages are in neither.
         """
         history = self._topics[topic]
         history.expire(now)
@@ -222,32 +224,31 @@ class History:
 
 
 FRAME: Final = 65_536
-"""The bytes of messages after which a frame is full."""
+"""Bytes of messages after which a frame is full. The last message may exceed them."""
 MOST_IN_FRAME: Final = 8192
-"""Messages in one frame."""
+"""The most messages in one frame."""
 
 
 class Archive(Protocol):
-    """The interface of a ``History``, for servers."""
+    """The part of ``History`` that a ``FetchServer`` uses."""
 
     def bounds(self, now: float, topic: int) -> tuple[int, int]:
-        """Return the lowest and the highest number. If there is none, the lowest is one above the
-        highest.
+        """Return the lowest and the highest number that are kept.
+
+        If no message is kept, the lowest is one above the highest.
         """
         ...
 
     def find(self, now: float, topic: int, first: int, last: int) -> HistoryLookup:
-        """Return the messages with numbers from ``first`` to ``last``, and the numbers that are
-        gone.
-        """
+        """Return the kept messages from ``first`` to ``last``, and the dropped numbers."""
         ...
 
 
 class FetchServer:
-    """The server of one connection to ``archive``, whose topics are numbered below ``topics``.
+    """The server of one connection to the history ``archive`` of ``topics`` topics.
 
-    ``part`` is the size of the source's fragments, ``rate`` is the limit of the connection in
-    bytes/s; None sets no limit. Times in seconds.
+    ``part`` is the size of the source's fragments in bytes. ``rate`` is the limit of the connection
+    in bytes per second; None sets no limit. Times are in seconds.
     """
 
     def __init__(
@@ -271,19 +272,19 @@ class FetchServer:
     def handle_frame_untrusted(self, frame: bytes) -> None:
         """Take a request.
 
-        Raises ``RemoteError`` if it is malformed, names another session or an unknown topic, or is
-        one too many. Then the connection is of no more use.
+        Raises ``RemoteError`` if the request is malformed, names another session or an unknown
+        topic, or if too many requests wait. The caller then has to close the connection.
         """
         request = decode_request_untrusted(frame)
         session, topic, _ = request.request_key
         if session != self._session or topic >= self._topics:
-            raise RemoteError(f"nothing is known of topic {topic} of session {session:08x}")
+            raise RemoteError(f"unknown topic {topic} of session {session:08x}")
         if len(self._requests) >= MOST_REQUESTS:
-            raise RemoteError(f"{MOST_REQUESTS} questions wait for their answers")
+            raise RemoteError(f"{MOST_REQUESTS} requests wait for their answers")
         self._requests.append(request)
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the next frame to send; None if there is none, or it is not due."""
+        """Return the next frame to send; None if no request waits, or the frame is not due."""
         if self._due is not None and now < self._due:
             return None
         frame = self._next_frame(now)
@@ -295,7 +296,7 @@ class FetchServer:
         return frame
 
     def poll_timeout(self) -> float | None:
-        """Return when the next frame may be due; None if that does not depend on time."""
+        """Return the time from which on the next frame may leave; None if no time limits it."""
         return self._due
 
     def _next_frame(self, now: float) -> bytes | None:
@@ -328,7 +329,7 @@ class FetchServer:
         return self._cut_messages(topic, kept)
 
     def _cut_messages(self, topic: int, kept: KeptMessages) -> Iterator[FragmentRecord]:
-        """Cut messages as the source did, so that parts of either way fit together."""
+        """Cut messages as the source did, so that fragments from both transports fit together."""
         size, parts = self._part, kept.parts
         for number, payload in enumerate(kept.payloads, kept.first):
             for part in range(parts):
@@ -348,7 +349,7 @@ def _end_of_frame(payloads: Sequence[bytes], start: int, stop: int) -> int:
     end, size = start, 0
     most = min(stop, start + MOST_IN_FRAME)
     while end < most and size < FRAME:
-        # Nobody believes in a record that has more messages than bytes.
+        # Decoders reject a record with more messages than bytes.
         if not size and end - start == RUN_OVERHEAD:
             break
         size += len(payloads[end])

@@ -1,24 +1,29 @@
-"""Retransmission: from a receiver's NAK to the repair, or to the NCF with the reason for none.
+"""Retransmission: the source replies to a NAK with repairs, or with an NCF and its reason.
 
 For each datagram that a NAK names, the first rule that applies decides:
 
-1. It is no longer in the transmission window: nothing can repair it. A session message tells the
-   trail soon, so that receivers give up early.
-2. Its receiver has used up its NAK budget: it is left out, and will be asked for again.
-3. It was repaired within the ignore interval: that repair is on its way. NCF: ``IGNORED``.
-4. Its repair waits already. NCF: ``RX_DELAY``.
+1. The datagram is no longer in the transmission window: nothing can repair it. The source soon
+   announces the trail of the window in a session message, so that receivers give up early.
+2. The receiver has used up its NAK budget: the source ignores the request, and the receiver has to
+   repeat it.
+3. The source repaired the datagram within the ignore interval: that repair is on its way. NCF:
+   ``IGNORED``.
+4. The repair waits already. NCF: ``RX_DELAY``.
 5. Too many repairs wait. NCF: ``SHED``.
-6. Its repair is queued. It leaves at once where the retransmit rate limit allows it; else the NCF
-   is ``RX_DELAY``, with the time that all repairs before it take at that rate.
+6. The source queues the repair. It leaves at once if the retransmit rate limit allows that; else
+   the NCF is ``RX_DELAY``, with the time that all repairs up to this one take at that rate.
 
-Repairs leave the lowest datagram first, because it is the first to leave the window. Their rate is
-the setting ``repair_rate``, or less while little new data leaves (``rate_limit``).
+A datagram is named in at most one NCF per ignore interval.
 
-In a group a repair for one receiver reaches all of them, which mostly missed the same datagrams.
-Without a group each receiver has a queue and a rate of its own, and gets only the datagrams that it
-asked for. A copy for every receiver would cost as much as the first transmission did, and all but
-one of the copies would be of no use: at 5 % loss eight receivers would get eight times the repairs
-that they need, and where these share a path that is full they would keep it full.
+The repair of the lowest datagram leaves first, because this datagram is the first to leave the
+window. The rate of repairs is the setting ``repair_rate``, or less while little new data leaves
+(``rate_limit``).
+
+In a multicast group, a repair reaches all receivers, which mostly missed the same datagrams. By
+unicast, each receiver has a queue and a rate of its own, and gets only the datagrams that it
+requested. A copy for every receiver would cost as much as the first transmission did, and all but
+one of the copies would be of no use. At 5 % loss, eight receivers would get eight times the repairs
+that they need. If they share a path that is full, these repairs would keep it full.
 """
 
 from bisect import bisect_left, insort
@@ -48,13 +53,15 @@ from sphtp.core.timers import ExpiringDict, earliest
 from sphtp.core.token_bucket import Pacer
 
 ALIKE: Final = 64
-"""Waits of up to so many milliseconds share an NCF; longer ones share it up to the double."""
+"""Waits of less than twice as many milliseconds share an NCF. Longer ones share an NCF if they
+are between the same powers of two.
+"""
 
 
 class Retransmitter:
-    """The answers to NAKs: the repairs for each receiver, or for all of a ``shared`` group.
+    """The repairs and NCFs for each receiver, or for all receivers of a ``shared`` group.
 
-    Bodies have at most ``size`` bytes. Receivers for which nothing waits cost nothing.
+    Bodies have at most ``size`` bytes. A poll visits only receivers for which a body waits.
     """
 
     def __init__(
@@ -78,19 +85,18 @@ class Retransmitter:
         self._events = events
         self._shared = shared
         self._retransmissions: dict[int, Retransmissions] = {}
-        # Receivers for which something waits, and those of them that have not had a turn yet in
-        # this round.
+        # Receivers for which a repair or an NCF waits, and those without a turn in this round yet.
         self._busy: dict[int, Retransmissions] = {}
         self._round: deque[int] = deque()
 
     @property
     def waiting(self) -> int:
-        """The number of repairs that wait for their turn."""
+        """Number of repairs that wait for their turn."""
         return sum(one.waiting for one in self._busy.values())
 
     @property
     def ready(self) -> float | None:
-        """The time at which the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None if none waits."""
         ready: float | None = None
         for one in self._busy.values():
             ready = earliest(ready, one.ready)
@@ -99,7 +105,7 @@ class Retransmitter:
     def handle_nak(
         self, now: float, number: int, receiver: SourceReceiver, spans: Sequence[Span]
     ) -> None:
-        """Take a NAK of a receiver with this ``number`` for datagrams that were sent."""
+        """Take a NAK of the receiver ``number`` for datagrams that the source has sent."""
         counters, window = self._counters, self._window
         counters.nak_packets_received += 1
         window.expire(now)
@@ -130,14 +136,14 @@ class Retransmitter:
         self._busy.pop(receiver, None)
 
     def clear(self) -> None:
-        """Drop everything that waits."""
+        """Drop all repairs and NCFs that wait."""
         self._retransmissions.clear()
         self._busy.clear()
 
     def poll(self, now: float, most: int) -> OutgoingBodies | None:
-        """Return the bodies that may leave for the next receiver of a round, ``most`` at most.
+        """Return the bodies that may leave for the next receiver of the round, ``most`` at most.
 
-        None ends the round; the next call begins another one.
+        Return None at the end of the round; the next call begins another round.
         """
         while self._round:
             receiver = self._round.popleft()
@@ -170,7 +176,7 @@ class Retransmitter:
 
 
 class Retransmissions:
-    """Repairs and NCFs for one receiver, or for a group."""
+    """The repairs and NCFs for one receiver, or for a group."""
 
     def __init__(
         self,
@@ -181,12 +187,12 @@ class Retransmissions:
         counters: SourceCounters,
     ) -> None:
         self.ready: float | None = None
-        """The time at which the next repair or NCF may leave; None when there is none."""
+        """The time at which the next repair or NCF may leave; None if none waits."""
         self._window = window
         self._counters = counters
         self._queue = RetransmitQueue(settings.repair_queue)
         self._ignore = settings.ignore
-        # What was repaired within the ignore interval.
+        # The datagrams repaired within the ignore interval.
         self._repaired = ExpiringDict[int, None]()
         self._ncfs = NcfQueue(settings.ignore)
         self._rate_limit = rate_limit
@@ -194,13 +200,11 @@ class Retransmissions:
 
     @property
     def waiting(self) -> int:
-        """The count of datagrams that wait for their turn."""
+        """Number of repairs that wait for their turn."""
         return len(self._queue)
 
     def ask(self, now: float, first: int, last: int) -> None:
-        """Queue repairs of these datagrams, all of which are in the window, or an NCF with the
-        reason.
-        """
+        """Queue a repair or an NCF for each of these datagrams, all of which are in the window."""
         counters, queue, window = self._counters, self._queue, self._window
         self._drop_evicted()
         self._repaired.take_expired(now)
@@ -227,7 +231,7 @@ class Retransmissions:
             self.ready = now
 
     def poll(self, now: float, most: int) -> list[bytes]:
-        """Take NCFs, and the repairs that the rate allows now: ``most`` at most."""
+        """Remove and return NCFs, and the repairs that the rate allows now, ``most`` at most."""
         self._drop_evicted()
         bodies, queue, span = list[bytes](), self._queue, self._window.span
         while len(bodies) < most and (ncf := self._ncfs.pop(span)) is not None:
@@ -255,58 +259,61 @@ class Retransmissions:
         self._counters.repairs_evicted += self._queue.drop_below(self._window.trail)
 
     def _ready_at(self, now: float, rate: float) -> float:
-        """Return when the first repair that waits may leave."""
+        """Return the time at which the first waiting repair may leave."""
         size = DATA_OVERHEAD + len(self._window.find(self._queue.first))
         return self._pacer.ready_at(now, size, rate)
 
     def _delay(self, now: float, sqn: int) -> float:
-        """Return how many seconds ``sqn`` and all repairs below it take at the repair rate."""
+        """Return the seconds that the repairs up to ``sqn`` take at the repair rate."""
         rate = self._rate_limit.repair_rate(now)
         return max(self._queue.size_up_to(sqn) - self._pacer.budget(now, rate), 0) / rate
 
 
 class RetransmitQueue:
-    """At most ``limit`` sqns whose repairs wait, the lowest first, each once."""
+    """The sequence numbers whose repairs wait, at most ``limit``, the lowest first."""
 
     __slots__ = ("_limit", "_order", "_sizes", "size")
 
     def __init__(self, limit: int) -> None:
         self.size = 0
-        """Bytes of the datagrams that wait."""
+        """Bytes of the waiting repairs."""
         self._limit = limit
-        # Negative, so that the next one stands at the end, where it is cheap to take away.
+        # Negated, so that the lowest number is at the end, where removal is cheap.
         self._order: list[int] = []
         self._sizes: dict[int, int] = {}
 
     @property
     def is_full(self) -> bool:
-        """True if no more may wait."""
+        """True if no further repair may wait."""
         return len(self._order) >= self._limit
 
     @property
     def first(self) -> int:
-        """The sqn whose turn is next; there must be one."""
+        """The sqn whose repair leaves next. The queue must not be empty."""
         return -self._order[-1]
 
     def add(self, sqn: int, size: int) -> None:
-        """Add a datagram of ``size`` bytes that does not wait yet."""
+        """Add the repair of ``sqn``, which has ``size`` bytes and does not wait yet."""
         insort(self._order, -sqn)
         self._sizes[sqn] = size
         self.size += size
 
     def size_up_to(self, sqn: int) -> float:
-        """Return about how many bytes leave up to ``sqn``, itself included; some must wait."""
+        """Return about how many bytes the repairs up to ``sqn`` have.
+
+        The queue must not be empty.
+        """
         waiting = len(self._order)
         return (waiting - bisect_left(self._order, -sqn)) * self.size / waiting
 
     def pop(self) -> int:
-        """Remove and return the sqn whose turn is next."""
+        """Remove and return the sqn whose repair leaves next."""
         sqn = -self._order.pop()
         self.size -= self._sizes.pop(sqn)
         return sqn
 
     def drop_below(self, trail: int) -> int:
-        """Drop the sqns that were evicted from the window. Return their number."""
+        """Drop the sqns below ``trail``, which the window has evicted. Return their count."""
         before = len(self._order)
         while self._order and self.first < trail:
             self.pop()
@@ -320,29 +327,29 @@ class RetransmitQueue:
 
 
 class NcfQueue:
-    """NAK confirmations (NCFs) to be sent: at most one for each sqn in ``interval`` seconds.
+    """The NAK confirmations (NCFs) that wait: each sqn is in at most one per ``interval`` seconds.
 
-    Confirmations share an NCF if they have the same reason and similar waits.
+    Sequence numbers share an NCF if they have the same reason and similar waits.
     """
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        # What was confirmed within the interval.
+        # The sqns confirmed within the interval.
         self._confirmed = ExpiringDict[int, None]()
         self._pending: dict[tuple[NcfReason, int], tuple[RangeSet, int]] = {}
 
     def __len__(self) -> int:
-        """Return the number of NCFs that wait, at least."""
+        """Return the least number of NCFs that wait."""
         return len(self._pending)
 
     def add(self, now: float, sqn: int, reason: NcfReason, retry_after: float) -> None:
-        """Confirm a NAK, unless one for the same sqn was confirmed within the interval."""
+        """Add ``sqn`` to an NCF, unless another NCF named it within the interval."""
         self._confirmed.take_expired(now)
         if sqn in self._confirmed:
             return
         self._confirmed.put(sqn, None, now + self._interval)
-        # A NAK that comes too early gets no answer at all. So the wait is rounded up to whole
-        # milliseconds, which is what travels, and the latest of those that share the NCF holds.
+        # A NAK that comes too early gets no reply at all. So the wait is rounded up to whole
+        # milliseconds, the unit in an NCF, and the longest wait in an NCF holds for all of it.
         wait = ceil(retry_after * 1000)
         kind = reason, max(wait, ALIKE).bit_length()
         sqns, latest = self._pending.get(kind) or (RangeSet(), 0)
@@ -350,7 +357,7 @@ class NcfQueue:
         self._pending[kind] = sqns, max(latest, wait)
 
     def pop(self, window: Window) -> bytes | None:
-        """Remove and return the next NCF; None if there is none."""
+        """Remove and return the body of the next NCF; None if none waits."""
         while self._pending:
             kind, (sqns, wait) = self._pending.popitem()
             spans = cut(sqns.within(window.trail, window.lead))

@@ -1,8 +1,8 @@
 """Seals of datagrams, at a source and at a receiver.
 
-All receivers share the source's key, so that a datagram is sealed once for all of them. When one
-leaves, the others get a new key over their channels. For a while a receiver opens datagrams with
-both.
+All receivers share the source's key, so that a datagram is sealed once for all of them. When a
+receiver leaves, the others get a new key over their channels. A receiver keeps the previous key,
+too, for datagrams that arrive late.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,16 @@ from sphtp.core.stream.wire import FEEDBACK_HEADER, STREAM_HEADER, feedback_head
 from sphtp.errors import RemoteError
 
 SEAL_OVERHEAD: Final = 8 + 16
-"""Bytes of counter and tag."""
+"""Bytes of the counter and the tag of a sealed body."""
 
 KEYS: Final = 256
-"""The number of key numbers, after which they begin anew."""
+"""Count of key numbers; after the last one, numbering starts again at 0."""
 SKIPPED: Final = 15
-"""The most epochs of a key that a receiver may miss; a source does not wait for a silent one."""
+"""The most epochs of a key in a row that a receiver may miss, because a source does not wait for
+silent receivers.
+"""
 KEPT: Final = 2
-"""The keys that a receiver keeps: the newest, and the one before it, for datagrams overtaken."""
+"""Count of keys that a receiver keeps: the newest and the previous one."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class SealCounters:
     forged: int = 0
     replayed: int = 0
     unknown_key: int = 0
-    """Sealed with a key that this side does not have yet, or no longer has."""
+    """Datagrams sealed with a key that this side does not have yet, or no longer has."""
 
 
 @dataclass(slots=True)
@@ -44,11 +46,13 @@ class SubscriptionCounters(SealCounters):
     """Counts of datagrams that the subscriptions of a node rejected."""
 
     foreign: int = 0
-    """From another address than the source's: another receiver, which has its key, too."""
+    """Datagrams from an address other than the source's. Another receiver has the source's key, and
+    could forge them.
+    """
 
 
 class SourceSeal:
-    """The source's side: seals bodies into datagrams."""
+    """The seal of a source's datagrams."""
 
     def __init__(self, session: int, secrets: Secrets | None) -> None:
         self._session = session
@@ -61,13 +65,13 @@ class SourceSeal:
 
     @property
     def key(self) -> StreamKey | None:
-        """The key from the next datagram on; None in the clear."""
+        """The key that seals from the next datagram on; None in the clear."""
         if self._sealer is None:
             return None
         return StreamKey(self._number, *self._sealer.present)
 
     def renew(self) -> StreamKey | None:
-        """Draw another key, and seal with it from now on; None in the clear."""
+        """Draw and return another key, which seals from now on; return None in the clear."""
         if self._secrets is None:
             return None
         self._number = (self._number + 1) % KEYS
@@ -76,9 +80,9 @@ class SourceSeal:
         return self.key
 
     def seal(self, bodies: Sequence[bytes]) -> list[tuple[bytes, int]]:
-        """Return the datagrams of these bodies as rows, each of equal sizes.
+        """Return the datagrams of these bodies as rows, each with the size of its datagrams.
 
-        With each row comes the size of its datagrams; the last one may be shorter.
+        Only the last datagram of a row may be shorter.
         """
         front, sealer = self._front, self._sealer
         if sealer is None:
@@ -89,7 +93,7 @@ class SourceSeal:
 
 
 class StreamUnsealer:
-    """The receiver's side: opens the datagrams of a source."""
+    """The unsealing of a source's datagrams at a receiver."""
 
     def __init__(self, key: StreamKey | None, counters: SealCounters) -> None:
         self._counters = counters
@@ -99,7 +103,7 @@ class StreamUnsealer:
             self.learn(key)
 
     def learn(self, key: StreamKey) -> None:
-        """Add a new key. Keys before the last one are forgotten."""
+        """Add a new key, and drop all but the two newest."""
         if key.number in self._unsealers:
             return
         unsealer = Unsealer(key.key, STREAM_HEADER.size, self._counters, key.first, skip=SKIPPED)
@@ -108,7 +112,10 @@ class StreamUnsealer:
             del self._unsealers[number]
 
     def open(self, data: bytes, size: int) -> list[bytes]:
-        """Return the bodies of datagrams that came together; the last may be shorter than size."""
+        """Return the bodies of datagrams of ``size`` bytes that came in one buffer.
+
+        The last one may be shorter. Datagrams that cannot be opened are dropped and counted.
+        """
         if not self._is_sealed:
             head = STREAM_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
@@ -120,7 +127,7 @@ class StreamUnsealer:
 
 
 class FeedbackSeal:
-    """The receiver's side: seals a body into a datagram."""
+    """The seal of one receiver's datagrams."""
 
     def __init__(self, session: int, receiver: int, key: bytes) -> None:
         self._front = feedback_header(session, receiver)
@@ -134,13 +141,16 @@ class FeedbackSeal:
 
 
 class FeedbackUnsealer:
-    """The source's side: opens the datagrams of one receiver."""
+    """The unsealing of one receiver's datagrams at a source."""
 
     def __init__(self, key: bytes, counters: SealCounters) -> None:
         self._unsealer = Unsealer(key, FEEDBACK_HEADER.size, counters) if key else None
 
     def open(self, data: bytes, size: int) -> list[bytes]:
-        """Return the bodies of datagrams that came together."""
+        """Return the bodies of datagrams of ``size`` bytes that came in one buffer.
+
+        The last one may be shorter. Datagrams that cannot be opened are dropped and counted.
+        """
         if self._unsealer is None:
             head = FEEDBACK_HEADER.size
             return [data[at + head : at + size] for at in range(0, len(data), size)]
@@ -148,7 +158,10 @@ class FeedbackUnsealer:
 
 
 class TcpSeal:
-    """The seal of one TCP connection: seals this side's frames, and opens the other side's."""
+    """The seal of one TCP connection: it seals this side's frames, and opens the other side's.
+
+    With empty keys, frames stay in the clear.
+    """
 
     def __init__(self, sending: bytes, receiving: bytes, counters: SealCounters) -> None:
         self._sealer = Sealer(sending, b"") if sending else None
@@ -169,7 +182,7 @@ class TcpSeal:
 
 
 def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Group bodies for one system call each: equal sizes, and one smaller at the end."""
+    """Group bodies into rows for one system call each: equal sizes, or a smaller last one."""
     sizes, start, end = list(map(len, bodies)), 0, len(bodies)
     while start < end:
         size, stop = sizes[start], start + 1
@@ -182,14 +195,15 @@ def _rows(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def envelope(*, is_sealed: bool) -> int:
-    """Return the bytes that a source's datagram has beside its body."""
+    """Return the bytes of a source's datagram without its body: header and seal."""
     return STREAM_HEADER.size + (SEAL_OVERHEAD if is_sealed else 0)
 
 
 def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:
-    """Return the keys of a TCP connection to a source's history: of requests, and of answers.
+    """Return two keys for a TCP connection to a source's history: for requests, and for answers.
 
-    ``salts`` are random bytes of both sides for this connection, so that no key is ever used twice.
+    ``salts`` are random bytes of both sides, so that each connection has other keys. Both keys are
+    empty if ``receiver_key`` is.
     """
     if not receiver_key:
         return b"", b""
@@ -201,5 +215,5 @@ def fetch_keys(receiver_key: bytes, salts: bytes) -> tuple[bytes, bytes]:
 
 
 def draw_key(secrets: Secrets) -> bytes:
-    """Draw a key of 32 bytes."""
+    """Draw a random key of 32 bytes."""
     return secrets.getrandbits(256).to_bytes(32, "little")

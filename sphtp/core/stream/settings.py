@@ -1,4 +1,4 @@
-"""Timers and limits of a stream, in three profiles, and the memory that a datagram counts for.
+"""Timers and limits of a stream, in three profiles, and the memory charged for each datagram.
 
 ``um`` has the defaults of Ultra Messaging, including their defects, for comparison; ``lan`` is for
 one machine or one switch; ``wan`` for paths of tens of milliseconds. Source and receivers of a
@@ -14,127 +14,164 @@ from typing import Any, Final, Self
 from sphtp.errors import SettingsError
 
 OVERHEAD: Final = 768
-"""The bytes charged for a datagram beside its body: Linux takes as many for the smallest one."""
+"""Bytes charged for each datagram in addition to its body: the memory that Linux takes for the
+smallest datagram.
+"""
 MEBIBYTE: Final = 1 << 20
 MBIT: Final = 125_000.0
-"""Bytes a second."""
+"""One Mbit/s, in bytes per second."""
 SMALLEST_DATAGRAM: Final = 1024
-"""Bytes; it has room for a NAK."""
+"""Lower bound of ``max_datagram`` in bytes; the largest NAK fits into it."""
 SMALL_MESSAGE: Final = 64
+"""Message size in bytes for which ``wan`` scales ``order_map``."""
 
 
 class Backoff(Enum):
     """The distribution of the wait before a NAK."""
 
     UNIFORM = "between half and one and a half of the interval"
-    EXPONENTIAL = "up to the interval, early only with the few: for groups (RFC 5401, 3.2)"
+    EXPONENTIAL = "up to the interval, with long waits more likely: for groups (RFC 5401, 3.2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """Timers and limits of a source or a receiver: seconds, bytes, and bytes a second.
+    """Timers and limits of a source or a receiver, in seconds, bytes, and bytes per second.
 
-    Raises ``SettingsError``, naming the settings, when one is out of range, or two contradict each
-    other.
+    Raises ``SettingsError``, with the names of the settings, if one is out of range, or two
+    contradict each other.
     """
 
     # Receivers
     initial_backoff: float = 0.005
-    """Seconds from a gap to the first NAK, on average; 0 asks at once."""
+    """Seconds from a gap to the first NAK: the mean of ``Backoff.UNIFORM``, or the maximum of
+    ``Backoff.EXPONENTIAL``. With 0 the NAK leaves at once.
+    """
     backoff: Backoff = Backoff.UNIFORM
     group_size: int = 100
-    """Receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
+    """Number of receivers that may share a loss, for ``Backoff.EXPONENTIAL``."""
     send_naks: bool = True
-    """True if NAKs are sent at all; others of a group may, and their repairs come to all."""
+    """True if the receiver sends NAKs. A receiver of a multicast group that sends none still gets
+    the repairs that others request.
+    """
     ordered: bool = True
-    """True if messages come in the order of their sending; else as they arrive, each at most once.
+    """True to deliver messages in the order of their sending; False to deliver each on arrival, at
+    most once.
     """
     recover: bool = True
-    """True if messages that the stream does not repair are fetched over TCP, if retained."""
+    """True to fetch over TCP the messages that the stream has not repaired, if the source retains
+    them.
+    """
     interface: str | None = None
     """The IPv4 address of this machine at which a receiver joins a multicast group; None for the
     address of its node.
     """
     nak_backoff: float = 0.1
-    """Seconds between NAKs for one datagram, on average."""
+    """Mean time between NAKs for one datagram, in seconds."""
     nak_spacing: float = 0.005
-    """Seconds between two NAKs of one receiver, at least."""
+    """Least time between two NAKs of one receiver, in seconds."""
     suppress: float = 0.2
-    """Seconds without NAKs after an NCF that names no time."""
+    """Seconds for which an NCF suppresses NAKs for a datagram. This is the mean after an NCF with
+    the reason SHED, and the minimum after another NCF that gives no time.
+    """
     generation: float = 10.0
-    """The age in seconds at which a missing datagram is lost."""
+    """Seconds after which the receiver gives up a missing datagram."""
     loss_map: int = 65_536
-    """The most ranges of missing datagrams. Of more, the oldest are lost."""
-    # A channel notices after 10 s that nothing comes: that leaves time to come back to the source.
+    """Largest number of missing ranges of datagrams. Beyond it, the receiver gives up the oldest.
+    """
+    # A channel's timeout is 10 s, so that the receiver has time to rejoin the source.
     activity_timeout: float = 30.0
-    """The seconds of silence after which a source has vanished."""
+    """Seconds of silence after which a source has vanished. By unicast, they count only while the
+    channel to the source is broken.
+    """
     order_map: int = 200_000
-    """The most messages of a topic that wait for one before them."""
+    """Largest number of messages of a topic that wait for earlier ones; fragments and missing
+    ranges count, too. Beyond it, the oldest missing messages are lost.
+    """
     order_map_bytes: int = 64 * MEBIBYTE
+    """Limit of the bytes of these messages, with the same effect."""
     max_message: int = 16 * MEBIBYTE
+    """Size of the largest message, in bytes."""
 
     receive_buffer: int = 16 * MEBIBYTE
-    """The most bytes of messages that wait for the reader. Further ones are lost."""
+    """Limit of the bytes of messages that wait for earlier ones or for the reader. The receiver
+    drops messages beyond it, and fetches them later if it can; else they are lost.
+    """
 
     bandwidth_delay: int = 0
-    """Bytes that the path holds, beside those that a receiver's socket can hold at once."""
+    """Bytes that the path holds, in addition to those that a receiver's socket can hold at once."""
 
     # Sources
     flow_window: int = 8 * MEBIBYTE
-    """The most bytes that a source may be ahead of its slowest receiver; 0 sets no limit."""
+    """Most bytes by which a source may be ahead of its slowest receiver; 0 sets no limit."""
     patience: float = 1.0
-    """The longest time, in seconds, for which a stalled receiver may keep a source waiting."""
+    """Longest time, in seconds, for which a stalled receiver may keep a source waiting."""
     ignore: float = 0.04
-    """Seconds after a repair in which NAKs for the same datagram are ignored."""
+    """Seconds after a repair in which the source ignores NAKs for the same datagram."""
     session_min: float = 0.05
-    """Seconds from the last datagram to the first session message; then the wait doubles."""
-    # Seven chances in ``activity_timeout``: with three, a quiet source is gone at 30 % loss soon.
+    """Seconds from the last new data to the first session message. The interval then doubles, up to
+    ``session_max``.
+    """
+    # ``activity_timeout`` is 15 of them. With three, a quiet source would soon seem to have
+    # vanished at 30 % loss.
     session_max: float = 2.0
+    """Longest time between two session messages, in seconds."""
     linger: float = 5.0
-    """The longest time, in seconds, for which a closing source repairs."""
+    """Longest time, in seconds, for which a closing source sends repairs."""
     window: int = 24 * MEBIBYTE
-    """The most bytes of datagrams kept for repairs."""
+    """Most bytes of datagrams that a source keeps for repairs."""
     window_age: float = 60.0
-    """The longest time, in seconds, for which datagrams are kept for repairs."""
+    """Longest time, in seconds, for which a source keeps datagrams for repairs."""
     max_datagram: int = 1400
+    """Size of the largest datagram in bytes, with its header and seal."""
     local_datagram: int = 31_000
-    """The largest datagram of a source that only its own machine reaches: larger ones cost less
-    there.
+    """Size of the largest datagram, in bytes, of a source that only its own machine reaches: there
+    larger datagrams cost less.
     """
     data_rate: float | None = None
-    """The rate of new data; None sets no limit."""
+    """Limit of the rate of new data, in bytes per second; None sets no limit."""
     repair_rate: float = 50 * MBIT
-    """The rate of repairs to a group; without one, to each receiver that asks for them."""
+    """Limit of the rate of repairs, in bytes per second: to a multicast group, or by unicast to
+    each receiver.
+    """
     repair_share: float | None = 3.0
-    """The rate of repairs as a multiple of the recent rate of new data.
+    """Limit of the rate of repairs, as a multiple of the recent rate of new data.
 
-    While more repairs wait, the rate of new data does not grow. None sets neither limit.
+    While more repairs wait, the rate of new data does not grow. None switches off both rules.
     """
     repair_queue: int = 4096
-    """The most repairs that wait for their turn: those to a group, or to one receiver."""
+    """Most repairs that wait for their turn: those to a group, or to one receiver."""
     nak_budget: float = 2000.0
-    """The datagrams a second that one receiver may ask for; further requests are ignored."""
+    """Datagrams per second that one receiver may request; the source ignores further requests."""
 
     max_receivers: int = 1024
-    """The most receivers of a source; others are refused."""
+    """Most receivers of a source, which refuses others."""
     lenient: bool = False
-    """True if ``ignore`` and ``linger`` may be such that repairs fail, as in ``um``."""
+    """True to allow values of ``ignore`` and ``linger`` with which repairs fail, as in ``um``."""
 
     # Late join and off-transport recovery
     retention: int = 24 * MEBIBYTE
-    """The bytes of messages that a source retains for late joiners; 0 retains none."""
+    """Most bytes of messages of one topic that a source retains for late joiners; 0 retains none.
+    """
     retention_age: float = 600.0
+    """Longest time, in seconds, for which a source retains a message."""
     retention_count: int = 1_000_000
+    """Most messages of one topic that a source retains."""
     fetch_rate: float | None = None
-    """The rate of a source to one receiver that fetches; None sets no limit."""
+    """Limit of the rate of a source's history to one receiver, in bytes per second; None sets no
+    limit.
+    """
     fetch_window: int = 200
-    """The messages asked for ahead."""
+    """Most messages that a receiver has requested from the history and not received yet."""
     fetch_interval: float = 1.0
-    """Seconds between requests that get no answer; doubles, ten times at most."""
+    """Seconds without a reply after which a receiver repeats its requests. The wait doubles, up to
+    ten intervals.
+    """
     fetch_timeout: float = 60.0
-    """The age in seconds at which a message that is asked for is lost."""
+    """Seconds after which a message that was requested from the history is lost."""
     caching_proximity: int = 5000
-    """Live messages up to so far ahead of the missing ones are kept; others are fetched again."""
+    """While a receiver fetches the history, it keeps live messages up to this many numbers ahead of
+    the first missing one. It drops later messages, and fetches them afterwards.
+    """
 
     @classmethod
     def lan(cls, **changes: Any) -> Self:
@@ -143,8 +180,10 @@ class StreamSettings:
 
     @classmethod
     def um(cls, **changes: Any) -> Self:
-        """Return the defaults of Ultra Messaging 6.17, of which ``ignore`` contradicts
-        ``nak_backoff``.
+        """Return the defaults of Ultra Messaging 6.17.
+
+        They contradict each other: ``ignore`` is longer than ``nak_backoff``, so that the source
+        ignores a second NAK.
         """
         return cls(**(UM | changes))
 
@@ -152,11 +191,12 @@ class StreamSettings:
     def wan(cls, rtt: float = 0.1, rate: float | None = None, **changes: Any) -> Self:
         """Return the settings for paths with a round trip of ``rtt`` seconds.
 
-        ``rate`` is the ``data_rate``, in bytes a second. With it, windows and buffers hold what
-        arrives while a lost datagram is asked for three times: the rate times an initial backoff,
-        three NAK backoffs and two round trips (Ultra Messaging's rule for a transmission window).
-        A smaller window would slow the source down behind each datagram that is lost twice.
-        Raises ``SettingsError`` for a path that holds more than windows and buffers can.
+        ``rate`` is the ``data_rate``, in bytes per second. With it, windows and buffers hold the
+        data that arrives while a receiver requests a lost datagram three times: the rate times an
+        initial backoff, three NAK backoffs and two round trips (Ultra Messaging's rule for a
+        transmission window). A smaller window would slow the source down behind each datagram that
+        is lost twice. Raises ``SettingsError`` for a path that holds more than windows and buffers
+        can.
         """
         backoff = max(0.4, 4 * rtt)
         chosen = WAN | {
@@ -186,13 +226,16 @@ class StreamSettings:
             raise SettingsError(f"{path}: {error}") from None
 
     def for_group(self) -> Self:
-        """Return these settings for receivers that share their losses, as in a multicast group."""
+        """Return these settings for receivers that miss the same datagrams, as in a multicast
+        group.
+        """
         return replace(self, backoff=Backoff.EXPONENTIAL, initial_backoff=0.03)
 
     def for_loopback(self, most: int) -> Self:
         """Return these settings for a source that only its own machine reaches.
 
-        Datagrams have at most ``most`` bytes, and windows hold several of them.
+        ``max_datagram`` grows up to ``local_datagram``, as far as ``most`` allows and windows hold
+        several datagrams. It is never reduced.
         """
         largest = min(self.window // 4, self.receive_buffer - OVERHEAD)
         size = min(self.local_datagram, most, largest, self.flow_window // 8 or most)
@@ -268,7 +311,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
     ),
 )
-"""The rules between settings (Ultra Messaging's interrelated options), and their words."""
+"""The rules between settings (Ultra Messaging's interrelated options), and their error messages."""
 
 
 UM: Final[dict[str, Any]] = {
@@ -301,8 +344,8 @@ WAN: Final[dict[str, Any]] = {
     "repair_rate": 5 * MBIT,
 }
 
-# A datagram has no more than UDP carries beside a seal; a window stays below half of what 32 bits
-# can tell apart.
+# 65,507 bytes are the largest payload of UDP over IPv4. A window has less than half as many
+# datagrams as there are 32-bit sequence numbers.
 RANGES: Final[dict[str, tuple[float, float]]] = {
     "initial_backoff": (0, 60),
     "group_size": (1, 1_000_000),

@@ -2,16 +2,17 @@
 
 Messages are numbered and bundled into datagrams (``transmission``), which leave no faster than the
 data rate (``rate_limit``) and no further ahead than the slowest receiver allows (``flow_control``).
-They are kept in the transmission window (``transmission_window``), from which NAKs bring repairs,
-or an NCF (``retransmission``). Session messages announce the window while no data does
-(``transmission_window``). Messages are retained for late joiners (``retention``).
+They are kept in the transmission window (``transmission_window``). The source replies to a NAK with
+a repair from the window, or with an NCF (``retransmission``). Session messages announce the window
+while no data leaves (``transmission_window``). Messages are retained for late joiners
+(``retention``).
 
-The owner hands in inputs. After each it calls ``poll_transmit`` until nothing may leave, then
+The owner passes inputs. After each it calls ``poll_transmit`` until nothing may leave, then
 ``poll_event`` and ``poll_timeout``.
 
-The table is the life of a source. Data, repairs and session messages do not change it, except the
-first datagram and the last. Session messages of a source that ends are marked: CLOSING means that
-it sends no new data, CLOSED that it has ended.
+The table is the life of a source. Data, repairs and session messages do not change its state,
+except the first datagram and the last. A flag marks the session messages of a source that ends:
+CLOSING means that it sends no new data, CLOSED that it has ended.
 """
 
 from collections import deque
@@ -56,8 +57,8 @@ class SourceState(Name):
     ACTIVE = "sends and repairs; announces its tail when it is silent"
     DRAINING = "closed; waiting data still leaves"
     CLOSING = "all data has left; repairs for the linger"
-    ENDING = "repairs no more; announces that in a few session messages"
-    CLOSED = "over"
+    ENDING = "repairs no more; announces its end in a few session messages"
+    CLOSED = "ended; sends nothing"
 
 
 class SourceInput(Name):
@@ -66,8 +67,8 @@ class SourceInput(Name):
     SEND = "the application sends"
     CLOSE = "the application closes"
     DRAINED = "the last datagram has left"
-    DONE = "every receiver has all data, and knows the end"
-    LINGER_OVER = "lingered long enough"
+    DONE = "every receiver has reported all data and the end"
+    LINGER_OVER = "the linger is over"
     SENT = "the last session message has left"
 
 
@@ -95,7 +96,7 @@ SOURCE: Final = Machine(
         Row(S.CLOSING, E.DONE, S.ENDING, (A.FINISH,), "no receiver needs a repair any more"),
         Row(S.CLOSING, E.LINGER_OVER, S.ENDING, (A.FINISH,), "there are no more repairs"),
         Row(S.ENDING, E.CLOSE, S.ENDING, (), "it is closing already"),
-        Row(S.ENDING, E.SENT, S.CLOSED, (A.REPORT,), "receivers have a timeout"),
+        Row(S.ENDING, E.SENT, S.CLOSED, (A.REPORT,), "receivers that missed them time out"),
         Row(S.CLOSED, E.CLOSE, S.CLOSED, (), "it is closed"),
     ),
     events=SourceInput,
@@ -111,21 +112,23 @@ SOURCE: Final = Machine(
 )
 
 TAKES_FEEDBACK: Final = frozenset({S.IDLE, S.ACTIVE, S.DRAINING, S.CLOSING})
-"""The states in which feedback counts. A receiver's room counts before the first data."""
+"""The states in which the source handles NAKs and STATUS messages. A STATUS before the first data
+already limits the source.
+"""
 
 ALL_SENT: Final = frozenset({S.CLOSING, S.ENDING, S.CLOSED})
-"""The states in which all data has left."""
+"""The states in which no new data leaves any more."""
 
 SESSION_FLAGS: Final = {S.CLOSING: BodyFlag.CLOSING, S.ENDING: BodyFlag.CLOSED}
 """The flags of session messages, by state."""
 
 
 class SourceTransport:
-    """A source of ``topics`` topics, whose first datagram has the sqn ``first``, 1 or more.
+    """A source of ``topics`` topics, whose first datagram has the sequence number ``first``.
 
-    ``envelope`` is the part of ``max_datagram`` around each body. With ``shared`` the receivers are
-    a group: what leaves for one reaches all. Times are in seconds, sizes in bytes. Raises
-    ``SettingsError`` for too many topics.
+    ``first`` is 1 or more. ``envelope`` is the size of header and seal in each datagram. With
+    ``shared`` the receivers are a multicast group, and each datagram reaches all of them. Times are
+    in seconds, sizes in bytes. Raises ``SettingsError`` unless there are 1 to 64 topics.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class SourceTransport:
         self._numberer = MessageNumberer(topics, size - DATA_OVERHEAD, settings.max_message)
         self._pending_bodies = PendingBodies(topics, size - DATA_OVERHEAD, self._numberer.part)
         self._window = TransmissionWindow(first, settings.window, settings.window_age)
-        # Less than a datagram would be no window.
+        # The window must have room for one datagram.
         reach = max(settings.flow_window, size + OVERHEAD) if settings.flow_window else 0
         self._flow = FlowControl(reach, settings.patience, settings.nak_budget, self._window)
         rate_limit = RateLimit(settings)
@@ -182,11 +185,11 @@ class SourceTransport:
         self._batch = max(min(MOST_DATAGRAMS, MOST_PLAIN // size), 1)
         self._linger_over: float | None = None
 
-    # What is the case
+    # Getters
 
     @property
     def is_closing(self) -> bool:
-        """True if nothing new will leave: window and tails are the last ones."""
+        """True if no new data will leave, so that ``window`` and ``tails`` are final."""
         return self.state in ALL_SENT
 
     @property
@@ -196,32 +199,32 @@ class SourceTransport:
 
     @property
     def tails(self) -> Sequence[tuple[int, int]]:
-        """For each topic the number after the last message that left."""
+        """Pairs of a topic and the number after its last message that left."""
         return tuple(self._pending_bodies.tails.items())
 
     @property
     def room(self) -> int:
-        """The bytes of messages that may be sent now. Any message fits while this is not 0."""
+        """Bytes of messages that ``send_many`` takes now. While it is not 0, any message fits."""
         return self._transmission.room
 
     @property
     def has_much_room(self) -> bool:
-        """True if there is enough room to wake a sender that waits for it."""
+        """True if there is room enough to wake a sender that waits for room."""
         return self._transmission.room >= WORTH_WAKING
 
     @property
     def part(self) -> int:
-        """The bytes of each fragment of a message but the last. The history cuts them alike."""
+        """Bytes of each fragment of a message but the last, also of those from the history."""
         return self._numberer.part
 
     @property
     def reach(self) -> int:
-        """The most bytes that the source may be ahead of a receiver; 0 sets no limit."""
+        """The most bytes by which the source may be ahead of a receiver; 0 sets no limit."""
         return self._flow.reach
 
     @property
     def unrepaired(self) -> int:
-        """The count of datagrams that are not known to be with all receivers."""
+        """Number of datagrams that some receiver has not reported as received or given up."""
         return self._flow.unrepaired(self._window.lead)
 
     def end(self, topic: int) -> int:
@@ -233,7 +236,7 @@ class SourceTransport:
         return self._pending_bodies.begins(topic)
 
     def pace(self, now: float, receiver: int) -> ReceiverLag:
-        """Return the lag of a receiver. Raises ``LocalError`` if it is unknown."""
+        """Return the lag of a receiver. Raises ``LocalError`` for an unknown receiver."""
         known = self._flow.find(receiver)
         if known is None:
             raise LocalError(f"there is no receiver {receiver}")
@@ -245,7 +248,7 @@ class SourceTransport:
         )
 
     def statistics(self) -> SourceStatistics:
-        """Return the figures so far."""
+        """Return the counts of the session, and the present levels."""
         return source_snapshot(
             self.counters,
             window_datagrams=len(self._window),
@@ -259,10 +262,10 @@ class SourceTransport:
     # Commands
 
     def send_many(self, now: float, topic: int, payloads: Sequence[bytes]) -> int:
-        """Queue messages. Return the number of the first one.
+        """Queue messages, and return the number of the first one.
 
-        Raises ``MessageTooLargeError`` if one is over ``max_message``, ``StateError`` if the source
-        is closed, and ``LocalError`` if there is no room or no such topic. Then none is queued.
+        Raises ``MessageTooLargeError`` if one is over ``max_message``, ``StateError`` after
+        ``close``, and ``LocalError`` if there is no room or no such topic. Then none is queued.
         """
         lengths = self._check(topic, payloads)
         self._step(now, SourceInput.SEND)
@@ -275,16 +278,20 @@ class SourceTransport:
         return first
 
     def close(self, now: float) -> None:
-        """Send waiting data, repair for the linger or until all receivers are done, then end."""
+        """Close the source: no new messages are accepted, but waiting ones still leave.
+
+        Then it sends repairs until all receivers have reported all data and the end, for the linger
+        at most.
+        """
         self._step(now, SourceInput.CLOSE)
         self._progress(now)
 
     # Inputs
 
     def handle_joined(self, now: float, receiver: int, settled: int | None = None) -> None:
-        """Add a receiver. It gets the datagrams after the present window.
+        """Add a receiver, which gets the datagrams after the lead of the present window.
 
-        A receiver that came back has everything up to the datagram ``settled``.
+        A receiver that rejoins has received or given up all datagrams up to ``settled``.
         """
         lead = self._window.lead
         self._flow.join(now, receiver, lead, settled)
@@ -298,7 +305,7 @@ class SourceTransport:
         self._progress(now)
 
     def handle_feedback_untrusted(self, now: float, receiver: int, body: bytes) -> None:
-        """Take a NAK or a STATUS of a receiver. A malformed one is counted."""
+        """Take a NAK or a STATUS of a receiver. A malformed one is dropped and counted."""
         counters, lead = self.counters, self._window.lead
         known = self._flow.find(receiver)
         if self.state not in TAKES_FEEDBACK or known is None:
@@ -311,7 +318,7 @@ class SourceTransport:
             return
         named = feedback.lead if isinstance(feedback, StatusMessage) else feedback.spans[-1].last
         if named > lead:
-            # That was never sent.
+            # The source has never sent a datagram with this number.
             counters.feedback_invalid += 1
         elif isinstance(feedback, StatusMessage):
             self._flow.handle_status(now, receiver, feedback)
@@ -330,17 +337,19 @@ class SourceTransport:
     # Outputs
 
     def poll_transmit(self, now: float) -> OutgoingBodies | None:
-        """Return the bodies that leave next, as many as go out at once; None if none may leave.
+        """Return a batch of bodies that leaves next; None if none may leave now.
 
-        Repeated calls return a batch of repairs for each receiver that misses something, then a
+        Repeated calls return a batch of repairs for each receiver that misses datagrams, then a
         batch of new data for all receivers, and so on.
         """
         outgoing = self._retransmitter.poll(now, self._batch) or self._poll_for_all(now)
-        # An empty turn of the retransmitter has begun another round.
+        # When the retransmitter returns None, it has begun another round.
         return outgoing or self._retransmitter.poll(now, self._batch)
 
     def poll_timeout(self) -> float | None:
-        """Return the latest time at which to call ``handle_timeout`` and ``poll_transmit``."""
+        """Return the time by which to call ``handle_timeout`` and ``poll_transmit``; None if no
+        timer is set.
+        """
         return earliest(
             self._transmission.ready,
             self._retransmitter.ready,
@@ -350,13 +359,13 @@ class SourceTransport:
         )
 
     def poll_event(self) -> SourceEvent | None:
-        """Take the next event for the application; None when there is none."""
+        """Return the next event for the application; None if none waits."""
         return self._events.popleft() if self._events else None
 
-    # How it does that
+    # Checks, new data and transitions
 
     def _check(self, topic: int, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths of messages. Raises as ``send_many`` if they may not be sent."""
+        """Return the lengths of messages. Raises the errors of ``send_many``, except StateError."""
         if topic not in self._pending_bodies.tails:
             raise LocalError(f"no topic {topic}; there are {len(self._pending_bodies.tails)}")
         if not self.room:
@@ -365,7 +374,7 @@ class SourceTransport:
         return self._numberer.measure(payloads)
 
     def _poll_for_all(self, now: float) -> OutgoingBodies | None:
-        """Take session messages and new data."""
+        """Return the next session message and new data; None if none may leave."""
         bodies, lead = list[bytes](), self._window.lead
         number = self._sessions.poll(now)
         if number is not None:
@@ -387,7 +396,7 @@ class SourceTransport:
             self._sessions.handle_awaited(now, since, self._settings.patience / SHARE)
 
     def _encode_announcement(self, now: float, number: int) -> bytes:
-        # It comes round in silence, too, when nothing else lets go of what is old.
+        # In silence, nothing else drops datagrams and messages that are too old.
         self._window.expire(now)
         self.history.expire(now)
         self.counters.sessions_sent += 1
@@ -395,7 +404,7 @@ class SourceTransport:
         return encode_session(SessionMessage(flags, self.window, number, self.tails))
 
     def _progress(self, now: float) -> None:
-        """Step the table if its state waits for no further datagram, report or session message."""
+        """Step the table if its state waits for no further data, report or session message."""
         if self.state is SourceState.DRAINING and not self._transmission.waiting:
             self._step(now, SourceInput.DRAINED)
         if self.state is SourceState.CLOSING and self._flow.is_done(self._window.lead):

@@ -1,4 +1,4 @@
-"""Counters of sources, receivers and delivery controllers, and snapshots of them."""
+"""Counters of sources and receivers, and snapshots of sources, receivers and delivery."""
 
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from sphtp.core.stream.wire import Ncf, NcfReason
 
 @dataclass(slots=True)
 class SourceCounters:
-    """Counts since the session began."""
+    """Counts of a source since its session began, as in ``SourceStatistics``."""
 
     messages_sent: int = 0
     datagrams_sent: int = 0
@@ -39,18 +39,25 @@ class SourceStatistics:
     """A snapshot of a source; sizes in bytes.
 
     ``datagrams_sent`` and ``bytes_sent`` are of new data, ``repairs_sent`` and
-    ``repair_bytes_sent`` of retransmissions, ``sessions_sent`` and ``ncfs_sent`` count datagrams.
-    ``nak_packets_received`` are datagrams, ``naks_received`` the sqns in them. Of these,
-    ``naks_ignored`` had been repaired within the ignore interval, ``naks_rx_delay`` were for
-    repairs that waited for their turn, ``naks_shed`` found too many waiting, ``naks_out_of_window``
-    were for datagrams no longer in the window, and ``naks_over_budget`` were ignored, because their
-    receiver asked for too much; ``crybabies`` counts the reports of that. ``feedback_invalid`` were
-    malformed, or for datagrams never sent, and ``feedback_foreign`` came from no receiver or after
-    the end. ``repairs_evicted`` left the window before their turn. ``receivers_refused`` came when
-    there were ``max_receivers``. ``window_datagrams`` and ``window_bytes`` are the content of the
-    transmission window, ``waiting_bytes`` the new data that waits for the data rate,
-    ``waiting_repairs`` the number of datagrams that wait for the repair rate, and ``receivers`` the
-    present number of receivers.
+    ``repair_bytes_sent`` of retransmissions, ``sessions_sent`` and ``ncfs_sent`` of session
+    messages and NCFs.
+
+    ``nak_packets_received`` counts NAKs, ``naks_received`` the datagrams that they name. Of these,
+    ``naks_ignored`` had been repaired within the ignore interval, and ``naks_rx_delay`` had a
+    repair that waited for its turn. ``naks_shed`` came while too many repairs waited.
+    ``naks_out_of_window`` were no longer in the window. The source ignored ``naks_over_budget``,
+    which exceeded the NAK budget of their receiver; ``crybabies`` counts the reports of this.
+
+    ``feedback_invalid`` counts NAKs and status messages that were malformed, or named datagrams
+    that were never sent. ``feedback_foreign`` came from an unknown receiver, or after the end.
+    ``repairs_evicted`` were no longer in the window when their turn came. ``receivers_refused``
+    receivers came when the source had ``max_receivers``.
+
+    ``window_datagrams`` and ``window_bytes`` are the content of the transmission window.
+    ``waiting_bytes`` is the new data that waits for the data rate or for receivers, where each
+    message counts two bytes more. ``waiting_repairs`` repairs wait for the repair rate.
+    ``receivers`` is the present number of receivers, ``left_behind`` the number of times that the
+    source stopped waiting for one of them.
     """
 
     messages_sent: int
@@ -81,7 +88,7 @@ class SourceStatistics:
 
 
 def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics:
-    """Return a snapshot of counters, with levels measured now."""
+    """Return a snapshot of counters; ``levels`` are the remaining fields."""
     return SourceStatistics(**asdict(counters), **levels)
 
 
@@ -89,7 +96,7 @@ def source_snapshot(counters: SourceCounters, **levels: int) -> SourceStatistics
 
 
 class Spread(NamedTuple):
-    """The least, the mean and the most of a series of values."""
+    """The smallest, the mean and the largest of a series of values."""
 
     least: float
     mean: float
@@ -116,7 +123,7 @@ class SpreadCounter:
 
     @property
     def spread(self) -> Spread | None:
-        """The spread of the values; None when there are none."""
+        """The spread of the values; None if no value was counted."""
         if not self._count:
             return None
         return Spread(self._least, self._sum / self._count, self._most)
@@ -124,7 +131,7 @@ class SpreadCounter:
 
 @dataclass(slots=True)
 class ReceiverCounters:
-    """Counts since the receiver joined."""
+    """Counts of a receiver since it joined, as in ``ReceiverStatistics``."""
 
     datagrams: int = 0
     bytes: int = 0
@@ -154,7 +161,7 @@ class ReceiverCounters:
         self._add(NCF_COUNTERS[ncf.reason], sum([span.size for span in ncf.spans]))
 
     def count_unrecovered(self, reason: LossReason, number: int) -> None:
-        """Count datagrams that were given up."""
+        """Count datagrams that the receiver has given up for a reason."""
         self._add(UNRECOVERED[reason], number)
 
     def _add(self, name: str, number: int) -> None:
@@ -179,20 +186,25 @@ UNRECOVERED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStatistics:
-    """A snapshot of a receiver's transport; datagrams unless the name says otherwise.
+    """A snapshot of a receiver's transport; counts are of datagrams unless stated otherwise.
 
-    ``lost`` counts every datagram that was ever missing; it is the sum of ``recovered`` (by a
-    repair, whoever asked for it), ``out_of_order`` (overtaken only), those ``unrecovered`` for any
-    reason and those ``pending``. The reasons: ``txw``, the source's transmission window has moved
-    on; ``tmo``, it took a generation interval; ``ncf``, the source refused; ``map``, too many
-    ranges were missing; ``end``, the session ended first.
+    ``datagrams`` and their ``bytes`` are all that the receiver got from the source;
+    ``session_messages`` are among them.
 
-    ``naks_sent`` counts the datagrams named in ``nak_packets_sent``; ``ncfs_...`` those named in
-    NCFs, by their reason. ``nak_stm`` is how many seconds recovery took, ``nak_tx`` how many NAKs
-    of this receiver, each as least, mean and most; None as long as nothing was recovered.
+    ``lost`` counts every datagram that was ever missing. It is the sum of ``recovered`` (by a
+    repair, whether this or another receiver requested it), ``out_of_order`` (only late), those
+    ``unrecovered`` for any reason, and those ``pending``. The reasons: ``txw``, the source's
+    transmission window has moved on; ``tmo``, missing for a generation interval; ``ncf``, the
+    source refused a repair; ``map``, too many ranges were missing; ``end``, the session ended
+    first.
 
-    Dropped datagrams were ``duplicates``, sent ``before_start``, received ``after_end``,
-    ``malformed``, or ``implausible``, because they contradicted earlier ones.
+    ``naks_sent`` counts the datagrams named in ``nak_packets_sent`` NAKs, ``ncfs_...`` those named
+    in NCFs, by their reason. For recovered datagrams, ``nak_stm`` is the time of the recovery in
+    seconds, and ``nak_tx`` the number of NAKs of this receiver. Both have the smallest, the mean
+    and the largest value, and are None until a datagram is recovered.
+
+    Dropped datagrams were ``duplicates``, had a number ``before_start``, came ``after_end``, were
+    ``malformed``, or were ``implausible``, because their numbers contradicted earlier ones.
     """
 
     datagrams: int
@@ -225,7 +237,7 @@ class ReceiverStatistics:
 def receiver_snapshot(
     counters: ReceiverCounters, pending: int, nak_stm: SpreadCounter, nak_tx: SpreadCounter
 ) -> ReceiverStatistics:
-    """Return a snapshot of counters, with the present number of missing datagrams."""
+    """Return a snapshot of counters; ``pending`` is the present number of missing datagrams."""
     return ReceiverStatistics(
         **asdict(counters), pending=pending, nak_stm=nak_stm.spread, nak_tx=nak_tx.spread
     )
@@ -236,13 +248,16 @@ def receiver_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatistics:
-    """A snapshot of a topic's delivery.
+    """A snapshot of a topic's delivery; counts are of messages unless stated otherwise.
 
-    ``delivered`` counts messages; all others count numbers, of which a message in parts has one for
-    each. ``duplicates`` came after they had been delivered, or reported lost; ``left`` were not
-    kept because they were too far ahead while history was fetched; ``refused`` counts records that
-    contradict earlier ones. ``gaps`` and ``wanted`` are missing, the latter from the history;
-    ``waiting`` messages, of ``waiting_bytes`` together, wait for these.
+    ``delivered`` messages went to the reader's queue; ``lost`` were reported there. ``duplicates``,
+    among them fragments, came again, or after their message had been reported lost. ``left`` were
+    dropped on arrival, because they were too far ahead while history was fetched, or the receive
+    buffer was full. ``refused`` counts records that contradict earlier ones.
+
+    ``gaps`` is the number of missing ranges that the transport may still fill, ``wanted`` the
+    number of messages wanted from the history. ``waiting`` counts messages, losses and fragments
+    that wait for missing ones; ``waiting_bytes`` is their size.
     """
 
     delivered: int

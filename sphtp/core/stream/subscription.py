@@ -1,4 +1,4 @@
-"""One topic of one source at a receiver, which combines transport, delivery and history."""
+"""Subscription: one topic of one source at a receiver, with its transport, delivery and history."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from sphtp.core.stream.wire import Window, encode_status
 from sphtp.core.timers import earliest
 
 ALL_HISTORY: Final = 1 << 63
-"""The ``late_join`` that asks for everything that the source keeps."""
+"""The value of ``late_join`` that requests all messages that the source retains."""
 
 _NOWHERE: Final = -1
 
@@ -41,12 +41,13 @@ class SubscriptionStatistics:
 class SubscriptionMachine:
     """The receiving side of one topic of a session. Times are in seconds.
 
-    ``transport`` is the session's, ``first`` the number of the topic's first message that was sent
-    after this side joined. ``late_join`` is the largest number of earlier, retained messages that
-    are wanted. With ``after``, all messages after that number are wanted, and each is delivered or
-    reported lost. With ``recover``, messages that the transport gives up are fetched from the
-    source's history, if it ``has_history``. ``reach`` is the most bytes that the source may be
-    ahead of this side, 0 for no limit; ``burst`` is the most bytes that this side can take at once.
+    ``transport`` is the receiver of the session, ``first`` the number of the topic's first message
+    that was sent after this side joined. ``late_join`` is the most earlier messages to fetch from
+    the source's history. With ``after``, every message after that number is delivered or reported
+    lost, and ``late_join`` has no effect. With ``recover``, messages that the transport gives up
+    are fetched from the history, if the source ``has_history``. ``reach`` is the most bytes by
+    which the source may be ahead of this side, 0 for no limit; ``burst`` is the most bytes that
+    this side can take at once.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class SubscriptionMachine:
             late_join=is_late or begin < first,
         )
         self.unread = 0
-        """The bytes of messages that the owner has polled and its reader has not read."""
+        """Bytes of messages that the owner has polled and its reader has not read."""
         self._late_join = late_join
         self._after = after
         self._fetcher = Fetcher(settings, session, topic, self._delivery.wanted, late_join=is_late)
-        # A source that may fill the reader's buffer, and no more, waits until part of it is read.
+        # The source may never send more than the reader's buffer holds.
         burst = min(burst + settings.bandwidth_delay, settings.receive_buffer)
         self._reports = StatusReports(reach, burst, knows_lead=lead is not None)
         if begin < first and not has_history:
@@ -99,32 +100,38 @@ class SubscriptionMachine:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing from the transport counts any more."""
+        """True if the transport session has ended."""
         return self._transport.state is ReceiverState.ENDED
 
     @property
     def is_hungry(self) -> bool:
-        """True if the reader has little to read, so that more may be fetched."""
+        """True if less than half of the receive buffer waits for the reader, so that the owner may
+        read the connection to the history.
+        """
         return self._delivery.is_hungry
 
     @property
     def live(self) -> int:
-        """The number of the first message that comes live, and not from the history."""
+        """The number of the first message to deliver; before a late join has started, that of the
+        first live message.
+        """
         return self._delivery.live
 
     @property
     def settled(self) -> int:
-        """The datagram up to which all have arrived or were given up; -1 before the first."""
+        """The sequence number up to which all datagrams have arrived or were given up; -1 before
+        the first datagram.
+        """
         settled = self._transport.settled
         return -1 if settled is None else settled
 
     @property
     def wants_connection(self) -> bool:
-        """True if a connection to the source's history should be made, or kept."""
+        """True if the owner should open or keep a connection to the source's history."""
         return self._fetcher.wants_connection
 
     def statistics(self) -> SubscriptionStatistics:
-        """Return the counts so far."""
+        """Return the counts since the receiver joined."""
         return SubscriptionStatistics(
             self._transport.statistics(), self._delivery.statistics(), self._fetcher.statistics()
         )
@@ -132,19 +139,19 @@ class SubscriptionMachine:
     # Inputs
 
     def handle_body_untrusted(self, now: float, body: bytes) -> None:
-        """Take a datagram's body. A malformed one is counted."""
+        """Take a datagram's body. A malformed one is dropped and counted."""
         self._transport.handle_body_untrusted(now, body)
         self._pass_on(now)
 
     def handle_bodies_untrusted(self, now: float, bodies: Iterable[bytes]) -> None:
-        """Take the bodies of datagrams that came together."""
+        """Take the bodies of datagrams that arrived together."""
         handle = self._transport.handle_body_untrusted
         for body in bodies:
             handle(now, body)
         self._pass_on(now)
 
     def handle_connected(self, now: float) -> None:
-        """Note that the connection to the history is made."""
+        """Note that the connection to the history is open."""
         self._fetcher.handle_connected(now)
         self._follow(now)
 
@@ -154,12 +161,15 @@ class SubscriptionMachine:
         self._follow(now)
 
     def handle_frame_untrusted(self, now: float, frame: bytes) -> None:
-        """Take a frame of that connection, without its length. A malformed one is counted."""
+        """Take a frame of the connection to the history, without its length.
+
+        A malformed one is dropped and counted.
+        """
         self._fetcher.handle_frame_untrusted(now, frame)
         self._follow(now)
 
     def handle_frames_untrusted(self, now: float, frames: Iterable[bytes]) -> None:
-        """Take frames that came together."""
+        """Take frames that arrived together."""
         for frame in frames:
             self._fetcher.handle_frame_untrusted(now, frame)
         self._follow(now)
@@ -169,29 +179,31 @@ class SubscriptionMachine:
         self._transport.handle_alive(now)
 
     def handle_gone(self, now: float, *, anew: bool = False) -> None:
-        """Note that the source's node vanished, or its source began ``anew``."""
+        """End the session: the source's node vanished, or the source was started ``anew``."""
         self._transport.handle_gone(now, anew=anew)
         self._pass_on(now)
 
     def handle_rejoined(self, now: float, window: Window, number: int) -> None:
-        """Note that the source knows this side again; ``number`` is that of its next message."""
+        """Take the window, and the number of the topic's next message, of a source that this side
+        has rejoined.
+        """
         self._transport.handle_window(now, window)
         self._take_word(now, number)
 
     def handle_closing(self, now: float, window: Window, number: int) -> None:
-        """Note that the source closes; it sent all messages below ``number`` and nothing more."""
+        """Note that the source closes: it sends no message from ``number`` on."""
         self._transport.handle_closing(now, window)
         self._take_word(now, number)
 
     def _take_word(self, now: float, number: int) -> None:
-        """Note the window and the next number that the source's node sends."""
+        """Take the number of the next message that the source's node sent over the channel."""
         if (lead := self._transport.lead) is not None:
             self._delivery.handle_tail(now, number, lead)
         self._reports.ask()
         self._pass_on(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Run the timers that are due. The transport comes first: it knows the reason of a loss."""
+        """Run the timers that are due, first the transport's, which has the reason of a loss."""
         self._transport.handle_timeout(now)
         self._pass_on(now)
         self._delivery.handle_timeout(now)
@@ -199,7 +211,7 @@ class SubscriptionMachine:
         self._follow(now)
 
     def handle_read(self, now: float) -> bool:
-        """Note that the reader took items. Return True if the source has to learn of it."""
+        """Note that the reader took items. Return True if outputs may be due for the source."""
         if self._fetcher.state is not FetchState.RESTING:
             self._follow(now)
             return True
@@ -210,11 +222,11 @@ class SubscriptionMachine:
     # Outputs
 
     def poll_transmit(self, now: float) -> bytes | None:
-        """Return the body of a NAK or STATUS to send to the source; None when there is none."""
+        """Return the body of a NAK or STATUS to send to the source; None if none is due."""
         return self._transport.poll_transmit(now) or self._poll_status()
 
     def poll_request(self) -> bytes | None:
-        """Return a frame to send over the connection to the history; None when there is none."""
+        """Return a frame to send over the connection to the history; None if none waits."""
         return self._fetcher.poll_transmit()
 
     def poll_item(self) -> Item | None:
@@ -222,7 +234,7 @@ class SubscriptionMachine:
         return self._delivery.poll_item()
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
         return earliest(
             self._transport.poll_timeout(),
             self._delivery.poll_timeout(),
@@ -247,11 +259,11 @@ class SubscriptionMachine:
     def _room(self) -> int:
         return max(self._delivery.room - self.unread, 0)
 
-    # From the one to the other
+    # From transport and history to delivery
 
     def _pass_on(self, now: float) -> None:
         transport, delivery = self._transport, self._delivery
-        # First what will not come: then a gap that comes to light is known to be for good.
+        # Given-up datagrams first, so that gaps detected by arrivals get the reason of their loss.
         while (given_up := transport.poll_given_up()) is not None:
             delivery.handle_given_up(given_up)
         while (arrived := transport.poll_arrived()) is not None:
@@ -292,10 +304,13 @@ class SubscriptionMachine:
                     self._delivery.handle_not_fetched(outcome.span, outcome.reason)
 
     def _begin(self, kept: int | None) -> None:
-        """Begin with the history that is ``kept`` from a number on, or without any."""
+        """Begin delivery, with the history that the source keeps from number ``kept`` on.
+
+        None means that no history can be fetched.
+        """
         live = self._delivery.live
         if self._after is not None:
-            # What is gone of that is told: the history says so when it is asked for it.
+            # For messages that it no longer keeps, the source sends GONE when they are requested.
             wanted = begin = min(self._after + 1, live)
         else:
             wanted = max(live - self._late_join, 0)

@@ -1,13 +1,13 @@
-"""Transmission of new data: numbered, bundled into datagrams, and sent as fast as it may.
+"""Transmission of new data: numbering, bundling into datagrams, and sending within the limits.
 
-The messages of a topic have consecutive numbers; a message that no datagram holds travels in
-fragments, which share its number. Messages of all topics wait in one queue, in the order in which
-they were sent. Bundling (implicit batching) makes each datagram as full as it gets. Datagrams
-leave no faster than the data rate (``rate_limit``) and no further ahead than the slowest receiver
-allows (``flow_control``), and are then kept in the transmission window.
+The messages of a topic have consecutive numbers; a message that is too large for a datagram travels
+in fragments, which share its number. Messages of all topics wait in one queue, in the order in
+which they were sent. Bundling (implicit batching) fills each datagram with as many waiting messages
+as fit. Datagrams leave no faster than the data rate (``rate_limit``) and no further ahead than the
+slowest receiver allows (``flow_control``). They are then kept in the transmission window.
 
-Sizes are in bytes, and each message counts as two bytes more. A datagram may contain a length of
-two bytes for each message, and so a queue of empty messages has a bound, too.
+Sizes are in bytes. Each waiting message counts two bytes more, because a datagram may contain a
+length of two bytes for each message. So a queue of empty messages has a bound, too.
 """
 
 from bisect import bisect_right
@@ -37,7 +37,7 @@ from sphtp.errors import MessageTooLargeError
 
 
 class NumberedMessages(NamedTuple):
-    """Consecutive messages of a topic from ``first`` on; a large one has several ``parts``."""
+    """Consecutive messages of a topic from ``first`` on; or one, if it has several ``parts``."""
 
     first: int
     parts: int
@@ -59,12 +59,12 @@ class MessageNumberer:
     def __init__(self, topics: int, capacity: int, limit: int) -> None:
         self.next = [0] * topics
         self.part = capacity - FRAGMENT_OVERHEAD
-        """Bytes of each fragment but the last."""
+        """Bytes of each fragment of a message but the last."""
         self._whole = capacity - RUN_OVERHEAD
         self._limit = limit
 
     def measure(self, payloads: Sequence[bytes]) -> list[int]:
-        """Return the lengths. Raises ``MessageTooLargeError`` if one is over the limit."""
+        """Return the lengths of messages. Raises ``MessageTooLargeError`` if one is too large."""
         lengths = list(map(len, payloads))
         longest = max(lengths, default=0)
         if longest > self._limit:
@@ -74,7 +74,7 @@ class MessageNumberer:
     def number(
         self, topic: int, payloads: Sequence[bytes], lengths: Sequence[int]
     ) -> Iterator[NumberedMessages]:
-        """Number messages in order: the large ones each for itself, the others together."""
+        """Number messages in order, and yield them in groups; each large message is a group."""
         for start, stop in self._cuts(lengths):
             parts = -(-lengths[start] // self.part) if lengths[start] > self._whole else 1
             numbered = NumberedMessages(
@@ -97,14 +97,14 @@ class MessageNumberer:
 
 
 SMALL: Final = 1024
-"""The size of a message up to which copying it once more costs less than handling it alone."""
+"""The mean size of messages up to which joining them all costs less than handling each alone."""
 
 
 class QueuedRun:
-    """Whole messages of a topic.
+    """Consecutive whole messages of a topic that wait.
 
-    Small messages become one piece of memory when they begin to leave, and records are slices of
-    it. That costs a fraction of joining the messages of each datagram separately.
+    When the first of them leaves, small messages are joined into one buffer, and records are slices
+    of it. That costs a fraction of joining the messages of each datagram separately.
     """
 
     __slots__ = (
@@ -128,13 +128,13 @@ class QueuedRun:
         self._payloads = list(numbered.payloads)
         self._joined: memoryview | None = None
         self._at = 0
-        # All of them are as long, or it is 0 and there are ends.
+        # The length of every message; 0 if they differ, and then ``_ends`` is set.
         self._length = 0
         self._ends = list[int]()
 
     def extend(self, topic: int, numbered: NumberedMessages) -> bool:
-        """Add more messages, if they belong here; else return False."""
-        # What has begun to leave is let go of when all of it has.
+        """Add more messages of the same topic. Return False if that is not possible."""
+        # A run that has begun to leave takes no more, so that its memory is freed soon.
         if topic != self.topic or self._at:
             return False
         self._payloads += numbered.payloads
@@ -150,7 +150,7 @@ class QueuedRun:
         return self._pop_equal(room) if self._length else self._pop_varied(room)
 
     def _prepare(self) -> None:
-        """Prepare the messages that leave now. No more are added, unless nothing of it fits."""
+        """Compute lengths and buffer before the first message leaves."""
         lengths = self._lengths
         is_even = lengths.count(lengths[0]) == len(lengths)
         self._length = lengths[0] if is_even else 0
@@ -171,7 +171,7 @@ class QueuedRun:
 
     def _pop_varied(self, room: int) -> bytes | None:
         at, number, ends = self._at, self.next, self._ends
-        # Where lengths stand before the messages, the length of all does not.
+        # A VARIED record lacks the common length, and so has room for two bytes more.
         stop = bisect_right(ends, ends[at] + room + LENGTH_OVERHEAD) - 1
         if stop <= at:
             return None
@@ -190,7 +190,7 @@ class QueuedRun:
 
 
 class QueuedMessage:
-    """A message that is larger than a datagram. Each of its fragments but the last fills one."""
+    """A waiting message that is too large for a datagram. Each fragment but the last fills one."""
 
     __slots__ = ("_part", "_parts", "_payload", "_step", "next", "size", "topic")
 
@@ -209,11 +209,11 @@ class QueuedMessage:
         return self._part > 0
 
     def extend(self, _topic: int, _numbered: NumberedMessages) -> bool:
-        """Return False: nothing is added to a large message."""
+        """Return False: other messages are never added to a large one."""
         return False
 
     def pop(self, room: int) -> bytes | None:
-        """Remove and return the record of a fragment, if it has ``room``."""
+        """Remove and return the record of a fragment; None if ``room`` is too small for it."""
         start = self._part * self._step
         piece = self._payload[start : start + self._step]
         if len(piece) + FRAGMENT_OVERHEAD > room:
@@ -221,7 +221,7 @@ class QueuedMessage:
         fragment = FragmentRecord(self.topic, self.next, self._part, self._parts, piece)
         self._part += 1
         is_last = self._part == self._parts
-        # A message has been sent when all of it was.
+        # The message counts as sent when its last fragment has left.
         self.next += is_last
         self.size -= self.size if is_last else len(piece)
         return encode_fragment(fragment)
@@ -236,21 +236,24 @@ def _size(lengths: Sequence[int]) -> int:
 
 
 class PendingBodies:
-    """The messages that wait; a datagram holds ``capacity`` bytes, a fragment ``part`` bytes."""
+    """The queue of waiting messages of all topics.
+
+    A datagram holds ``capacity`` bytes of records, a fragment ``part`` bytes of a message.
+    """
 
     __slots__ = ("_capacity", "_part", "_queue", "tails", "waiting")
 
     def __init__(self, topics: int, capacity: int, part: int) -> None:
         self.waiting = 0
-        """The bytes that wait, and two for each message."""
+        """Bytes of the waiting messages, and two more for each message."""
         self.tails = dict.fromkeys(range(topics), 0)
-        """For each topic the number after the last one that left."""
+        """For each topic, the number after the last message that left."""
         self._capacity = capacity
         self._part = part
         self._queue: deque[QueuedRun | QueuedMessage] = deque()
 
     def add(self, topic: int, numbered: NumberedMessages) -> None:
-        """Add messages."""
+        """Add messages of a topic."""
         queue = self._queue
         if numbered.parts > 1:
             queue.append(QueuedMessage(topic, numbered, self._part))
@@ -270,7 +273,7 @@ class PendingBodies:
         return self.tails[topic] + is_cut
 
     def pop_many(self, most: int) -> list[bytes]:
-        """Remove and return the records of at most ``most`` datagrams, each as full as it gets."""
+        """Remove and return the records of at most ``most`` datagrams, each as full as possible."""
         datagrams = list[bytes]()
         while self._queue and len(datagrams) < most:
             datagrams.append(self._pop())
@@ -295,19 +298,25 @@ class PendingBodies:
 
 
 MOST_WAITING: Final = MEBIBYTE
-"""The bytes of messages that may wait to leave. The last message may exceed them."""
+"""Bytes of waiting messages from which on a source takes no more. The last ones may exceed it."""
 
 WORTH_WAKING: Final = MOST_WAITING // 4
-"""The bytes that must be free before a sender is woken: waking costs as much as a message."""
+"""Bytes that must be free before a sender is woken, because waking costs as much as a message."""
 
 LATE: Final = 0.01
-"""The seconds by which a program may wake late without losing its data rate, on a path that holds
-much (Ultra Messaging's rate interval). On a short one, such a burst would overflow a queue: of 90 %
-of 100 Mbit/s with a queue of 64 KB, 7 % were lost."""
+"""Seconds by which a program may wake late without losing its data rate, on a path with a
+``bandwidth_delay`` (Ultra Messaging's rate interval).
+
+On a shorter path, such a burst would overflow a queue: at 90 % of 100 Mbit/s with a queue of 64 KB,
+7 % of the datagrams were lost.
+"""
 
 
 class Transmission:
-    """The transmission of datagrams of ``size`` bytes, within the rate limit and flow control."""
+    """The transmission of datagrams of up to ``size`` bytes, within rate limit and flow control.
+
+    ``is_long`` is true for a path with a ``bandwidth_delay``.
+    """
 
     def __init__(
         self,
@@ -321,7 +330,8 @@ class Transmission:
         is_long: bool,
     ) -> None:
         self.ready: float | None = None
-        """The time at which the next datagram may leave; None when there is none."""
+        """The time at which the next datagram may leave; None if none waits, or receivers block it.
+        """
         self._pending_bodies = pending_bodies
         self._window = window
         self._counters = counters
@@ -334,30 +344,30 @@ class Transmission:
 
     @property
     def waiting(self) -> int:
-        """The size of the waiting messages: their bytes, and two for each message."""
+        """Bytes of the waiting messages, and two more for each message."""
         return self._pending_bodies.waiting
 
     @property
     def room(self) -> int:
-        """The size of the messages that may still be added."""
+        """Bytes of messages that may still be added."""
         return max(MOST_WAITING - self._pending_bodies.waiting, 0)
 
     def add(self, now: float, topic: int, numbered: NumberedMessages) -> None:
-        """Add messages, which leave as soon as it is their turn."""
+        """Add messages of a topic behind those that wait."""
         self._pending_bodies.add(topic, numbered)
         if self.ready is None:
             self.update(now)
 
     def poll(self, now: float, most: int) -> list[bytes]:
-        """Remove and return datagrams that may leave now, ``most`` at most."""
-        # As for the pacer: nobody waits for a fraction of a byte.
+        """Remove and return the bodies of datagrams that may leave now, ``most`` at most."""
+        # The pacer, too, lets a datagram leave that lacks a fraction of a byte.
         paid = (self._pacer.budget(now, self._rate_limit.data_rate(now)) + 1) // self._size
         bodies = self._send(now, min(most, paid, self._allowed()))
         self.update(now)
         return bodies
 
     def update(self, now: float) -> None:
-        """Update the time at which the next datagram may leave. It changes as receivers go on."""
+        """Update ``ready``, also after receivers have reported progress."""
         if not self._pending_bodies.waiting:
             self.ready = None
         elif self._allowed() > 0:
@@ -368,7 +378,7 @@ class Transmission:
             self.ready = None
 
     def _allowed(self) -> int:
-        """Return the number of datagrams that the receivers can take, however large they are."""
+        """Return the number of datagrams of full size that the receivers can take."""
         limit = self._flow.limit
         if limit is None:
             return maxsize

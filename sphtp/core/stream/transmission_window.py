@@ -1,12 +1,12 @@
 """The transmission window: the datagrams that a source still holds for repairs.
 
-It is bounded in bytes (of records, headers not counted) and in age. The newest datagram is never
-evicted: an empty window could repair no tail.
+The window is bounded in bytes (of records, headers not counted) and in age. It never evicts the
+newest datagram, because an empty window could repair no tail.
 
-Session messages announce the window of a stream that is silent for a while. The first one leaves a
-minimum interval after the last data; then the interval doubles up to a maximum. Repairs and NCFs do
-not change that. While receivers ask for repairs the interval does not double: some of them may miss
-the end, too. While data flows there is one in every maximum interval.
+Session messages announce the window of a silent stream. The first one leaves a minimum interval
+after the last new data; then the interval doubles up to a maximum. Repairs and NCFs do not count as
+data. For a generation interval after a NAK the interval does not double, because some receivers may
+miss the end, too. While data flows, one session message leaves in every maximum interval.
 """
 
 from collections import deque
@@ -20,7 +20,10 @@ from sphtp.core.stream.wire import DATA_OVERHEAD, Window
 
 
 class TransmissionWindow:
-    """Records of datagrams by sqn, from ``trail`` to ``lead``; sizes in bytes, ages in seconds."""
+    """The records of each datagram, by sequence number (sqn), from ``trail`` to ``lead``.
+
+    Sizes are in bytes, ages in seconds.
+    """
 
     __slots__ = (
         "_age",
@@ -38,8 +41,8 @@ class TransmissionWindow:
     def __init__(self, first: int, limit: int, age: float) -> None:
         self.lead = first - 1
         self.position = 0
-        """The bytes that all datagrams so far are charged with."""
-        # The position behind each datagram that is kept, and that before the first of them.
+        """The bytes charged for all datagrams so far."""
+        # The position after each kept datagram, and the one before the first of them.
         self._ends: dict[int, int] = {}
         self._floor = 0
         self.trail = first
@@ -47,16 +50,16 @@ class TransmissionWindow:
         self._limit = limit
         self._age = age
         self._records: dict[int, bytes] = {}
-        # What left together is as old: when, and the last sqn.
+        # Datagrams added together have the same age: the time, and the last sqn.
         self._batches: deque[tuple[float, int]] = deque()
 
     @property
     def span(self) -> Window:
-        """The lead and the trail, as every datagram carries them."""
+        """The lead and the trail."""
         return Window(self.lead, self.trail)
 
     def add(self, now: float, records: Sequence[bytes]) -> int:
-        """Add new datagrams under the next sqns and evict the oldest. Return the first new sqn."""
+        """Add new datagrams under the next sqns, and evict old ones. Return the first new sqn."""
         first = self.lead + 1
         self.lead += len(records)
         self._records.update(zip(range(first, self.lead + 1), records, strict=True))
@@ -70,7 +73,10 @@ class TransmissionWindow:
         return first
 
     def position_of(self, sqn: int) -> int:
-        """Return the position after a datagram; for an evicted one, that after the last evicted."""
+        """Return the position after a datagram; for an evicted one, that after the last evicted.
+
+        For a future one, return the present position.
+        """
         if sqn >= self.lead:
             return self.position
         return self._ends[sqn] if sqn >= self.trail else self._floor
@@ -80,7 +86,7 @@ class TransmissionWindow:
         return self._records[sqn]
 
     def expire(self, now: float) -> None:
-        """Evict the oldest, as long as there are too many bytes or they are too old."""
+        """Evict the oldest datagrams, as long as there are too many bytes or they are too old."""
         trail, size, records = self.trail, self.size, self._records
         trail_by_age = self._trail_by_age(now - self._age)
         while trail < self.lead and (size > self._limit or trail < trail_by_age):
@@ -108,10 +114,11 @@ class TransmissionWindow:
 
 
 LAST_SESSION_MESSAGES: Final = 3
+"""Session messages that announce the end of a source."""
 
 
 class SessionMessageSchedule:
-    """The clock of session messages."""
+    """The times and the numbers of session messages. Times are in seconds."""
 
     __slots__ = (
         "_forced",
@@ -136,7 +143,7 @@ class SessionMessageSchedule:
         self._max = settings.session_max
         self._generation = settings.generation
         self._ignore = settings.ignore
-        # What was waited for the one that is due.
+        # The interval before the session message that is due.
         self._interval = 0.0
         self._last = now
         self._held_until = -inf
@@ -144,17 +151,17 @@ class SessionMessageSchedule:
         self._left: int | None = None
 
     def handle_data(self, now: float) -> None:
-        """Note that data left, which announces as much as a session message."""
+        """Postpone the next session message, because new data left, which announces the window."""
         self._interval = self._min
         self.due = min(now + self._min, self._last + self._max)
 
     def handle_nak(self, now: float) -> None:
-        """Note that a receiver misses something."""
+        """Keep the minimum interval for a generation interval: a receiver misses datagrams."""
         self._held_until = now + self._generation
         self._hasten(now + self._min)
 
     def handle_joined(self, now: float) -> None:
-        """Note a new receiver, which needs the window."""
+        """Send a session message now, because a new receiver needs the window."""
         self._interval = 0.0
         self._hasten(now)
 
@@ -165,22 +172,22 @@ class SessionMessageSchedule:
             self._hasten(now)
 
     def handle_awaited(self, now: float, since: float, interval: float) -> None:
-        """Ask for a report that is awaited since ``since``, once in every ``interval``."""
-        # Most reports come by themselves within a round trip.
+        """Request a report that is awaited since ``since``, once in every ``interval``."""
+        # The wait is for reports without a request: most come within a round trip.
         self._hasten(max(self._last + interval, since + interval, now))
 
     def close(self, now: float) -> None:
-        """Switch to the minimum interval: the source closes."""
+        """Switch to the minimum interval, because the source closes."""
         self._held_until = inf
         self._hasten(now)
 
     def finish(self, now: float) -> None:
-        """Send the last few session messages, then no more."""
+        """Send three more session messages, then no more."""
         self.close(now)
         self._left = LAST_SESSION_MESSAGES
 
     def poll(self, now: float) -> int | None:
-        """Return the number of a session message that leaves now, or None."""
+        """Return the number of the session message that leaves now; None if none is due."""
         if self.due is None or now < self.due:
             return None
         number = self.number

@@ -1,17 +1,16 @@
-"""Unrecoverable loss: the messages of a topic that are still to come, and those lost for good.
+"""Unrecoverable loss: the messages of a topic that are missing, and those lost for good.
 
-The transport recovers datagrams, and does not know the messages in lost ones. But numbers of
-messages and numbers of datagrams grow together: a message that is missing between two others can
-only be in a datagram between theirs. So every gap in the numbers of messages knows the two
-datagrams between which it was sent, and as soon as the transport misses none there, nothing will
-fill the gap. (Ultra Messaging waits another generation interval for that.) Without traffic a timer
-does the same: a gap is lost when it is a generation interval old.
+The transport recovers datagrams, and cannot see the messages in lost ones. But numbers of messages
+and numbers of datagrams grow together: a message that is missing between two others can only be in
+a datagram between theirs. So every gap in the numbers of messages has the numbers of the two
+datagrams between which its messages were sent. As soon as the transport misses no datagram between
+them, it cannot fill the gap any more. (Ultra Messaging waits another generation interval to detect
+that.) Without traffic a timer does the same: a gap is lost when it is a generation interval old.
 
-Every number is in one of four places: above ``top``, not known of yet; in a gap, where the
-transport still tries to get it; wanted from the source's history, because the transport has given
-it up; or settled, that is delivered or lost. Each number is settled once, whether by transport or
-history, so each message is delivered at most once. ``DeliveryPipeline.lose`` reports a final loss,
-which nothing revokes.
+Every number is in one of four places: not yet detected, from ``top`` on; in a gap that the
+transport may still fill; wanted from the source's history; or settled, that is delivered or lost.
+Each number is settled once, by transport or history, so each message is delivered at most once. A
+loss that ``DeliveryPipeline.lose`` reports is final.
 """
 
 from bisect import bisect_left
@@ -25,9 +24,9 @@ from sphtp.core.stream.ranges import RangeSet, Span
 
 
 class MessageGap:
-    """Missing messages of a topic, from ``first`` to ``last``; ``since`` is a time in seconds.
+    """Missing messages of a topic, from ``first`` to ``last``, detected at the time ``since``.
 
-    Only datagrams between ``after`` and ``before``, neither included, may hold them.
+    Only datagrams between ``after`` and ``before``, both excluded, may contain them.
     """
 
     __slots__ = ("after", "before", "first", "last", "reason", "since")
@@ -41,7 +40,7 @@ class MessageGap:
 
     @property
     def span(self) -> Span:
-        """The messages."""
+        """The numbers of the missing messages."""
         return Span(self.first, self.last)
 
     def rest(self, first: int, last: int) -> "MessageGap":
@@ -56,7 +55,7 @@ _BEFORE = attrgetter("before")
 
 
 class MessageGaps:
-    """The gaps of a topic, in order; later ones are never older than earlier ones."""
+    """The gaps of a topic, in the order of their numbers and of their detection."""
 
     __slots__ = ("_gaps",)
 
@@ -68,7 +67,7 @@ class MessageGaps:
         self._gaps.append(gap)
 
     def take(self, first: int, last: int) -> list[Span]:
-        """Remove numbers, whether they came or are lost. Return those that were missing."""
+        """Remove the numbers from ``first`` to ``last``. Return those that were missing."""
         low, high = self._place(first, last)
         if low == high:
             return []
@@ -82,7 +81,7 @@ class MessageGaps:
         return [Span(max(gap.first, first), min(gap.last, last)) for gap in touched]
 
     def isolate(self, number: int) -> None:
-        """Split a gap that holds this number and others, so that it has a gap of its own."""
+        """Split the gap that contains ``number``, so that this number has a gap of its own."""
         place, end = self._place(number, number)
         if place == end:
             return
@@ -91,7 +90,10 @@ class MessageGaps:
         self._gaps[place:end] = [gap.rest(*span) for span in spans if span[0] <= span[1]]
 
     def narrow(self, first: int, last: int, sqn: int) -> None:
-        """Note that these came in datagram ``sqn``, so that those below them were sent before."""
+        """Note that the messages from ``first`` to ``last`` came in datagram ``sqn``.
+
+        So messages below them were sent before this datagram, and those above them after it.
+        """
         gaps = self._gaps
         low, high = self._place(first, last)
         for place in range(low - 1, -1, -1):
@@ -104,7 +106,7 @@ class MessageGaps:
             gaps[place].after = sqn
 
     def around(self, first: int, last: int) -> list[MessageGap]:
-        """Return the gaps that datagrams from ``first`` to ``last`` fill, or stand beside."""
+        """Return the gaps that one of these datagrams may fill, or bounds."""
         found = list[MessageGap]()
         if not self._gaps or self._gaps[-1].before < first:
             return found
@@ -115,17 +117,17 @@ class MessageGaps:
         return found
 
     def within(self, first: int, last: int) -> list[Span]:
-        """Return those of these numbers that are missing."""
+        """Return the numbers from ``first`` to ``last`` that are missing."""
         low, high = self._place(first, last)
         return [Span(max(gap.first, first), min(gap.last, last)) for gap in self._gaps[low:high]]
 
     @property
     def oldest(self) -> MessageGap:
-        """The first gap, which is also the oldest; there must be one."""
+        """The first gap, which is also the oldest. There must be a gap."""
         return self._gaps[0]
 
     def _place(self, first: int, last: int) -> tuple[int, int]:
-        # What comes is most often behind everything that is missing.
+        # Mostly the numbers are above all gaps.
         if not self._gaps or self._gaps[-1].last < first:
             return len(self._gaps), len(self._gaps)
         low = high = bisect_left(self._gaps, first, key=_LAST)
@@ -141,22 +143,22 @@ class MessageGaps:
 
 
 RECENT: Final = 64
-"""The given up ranges that are remembered: a gap may come to light with the same datagram."""
+"""Given-up ranges that are kept: a gap detected later may have been in one of them."""
 
 
 class MissingDatagrams(Protocol):
-    """The datagrams that the transport still tries to recover: its ``LossMap``."""
+    """The part of ``LossMap`` used here: the datagrams that the transport tries to recover."""
 
     def touches(self, first: int, last: int) -> bool:
-        """Return True if any number from ``first`` to ``last`` is missing."""
+        """Return True if any datagram from ``first`` to ``last`` is missing."""
         ...
 
 
 class PendingMessages:
-    """The numbers of a topic, each of which is settled once.
+    """The message numbers of a topic, each of which is settled once.
 
-    ``first`` is the first number, ``sqn`` a datagram before it. Only ``begin`` decides which
-    numbers below ``bottom`` are wanted.
+    ``first`` is the number of the first live message, ``sqn`` a datagram before it. Numbers below
+    ``bottom`` are not missing before ``begin``, which decides which of them are wanted.
     """
 
     __slots__ = ("_given_up", "_missing", "_sqn", "_suspects", "bottom", "gaps", "top", "wanted")
@@ -173,31 +175,31 @@ class PendingMessages:
 
     @property
     def is_settled(self) -> bool:
-        """True if nothing below ``top`` is still to come."""
+        """True if no message below ``top`` is missing."""
         return not self.gaps and not self.wanted
 
     @property
     def oldest(self) -> Span | None:
-        """The first numbers that are missing."""
+        """The lowest range of missing numbers; None if no number is missing."""
         spans = [self.gaps.oldest.span] if self.gaps else []
         spans += [next(iter(self.wanted))] if self.wanted else []
         return min(spans, default=None)
 
     def begin(self, first: int) -> None:
-        """Want the numbers from ``first`` to below ``bottom`` from the history."""
+        """Mark the numbers from ``first`` to below ``bottom`` as wanted from the history."""
         if first < self.bottom:
             self.wanted.add(first, self.bottom - 1)
         self.bottom = 0
 
-    # What comes
+    # Arrivals
 
     def advance(self, top: int, sqn: int) -> None:
-        """Settle all below ``top``: the next message in order came, with datagram ``sqn``."""
+        """Settle the next numbers, up to ``top`` excluded, which came with datagram ``sqn``."""
         self.top = top
         self._sqn = sqn
 
     def take(self, now: float, first: int, last: int, sqn: int) -> list[Span]:
-        """Settle numbers that came with datagram ``sqn``; return those that are new."""
+        """Settle the numbers that came with datagram ``sqn``. Return those that are new."""
         new = self.take_known(first, last) if first < self.top else []
         if self.gaps:
             self.gaps.narrow(first, last, sqn)
@@ -209,38 +211,38 @@ class PendingMessages:
         return new
 
     def take_known(self, first: int, last: int) -> list[Span]:
-        """Settle those of the numbers that are known to be missing. Return them."""
+        """Settle and return the numbers from ``first`` to ``last`` that are missing."""
         return sorted(self.gaps.take(first, last) + self.wanted.discard(first, last))
 
     def expect(self, now: float, top: int, before: int) -> None:
-        """Note that all below ``top`` were sent, with datagrams below ``before``."""
+        """Note that all messages below ``top`` were sent, in datagrams below ``before``."""
         if top > self.top:
             self.gaps.open(MessageGap(Span(self.top, top - 1), self._sqn, before, now))
             self.top = top
 
     def is_missing(self, number: int) -> bool:
-        """Return True if a number is known to be missing."""
+        """Return True if a message is missing."""
         return number in self.wanted or bool(self.gaps.within(number, number))
 
     def narrow(self, number: int, sqn: int) -> None:
-        """Note that a part of the message ``number`` came with datagram ``sqn``."""
+        """Note that a fragment of the message ``number`` came with datagram ``sqn``."""
         self.gaps.isolate(number)
         self.gaps.narrow(number, number, sqn)
 
     def mark_settled(self, first: int, last: int) -> None:
-        """Settle numbers, known or not."""
+        """Settle numbers, also those above ``top``."""
         self.take_known(first, last)
         self.top = max(self.top, last + 1)
 
     def want(self, first: int, last: int) -> None:
-        """Expect these numbers from the source's history only."""
+        """Mark numbers as wanted from the source's history, and no longer from the transport."""
         self.mark_settled(first, last)
         self.wanted.add(first, last)
 
-    # What does not come
+    # Losses
 
     def handle_given_up(self, given_up: GivenUp) -> None:
-        """Note that the transport gave datagrams up, and the reason."""
+        """Note that the transport has given datagrams up, for a reason."""
         self._given_up.append(given_up)
         for gap in self.gaps.around(*given_up.span):
             if _may_hold(given_up, gap):
@@ -255,8 +257,9 @@ class PendingMessages:
     def unrecoverable(self) -> Iterator[tuple[Span, LossReason]]:
         """Yield the gaps that the transport can no longer fill.
 
-        Settle or want each of them at once. Call this when the transport has delivered all its
-        datagrams: a datagram between the transport and this object counts as missing nowhere.
+        The caller has to settle or ``want`` each gap before the next. Call this only after all
+        arrived datagrams were handled: the loss map no longer contains them, so that messages in
+        unhandled ones would seem lost.
         """
         for sqns in self._suspects:
             for gap in self.gaps.around(*sqns):
@@ -265,7 +268,7 @@ class PendingMessages:
         self._suspects.clear()
 
     def expired(self, now: float, generation: float) -> Iterator[tuple[Span, LossReason]]:
-        """Yield the gaps that are a generation interval old, as ``unrecoverable`` does."""
+        """Yield the gaps that are ``generation`` seconds old, as ``unrecoverable`` does."""
         while self.gaps and self.gaps.oldest.since + generation <= now:
             gap = self.gaps.oldest
             yield from self._lost(gap, gap.reason or LossReason.TIMEOUT)
@@ -285,5 +288,5 @@ class PendingMessages:
 
 
 def _may_hold(given_up: GivenUp, gap: MessageGap) -> bool:
-    """Return True if a message of the gap may have been in the datagrams that were given up."""
+    """Return True if given-up datagrams may have contained a message of the gap."""
     return gap.after < given_up.span.last and given_up.span.first < gap.before

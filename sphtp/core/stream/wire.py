@@ -1,12 +1,14 @@
 """The datagrams of a stream, byte by byte, in Ultra Messaging's terms.
 
-From the source to all receivers or to one of them, and from a receiver to the source:
+STREAM goes from the source to all receivers or to one of them, FEEDBACK from a receiver to the
+source:
 
-STREAM     header (session u32), key u8, body
-FEEDBACK   header (session u32), receiver u32, body
+STREAM     version and kind u8, session u32, key u8, body
+FEEDBACK   version and kind u8, session u32, receiver u32, body
 
 A sealed body has a counter u64 before it and a tag of 16 bytes behind it (``sphtp.core.secure``).
-A body is one of these; every body of the source contains the window's lead and trail:
+A body is one of these. Every body of the source contains the lead and the trail of the transmission
+window, and ``sqn`` is the sequence number of a datagram:
 
 DATA       type u8, flags u8, lead u32, trail u32, sqn u32, records
 SESSION    type u8, flags u8, lead u32, trail u32, number u32, topics u16, (topic u16, next u64)*
@@ -14,9 +16,9 @@ NCF        type u8, flags u8, lead u32, trail u32, reason u8, retry-after u16 in
 NAK        type u8, flags u8, ranges
 STATUS     type u8, flags u8, lead u32, room u32
 
-with ranges as count u16, (first u32, further u16)*, where ``further`` are the numbers behind the
-first. An empty window has its trail one above its lead. The numbers of datagrams are cut to 32 bits
-here and have 64 inside (``sphtp.core.serial``).
+with ranges as count u16, (first u32, further u16)*, where ``further`` counts the numbers after the
+first. An empty window has its trail one above its lead. A body contains the low 32 bits of a
+sequence number; sources and receivers use whole numbers (``sphtp.core.serial``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,37 +48,41 @@ class BodyFlag(IntFlag):
 
     NONE = 0
     REPAIR = 1
-    """DATA that was sent before."""
+    """This DATA is a retransmission."""
     CLOSING = 2
-    """The source sends nothing new, and repairs for its linger. In a STATUS: the receiver knows."""
+    """The source sends no new data, and repairs for its linger. In a STATUS: the receiver has
+    received the announcement of the end.
+    """
     CLOSED = 4
-    """The source is gone."""
+    """The source has ended, and repairs no more."""
     FETCHING = 8
-    """The receiver of this STATUS is still fetching history."""
+    """The sender of this STATUS is still fetching history."""
 
 
 class NcfReason(IntEnum):
     """The reasons for which a repair does not come now."""
 
     NO_RETRY = 0
-    """No repair will come: the window has moved on."""
+    """No repair will come: the window has moved on. This implementation sends a session message
+    instead.
+    """
     IGNORED = 1
-    """The datagram was repaired a moment ago."""
+    """The source repaired the datagram within its ignore interval."""
     RX_DELAY = 2
     """The repair waits for its turn, and will come."""
     SHED = 3
-    """Too many repairs wait. The receiver has to ask again."""
+    """Too many repairs wait. The receiver has to request the datagram again."""
 
 
 class Window(NamedTuple):
-    """The transmission window: datagrams from ``trail`` to ``lead``, none if trail is above."""
+    """The transmission window: datagrams from ``trail`` to ``lead``; none if ``trail`` is above."""
 
     lead: int
     trail: int
 
 
 class StreamData(NamedTuple):
-    """A datagram of the stream: ``records`` are those of ``sphtp.core.stream.records``."""
+    """DATA: the datagram ``sqn``, with encoded ``records`` (``sphtp.core.stream.records``)."""
 
     flags: BodyFlag
     window: Window
@@ -97,7 +103,10 @@ class SessionMessage(NamedTuple):
 
 
 class Ncf(NamedTuple):
-    """A NAK confirmation: no repair comes now; ``retry_after`` is in seconds, 0 if unknown."""
+    """A NAK confirmation: no repair of ``spans`` comes now.
+
+    The receiver may request them again after ``retry_after`` seconds, 0 if unknown.
+    """
 
     window: Window
     reason: NcfReason
@@ -106,16 +115,16 @@ class Ncf(NamedTuple):
 
 
 class Nak(NamedTuple):
-    """A negative acknowledgement: the missing numbers, in order, each once."""
+    """A negative acknowledgement: the sqns of missing datagrams, in order, each once."""
 
     spans: Sequence[Span]
 
 
 class StatusMessage(NamedTuple):
-    """A receiver's report: it has finished with everything up to ``lead``, and has ``room`` bytes.
+    """A receiver's report: it has received or given up every datagram up to ``lead``.
 
-    It has received or given up every datagram up to ``lead``. While it ``is_fetching`` from the
-    history, it still needs the source. It ``knows_end`` when the source has announced the end.
+    It can take ``room`` further bytes. While it ``is_fetching`` from the history, it still needs
+    the source. ``knows_end`` is true after it has received the announcement of the end.
     """
 
     lead: int
@@ -137,17 +146,23 @@ _FEEDBACK_FIRST: Final = VERSION << 4 | Kind.FEEDBACK
 
 
 def stream_header(session: int, key: int) -> bytes:
-    """Start a datagram of the source; ``key`` numbers the key that seals it, 0 in the clear."""
+    """Return the header of a source's datagram.
+
+    ``key`` is the number of the key that seals it; 0 in the clear.
+    """
     return STREAM_HEADER.pack(_STREAM_FIRST, session, key)
 
 
 def feedback_header(session: int, receiver: int) -> bytes:
-    """Start a datagram of a receiver."""
+    """Return the header of a receiver's datagram."""
     return FEEDBACK_HEADER.pack(_FEEDBACK_FIRST, session, receiver)
 
 
 def decode_stream_header_untrusted(datagram: bytes) -> tuple[int, int]:
-    """Return session and key of a STREAM datagram; its body starts at ``STREAM_HEADER.size``."""
+    """Return session and key number of a STREAM datagram. Raises ``RemoteError`` for another.
+
+    Its body starts at ``STREAM_HEADER.size``.
+    """
     if len(datagram) < STREAM_HEADER.size or datagram[0] != _STREAM_FIRST:
         raise RemoteError(f"{len(datagram)} bytes that are no STREAM datagram")
     _, session, key = STREAM_HEADER.unpack_from(datagram)
@@ -155,7 +170,10 @@ def decode_stream_header_untrusted(datagram: bytes) -> tuple[int, int]:
 
 
 def decode_feedback_header_untrusted(datagram: bytes) -> tuple[int, int]:
-    """Return session and receiver of a FEEDBACK; its body starts at ``FEEDBACK_HEADER.size``."""
+    """Return session and receiver of a FEEDBACK datagram. Raises ``RemoteError`` for another.
+
+    Its body starts at ``FEEDBACK_HEADER.size``.
+    """
     if len(datagram) < FEEDBACK_HEADER.size or datagram[0] != _FEEDBACK_FIRST:
         raise RemoteError(f"{len(datagram)} bytes that are no FEEDBACK datagram")
     _, session, receiver = FEEDBACK_HEADER.unpack_from(datagram)
@@ -174,18 +192,17 @@ _FIRSTS: Final = frozenset({bytes([_STREAM_FIRST]), bytes([_FEEDBACK_FIRST])})
 
 
 MOST_RANGES: Final = 128
-"""The most ranges in one NAK or NCF: they fit any datagram, and no receiver asks for all at once.
-"""
+"""The most ranges in one NAK or NCF, which then fits into the smallest datagram."""
 
 FURTHER: Final = 0xFFFF
-"""The most numbers that a range of the wire holds beside its first; a longer span takes several."""
+"""The most numbers after the first in one range on the wire; a longer span takes several ranges."""
 
 SQN: Final = SerialNumber(32)
-"""Numbers of datagrams, and of session messages."""
+"""The 32-bit sequence numbers of datagrams, and of session messages."""
 
 _MASK: Final = SQN.mask
 
-# type, flags, lead, trail; of DATA the sqn, too
+# Type, flags, lead and trail; in DATA also the sqn.
 _HEAD: Final = Struct("<BBII")
 _DATA: Final = Struct("<BBIII")
 _STATUS: Final = Struct("<BBII")
@@ -196,14 +213,14 @@ _RANGE: Final = Struct("<IH")
 DATA_OVERHEAD: Final = _DATA.size
 """Bytes of a DATA body before its records."""
 MOST_TAILS: Final = 64
-"""The most topics of one source, so that one session message names all."""
+"""The most topics of one source; one session message names them all."""
 
 
 # Bodies
 
 
 def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = False) -> bytes:
-    """Encode DATA."""
+    """Encode one DATA body."""
     flags = BodyFlag.REPAIR if repair else BodyFlag.NONE
     lead, trail = window
     head = _DATA.pack(BodyType.DATA, flags, lead & _MASK, trail & _MASK, sqn & _MASK)
@@ -211,9 +228,9 @@ def encode_data(sqn: int, window: Window, records: bytes, *, repair: bool = Fals
 
 
 def encode_new(first: int, trail: int, batch: Sequence[bytes]) -> list[bytes]:
-    """Encode new DATA of these records, from the number ``first`` on.
+    """Encode one new DATA body for each item of ``batch``, with sqns from ``first`` on.
 
-    Each has its own number as the lead, because those after it are on their way and not missing.
+    The lead of each is its own sqn: the datagrams after it are still on their way and not missing.
     """
     pack, kind, flags, trail = _DATA.pack, BodyType.DATA, BodyFlag.NONE, trail & _MASK
     shorts = [sqn & _MASK for sqn in range(first, first + len(batch))]
@@ -245,7 +262,7 @@ def encode_nak(nak: Nak) -> bytes:
 
 
 def trail_of_next(body: bytes, sqn: int) -> int | None:
-    """Return the trail in a body if that is new data with the number ``sqn`` as its lead.
+    """Return the trail in a body if the body is new data with ``sqn`` as its number and its lead.
 
     Return None for any other body. Almost every datagram takes this short path, which decodes only
     the necessary fields.
@@ -260,9 +277,9 @@ def trail_of_next(body: bytes, sqn: int) -> int | None:
 
 
 def decode_body_untrusted(body: bytes | memoryview, lead: int) -> Body:
-    """Decode a body of a source. Raises ``RemoteError``.
+    """Decode a body of a source. Raises ``RemoteError`` if it is malformed.
 
-    ``lead`` is the highest number known; it completes shortened numbers.
+    ``lead`` is the highest known sqn, from which the high bits of numbers are restored.
     """
     view = memoryview(body)
     if view and view[0] == BodyType.DATA:
@@ -285,7 +302,7 @@ def _decode_other_untrusted(view: memoryview, lead: int) -> Body:
 
 @untrusted
 def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
-    """Decode a NAK; ``lead`` is the source's."""
+    """Decode a NAK. Raises ``RemoteError`` if it is malformed; ``lead`` is the source's lead."""
     reader = Reader(body)
     kind, _ = reader.u8(), _flags(reader.u8())
     if kind != BodyType.NAK:
@@ -294,7 +311,7 @@ def decode_nak_untrusted(body: bytes | memoryview, lead: int) -> Nak:
 
 
 def encode_status(status: StatusMessage) -> bytes:
-    """Encode a STATUS. Room beyond 32 bits is sent as their maximum."""
+    """Encode a STATUS, with a room of at most ``2**32 - 1`` bytes."""
     room = min(status.room, _MASK)
     flags = BodyFlag.FETCHING * status.is_fetching | BodyFlag.CLOSING * status.knows_end
     return _STATUS.pack(BodyType.STATUS, flags, status.lead & _MASK, room)
@@ -302,7 +319,10 @@ def encode_status(status: StatusMessage) -> bytes:
 
 @untrusted
 def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | StatusMessage:
-    """Decode a body of a receiver; ``lead`` is the source's."""
+    """Decode a NAK or a STATUS. Raises ``RemoteError`` if it is malformed.
+
+    ``lead`` is the source's lead.
+    """
     if body[:1] != _STATUS_FIRST:
         return decode_nak_untrusted(body, lead)
     if len(body) != _STATUS.size:
@@ -313,7 +333,7 @@ def decode_feedback_untrusted(body: bytes | memoryview, lead: int) -> Nak | Stat
 
 
 def cut(spans: Iterable[Span], most: int = MOST_RANGES) -> list[Span]:
-    """Cut spans to ranges of the wire, and leave out those over ``most``."""
+    """Cut spans into at most ``most`` ranges of the wire, the first ones."""
     ranges = list[Span]()
     for first, last in spans:
         for start in range(first, last + 1, FURTHER + 1):
@@ -329,7 +349,7 @@ def _decode_data(view: memoryview, lead: int) -> StreamData:
     _, flags, short_lead, trail, sqn = _DATA.unpack_from(view)
     lead = SQN.unwrap(short_lead, lead)
     reach, back = (short_lead - trail) & _MASK, (short_lead - sqn) & _MASK
-    # It was in the window when it left; a trail above it would forbid to hand it on.
+    # A datagram is in the window when it leaves, so its number is from the trail to the lead.
     if not back <= reach < SQN.half:
         raise RemoteError(f"a datagram {back} behind the lead of a window of {reach + 1}")
     return StreamData(_flags(flags), Window(lead, lead - reach), lead - back, view[_DATA.size :])
@@ -350,7 +370,7 @@ def _head(kind: BodyType, flags: BodyFlag, window: Window) -> Writer:
 
 
 def _flags(value: int) -> BodyFlag:
-    # A later version may have more.
+    # Flags of later versions are ignored.
     return _FLAGS[value & _ALL_FLAGS]
 
 
@@ -388,7 +408,7 @@ def _decode_spans(reader: Reader, reference: int) -> list[Span]:
         short, further = _RANGE.unpack(reader.take(_RANGE.size))
         first = SQN.unwrap(short, reference)
         if spans and first <= spans[-1].last:
-            raise RemoteError("ranges are in order and do not overlap")
+            raise RemoteError("ranges that overlap, or are out of order")
         spans.append(Span(first, first + further))
     reader.finish()
     return spans

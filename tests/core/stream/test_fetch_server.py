@@ -119,7 +119,7 @@ def test_many_messages_take_several_frames(payloads: list[bytes]) -> None:
 )
 def test_it_knows_one_session_and_its_topics(request_key: RequestKey) -> None:
     server = FetchServer(Shelf(small()), SESSION, 4, PART)
-    with pytest.raises(RemoteError, match="nothing is known of topic"):
+    with pytest.raises(RemoteError, match="unknown topic"):
         server.handle_frame_untrusted(encode_ask(AskRequest(request_key)))
 
 
