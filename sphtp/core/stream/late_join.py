@@ -166,6 +166,11 @@ class FetchWindow:
             expired.append(self._expiries.popleft()[1])
         return expired
 
+    def renew(self, now: float) -> None:
+        """Give all requests the whole timeout again."""
+        spans = [span for _, span in self._expiries]
+        self._expiries = deque((now + self._timeout, span) for span in spans)
+
     def open(self) -> None:
         """Mark all numbers as not requested. Their requests still expire at the same times."""
         self._asked.clear()
@@ -284,8 +289,12 @@ class Fetcher:
         """Adapt to the set of wanted numbers; call it after every input and its outcomes.
 
         Unless the reader ``is_hungry``, the fetcher sends no requests for messages, repeats none,
-        and does not give up. But each request that it has sent expires after the fetch timeout.
+        and does not give up: the replies wait in the connection, which the shell does not read
+        meanwhile. When the reader is hungry again, all timeouts begin anew.
         """
+        if is_hungry and not self._is_hungry:
+            self._window.renew(now)
+            self._alarms.move(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
         self._is_hungry = is_hungry
         is_wanting = self._wanted or self._late_join
         self._step(now, FetchEvent.WANTED if is_wanting else FetchEvent.SATISFIED)
@@ -326,6 +335,8 @@ class Fetcher:
         self._alarms.move(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
         match answer:
             case InfoAnswer():
+                # It is the whole reply: no END follows.
+                self._open.discard(answer.request_key.number)
                 self._set_start(answer.low)
             case MessagesAnswer():
                 self._outcomes.append(FetchedRecord(answer.record))
@@ -334,6 +345,8 @@ class Fetcher:
 
     def handle_timeout(self, now: float) -> None:
         """Repeat requests without a reply, and report messages whose requests have expired."""
+        if not self._is_hungry:
+            self._window.renew(now)
         while (event := self._alarms.take(now)) is not None:
             if self._is_hungry:
                 self._step(now, event)

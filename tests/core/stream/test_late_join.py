@@ -44,6 +44,7 @@ class Desk:
         self.wanted = RangeSet(wanted)
         self.fetcher = Fetcher(SETTINGS, SESSION, TOPIC, self.wanted, late_join=late_join)
         self.now = 0.0
+        self.is_hungry = True
         self.update()
 
     @property
@@ -60,7 +61,7 @@ class Desk:
                 self.wanted.discard(outcome.record.first, outcome.record.last)
             elif isinstance(outcome, FetchFailure):
                 self.wanted.discard(*outcome.span)
-        self.fetcher.update(self.now)
+        self.fetcher.update(self.now, is_hungry=self.is_hungry)
         return outcomes
 
     def connect(self) -> list[Request]:
@@ -183,6 +184,33 @@ def test_a_message_that_never_comes_is_lost_while_others_come() -> None:
     assert desk.now == 20.0
     assert outcomes == [FetchFailure(Span(0, 9), LossReason.FETCH_TIMEOUT)]
     assert 200 in desk.wanted
+
+
+def test_a_reader_that_pauses_loses_nothing() -> None:
+    desk = Desk(Span(0, 30))
+    (fetch,) = desk.connect()
+    desk.bring(fetch, [0])
+    desk.is_hungry = False
+    desk.update()
+    while desk.now < 10 * SETTINGS.fetch_timeout:
+        assert desk.wait() == []
+    assert desk.requests() == []
+    desk.is_hungry = True
+    assert desk.update() == []
+    # The replies have waited in the connection. Reading them may take as long as any reply.
+    desk.now += SETTINGS.fetch_timeout - 0.1
+    desk.fetcher.handle_timeout(desk.now)
+    assert len(desk.bring(fetch, range(1, 10))) == 9
+    assert desk.requests() != []
+
+
+def test_a_bounds_request_that_is_answered_leaves_room_for_another() -> None:
+    desk = Desk(late_join=True)
+    (ask,) = desk.connect()
+    desk.hear(encode_info(InfoAnswer(ask.request_key, 0, 5)))
+    # A second reply to it belongs to no request.
+    desk.hear(encode_info(InfoAnswer(ask.request_key, 0, 5)))
+    assert desk.fetcher.statistics().unasked == 1
 
 
 def test_a_connection_that_is_refused_is_tried_again_until_patience_ends() -> None:

@@ -88,7 +88,7 @@ def test_answers_come_back_whole_and_no_other_way(answer: Answer, frame: bytes) 
     [
         (FetchRequest(REQUEST_KEY, []), "0 ranges"),
         (FetchRequest(REQUEST_KEY, [Span(i * 2, i * 2) for i in range(257)]), "257 ranges"),
-        (FetchRequest(REQUEST_KEY, [Span(5, 6), Span(6, 7)]), "in order"),
+        (FetchRequest(REQUEST_KEY, [Span(5, 6), Span(6, 7)]), "out of order"),
         (FetchRequest(REQUEST_KEY, [Span(0, 40_000), Span(50_000, 90_000)]), "80002 messages"),
     ],
     ids=["none", "many", "overlapping", "large"],
@@ -102,12 +102,12 @@ def test_a_fetch_is_bounded(fetch: FetchRequest, message: str) -> None:
     ("frame", "message"),
     [
         (encode_info(InfoAnswer(REQUEST_KEY, 5, 4)), "ends before"),
-        (encode_gone(GoneAnswer(REQUEST_KEY, Span(5, 4))), "nothing from 5"),
+        (encode_gone(GoneAnswer(REQUEST_KEY, Span(5, 4))), "names no message"),
         (
             encode_msg(MessagesAnswer(REQUEST_KEY, RunRecord(4, 0, [b"other"]))),
-            "one record of the topic",
+            "one record, of the requested topic",
         ),
-        (ANSWERS[2][1] + ANSWERS[2][1][11:], "one record of the topic"),
+        (ANSWERS[2][1] + ANSWERS[2][1][11:], "one record, of the requested topic"),
     ],
     ids=["info", "gone", "topic", "records"],
 )
