@@ -140,17 +140,17 @@ async def open_server(
 ) -> AsyncIterator["Server"]:
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
-    With ``join``, a server founds no cluster while the servers to join are silent: it waits for
-    them, and reports that by ``JoinFailing`` events. With ``new_cluster`` it reports that, too, but
-    does not wait.
+    A new server acknowledges no new id until another server has sent it the state of the cluster,
+    or twice ``timers.expiry`` has passed. With ``join``, it also waits as long as all servers to
+    join are silent, and reports that by ``JoinFailing`` events. With ``new_cluster`` it reports
+    that, too, but never waits.
 
     Args:
         bind: the address to listen at; port 0 takes any free port.
         advertise: the address that clients and servers dial, if it differs from ``bind``.
         join: the addresses of other servers of the cluster. One that runs is enough, and they may
             start later.
-        new_cluster: True for a cluster in which no client holds an id yet, so that the server need
-            not wait for the state of others.
+        new_cluster: True for a cluster in which no client holds an id yet.
         announce: True lets clients find this server without an address: those of this user on this
             host and, unless the server listens on loopback only, those on this network.
         stun: True answers STUN at the UDP port with the number of the PUB socket's port, so that
