@@ -432,8 +432,7 @@ class Channel(trio.abc.Channel[T]):
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> T:
-        """Take the next message. Raises ``trio.WouldBlock`` if there is none, else as ``receive``.
-        """
+        """Take the next message. Raises as ``receive``, or ``trio.WouldBlock`` without one."""
         if not self._take(1):
             raise trio.WouldBlock
         return self._taken.popleft()

@@ -651,8 +651,7 @@ class LockstepGroup(ScopedService):
                 del self._connected[channel.peer_id]
 
     def _deliver(self, number: int) -> bool:
-        """Pass arrived messages to the machine. Return true if a task that waited for them goes on.
-        """
+        """Pass arrived messages to the machine. Return true if a waiting task goes on."""
         channel = self._channels.get(number)
         if channel is None:
             return False

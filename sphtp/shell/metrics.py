@@ -1,9 +1,9 @@
-"""The metrics of servers, clients and nodes, as ``web`` gives them to Prometheus.
+"""The metrics of servers, clients and nodes, which ``web`` serves to Prometheus.
 
-Nothing is counted for the metrics alone: each scrape reads the statistics that programs read, too.
-So a channel, stream or group that has ended vanishes from the answer, and the number of series is
-bounded by what is open. ``METRICS`` lists every metric with its meaning, for the answer and for the
-page of the reference.
+Nothing is counted for the metrics alone: each scrape reads the same statistics as programs do. So
+the series of a channel, stream or group end with it, and the number of series is bounded by the
+number of open ones. ``METRICS`` lists every metric with its meaning, for the responses and for the
+reference.
 """
 
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 Values = Mapping[tuple[str, ...], float | TimeHistogram]
-"""The values of a metric, by its labels."""
+"""The values of a metric, by the values of its labels."""
 
 
 class MetricText(NamedTuple):
@@ -47,7 +47,7 @@ class MetricText(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The type, which follows from the name."""
+        """The type of the metric, which follows from its name."""
         if self.name.endswith("_total"):
             return "counter"
         return "histogram" if self.name.endswith(OF_TIMES) else "gauge"
@@ -56,7 +56,10 @@ class MetricText(NamedTuple):
 def _table(
     prefix: str, labels: tuple[str, ...], *rows: tuple[str, str | Mapping[str, str], str]
 ) -> tuple[MetricText, ...]:
-    """Return metrics that are fields of one object. Those of several fields have a last label."""
+    """Return metrics that are fields of one object.
+
+    A metric of several fields has a further label, which stands in braces behind the name.
+    """
     return tuple(
         MetricText(
             f"{prefix}_{name.partition('{')[0]}",
@@ -73,7 +76,7 @@ def _each(*names: str) -> Mapping[str, str]:
 
 
 NOT_OF_NAMES: Final = re.compile(r"\W", re.ASCII)
-"""The characters that no name of a metric has."""
+"""The characters that a name of a metric must not have."""
 
 OF_TIMES: Final = ("_step_seconds", "_exchange_seconds", "_wait_seconds")
 """The ends of the names of histograms."""
@@ -331,14 +334,14 @@ def step_metrics(name: str) -> tuple[MetricText, MetricText, MetricText]:
 
 
 Steps = Mapping[str, "StepStatistics[Any]"]
-"""Statistics of steps that are made without a group, by the name of what makes them."""
+"""Statistics of steps that a program makes without a group, by a name for its work."""
 
 
 NO_STEPS: Final[Steps] = {}
 
 
 def check_steps(steps: Steps) -> None:
-    """Raise ``SettingsError`` if metrics of steps would have the names of others."""
+    """Raise ``SettingsError`` if a name in ``steps`` gives a metric the name of another one."""
     taken = dict.fromkeys(METRICS, "this library")
     for name in steps:
         for metric in step_metrics(name):
@@ -351,7 +354,7 @@ def check_steps(steps: Steps) -> None:
 
 
 def metric_texts(steps: Steps) -> Mapping[str, MetricText]:
-    """Return all metrics by name, with those of these steps."""
+    """Return all metrics by name, including those of these steps."""
     return {**METRICS, **{one.name: one for name in steps for one in step_metrics(name)}}
 
 
@@ -362,7 +365,7 @@ class _Samples:
         self.by_name: dict[str, dict[tuple[str, ...], float | TimeHistogram]] = defaultdict(dict)
 
     def add(self, name: str, labels: tuple[str, ...], value: float | TimeHistogram | None) -> None:
-        """Add a value; None is not known yet."""
+        """Add a value; ignore None, which is not known yet."""
         if value is not None:
             self.by_name[name][labels] = value
 
@@ -382,14 +385,14 @@ class _Samples:
 def read_samples(
     watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
 ) -> dict[str, Values]:
-    """Return the values that servers, clients and nodes have now, by the name of the metric.
+    """Return the present values of servers, clients and nodes, by the name of the metric.
 
     The steps are those of the first client.
     """
     samples, taken = _Samples(), set[str]()
     samples.add("sphtp_build_info", (version("sphtp"),), 1)
     for one in watched:
-        # Two of one name have one series each.
+        # Two objects with the same name get separate series.
         label = label_of(one)
         if label in taken:
             label = f"{label} at {_place(one)}"
@@ -410,7 +413,7 @@ def read_samples(
 def metric_rows(
     watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
 ) -> list[list[Any]]:
-    """Return a row for each value now: the name of the metric, its labels by name, and the value.
+    """Return a row for each present value: the name of the metric, its labels by name, the value.
 
     A histogram is two rows, ``_count`` and ``_sum``. The steps are those of the first client.
     """
@@ -428,9 +431,9 @@ def metric_rows(
 
 
 def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the rows of a server whose status is known, and nothing else.
+    """Return the rows that the status of a server contains.
 
-    Raises ``RemoteError`` if the status is none.
+    Raises ``WireError`` if the status is malformed.
     """
     try:
         label, state = {"server": f"{document['id']:#010x}"}, document["state"]
@@ -442,7 +445,7 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
         rows.append(["sphtp_server_members", label, float(len(document["view"]["members"]))])
         for reason, count in document["counters"].items():
             labels = {**label, "reason": printable(reason)}
-            # JSON has no other numbers, and yet Python reads them.
+            # Python's JSON reader also accepts NaN and infinity.
             if not isfinite(count):
                 raise ValueError("a count that is no number")
             rows.append(["sphtp_server_refused_total", labels, float(count)])
@@ -452,7 +455,7 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def label_of(one: Server | Client | Node) -> str:
-    """Return the value of the label of a server, client or node."""
+    """Return the label of a server, client or node: its id, its name, or its address."""
     match one:
         case Server():
             return f"{one.id:#010x}"
@@ -548,7 +551,7 @@ def _read_channel(samples: _Samples, label: str, node: Node, connection: "Connec
 
 
 def _peer(node: Node, peer_id: int, address: tuple[str, int] | None) -> str:
-    """Return the name of a peer, or else its id, or its address."""
+    """Return the name of a peer; without one its id, and without that its address."""
     peer = node.roster.peers.get(peer_id)
     if peer is not None and peer.name:
         return peer.name
@@ -600,7 +603,7 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
 
 
 def find_unready(watched: Iterable[object]) -> list[str]:
-    """Return a line for each server and client that does not serve new peers now."""
+    """Return a line for each server that is not active, and each client that is not established."""
     lines = []
     for one in watched:
         match one:

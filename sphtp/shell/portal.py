@@ -38,8 +38,7 @@ class CallCancelledError(Exception):
 
 
 class Portal:
-    """The thread that runs Trio, and the calls into it. Made by ``acquire``, ended by ``release``.
-    """
+    """The thread that runs Trio. ``acquire`` starts it, and the last ``release`` ends it."""
 
     def __init__(self) -> None:
         self.users = 0

@@ -46,8 +46,7 @@ class ClientBus:
 def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
 ) -> Iterator[ClientBus]:
-    """Open both sockets for the length of the block. The machine decides which servers they dial.
-    """
+    """Open both sockets for the length of the block. The machine decides which servers to dial."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
         PubSocket(on_connected=wakeup.wake, tls=tls) as publisher,

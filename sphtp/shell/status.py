@@ -199,7 +199,7 @@ MOST_CHANNELS: Final = 1024
 
 
 OBSERVER_DATA: Final = {"watches": "cluster"}
-"""The data of a client that only observes, for a page. Pages show such clients as observers."""
+"""The data of a client that only observes, for a page. Pages leave it out of their picture."""
 
 
 class ChannelStatus(TypedDict):
