@@ -91,7 +91,7 @@ class ChannelHooks(NamedTuple):
 
 
 class Channel(trio.abc.Channel[T]):
-    """Reliable messages in order, and unreliable ones, between this node and one peer.
+    """A channel to one peer, for reliable messages in order and for unreliable ones.
 
     A message is any value that msgpack carries: None, booleans, numbers, text, bytes, lists and
     maps, and NumPy arrays. If the node was opened with ``messages``, a message has one of their

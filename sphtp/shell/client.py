@@ -312,8 +312,8 @@ class Client(ScopedService):
         """Subscribe to topics of all present and future peers, for the length of the block.
 
         Args:
-            pattern: a topic. One of its levels, which slashes separate, may be ``*`` for any one
-                level, or ``**`` for any number of levels: ``"positions/*"``.
+            pattern: a topic, such as ``"positions/*"``. Slashes separate its levels. A level ``*``
+                stands for any one level, and ``**`` for any number of levels.
             latest: True to get only the newest message of each source and topic. A newer message
                 replaces one that the program has not read; ``skipped`` of the newer message counts
                 replaced and lost ones.
@@ -589,8 +589,8 @@ async def open_client(
             network.
         name: the client's name for its peers, up to 64 printable characters; it need not be unique.
         presence: the groups whose members this client watches; by default it watches all clients.
-            The servers report no other client to it, but it can reach one by id. An empty list
-            stands for no client. All servers need a version that supports this.
+            The servers report no other client to it, but it can reach any client by id. An empty
+            list stands for no client. All servers need a version that supports this.
         data: the client's data for its peers, up to 4096 bytes as msgpack.
         host, port: the address to which the UDP socket is bound. By default this is the address
             that faces the servers, or the wildcard address if different ones do.

@@ -69,14 +69,14 @@ MOST_SERVERS: Final = 256
 """The most servers of the network that a search remembers."""
 
 MOST_TEXT: Final = 4096
-"""The most bytes that are read of a file."""
+"""The basis of ``MOST_FILE``, in characters."""
 
 NO_LIBRARY: Final = (
     "the network was not searched, for which pip install 'sphtp[discovery]' brings zeroconf"
 )
 
 MOST_FILE: Final = 4 * MOST_TEXT
-"""The most characters of an announcement's file, which has all keys: four of a TXT record."""
+"""The most characters that are read of an announcement's file, which has all keys of it."""
 
 MOST_LABEL: Final = 63
 """The most bytes of an instance's name (RFC 6763, 4.1.1)."""

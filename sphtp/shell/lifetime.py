@@ -136,7 +136,7 @@ def _is_cancelled(error: BaseException) -> bool:
 
 
 ASKED: Final = (signal.SIGINT, signal.SIGTERM)
-"""Signals by which a user ends a program."""
+"""Signals that request the end of a program."""
 
 OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that end a program without clean-up unless it handles them."""

@@ -85,7 +85,7 @@ yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 
 
 class Loop:
-    """Moves datagrams between the socket of a node and its channels and streams.
+    """The event loop of a node: it moves datagrams between the socket, the channels and streams.
 
     The loop calls ``report`` with each connection that may have changed. ``report`` wakes the
     waiting tasks, and returns True if one waited for messages that have arrived. ``busy_poll`` is
@@ -315,7 +315,7 @@ class Loop:
         self._turn_began = self._sent_at = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> None:
-        """Schedule corked messages to leave, at once if the line is idle.
+        """Schedule corked messages to leave, at once if nothing has left for ``CORKING`` seconds.
 
         ``push`` queues the messages in the core. The loop calls it before it polls the core for
         datagrams.

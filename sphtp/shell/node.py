@@ -154,7 +154,10 @@ class NodeRoster:
 
 
 class Node(ScopedService):
-    """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
+    """A UDP socket with its channels: it opens channels to other nodes, and accepts theirs.
+
+    Made by ``open_node``.
+    """
 
     def __init__(
         self,

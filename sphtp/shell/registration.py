@@ -165,12 +165,14 @@ class Registration:
             return f"no server answered; dialled {tried}{why}"
         live = _listed(servers)
         if self._are_all_joining:
-            return f"heard {live}, which acknowledge no new id while they are JOINING"
+            return f"servers {live} acknowledge no new id while they are JOINING"
         if self.machine.last_refusal is not None:
-            return f"heard {live}; the last refusal said {self.machine.last_refusal.name}"
+            return (
+                f"servers {live} are live; the last refusal said {self.machine.last_refusal.name}"
+            )
         refused = self._bus.vouching.why_refused
         reason = "" if refused is None else f"; {refused}"
-        return f"heard {live}, but not all of the view acknowledged{reason}"
+        return f"servers {live} are live, but not all of the view acknowledged the id{reason}"
 
     def _perform(self, command: BusCommand) -> None:
         match command:

@@ -496,8 +496,8 @@ class Server(ScopedService):
         if dropped := self._machine.counters[Count.UNVOUCHED]:
             return f"{dropped} messages were not vouched for with this cluster's secret"
         return (
-            f"{address} answers, and is not heard: it may have another secret or know other server "
-            f"keys, be unable to reach {self._advertised}, or be this very server"
+            f"{address} answers, but no message of it arrives: it may have another secret or other "
+            f"server keys, be unable to reach {self._advertised}, or be this server itself"
         )
 
     async def _leave(self) -> None:

@@ -14,7 +14,7 @@ from sphtp.shell.hosted_streams import HostedSource, StreamReceiver
 
 
 class Source(trio.abc.AsyncResource):
-    """Sends messages of one topic or more to all subscribers of the topic.
+    """A source of one topic or more, which sends each message to all subscribers of its topic.
 
     A message is any value that a channel carries. The source keeps messages for repairs within
     ``window`` and ``window_age`` of ``StreamSettings``, and for late joiners within ``retention``.

@@ -300,8 +300,8 @@ def client_status(
 ) -> ClientStatus:
     """Return the status of a client.
 
-    ``steps`` are the statistics of steps that are made without a group, by the name of what makes
-    them.
+    ``steps`` are the statistics of steps that the program makes without a group, by a name for its
+    work.
     """
     node, now = client.node, trio.current_time()
     dispatcher = node.streams.dispatcher

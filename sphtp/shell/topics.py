@@ -142,9 +142,10 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     """The messages of all sources whose topics a pattern selects, and their losses.
 
     ``async for item in subscription`` yields a ``TopicMessage`` for each message, and a
-    ``TopicLoss`` for lost messages; with ``latest``, only the newest message of each source. The
-    items of one source and topic come in the order of the source. The iteration goes on until the
-    subscription is closed, because new sources may appear. Made by ``Client.subscribe``.
+    ``TopicLoss`` for lost messages. With ``latest`` it yields only the newest message of each
+    source and topic, and no ``TopicLoss``. The items of one source and topic come in the order of
+    the source. The iteration goes on until the subscription is closed, because new sources may
+    appear. Made by ``Client.subscribe``.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Observer:
 
 
 class Broadcast(Simulation):
-    """A ``publisher``, and ``subscribers`` that joined before it sent anything.
+    """A simulation of a ``publisher``, and of ``subscribers`` that joined before it sent anything.
 
     Further sources and receivers may join and leave. Each receiver loses datagrams independently,
     as in unicast, and a repair goes to the receiver that requested it. With ``shared``, all

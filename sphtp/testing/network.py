@@ -488,7 +488,7 @@ STANDSTILL: Final = 10_000
 
 
 class NeverIdleError(AssertionError):
-    """A simulation did not reach its condition, or its time stood still.
+    """The error of a simulation that did not reach its condition, or whose time stood still.
 
     The message has the seed that repeats the run.
     """
