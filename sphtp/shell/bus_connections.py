@@ -513,7 +513,7 @@ def _tls_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
         return None
     assert tls is not None
     if tls.cert is None:
-        raise SettingsError(f"to listen on {url} needs a TLS certificate and its key")
+        raise SettingsError(f"listening on {url} needs a TLS certificate and its key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     # Clients of the bus resume no TLS session, and would have to read a ticket before the greeting.

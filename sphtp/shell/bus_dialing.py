@@ -346,7 +346,7 @@ def _tls_config(tls: Tls | None, url: str) -> Any:
         return None
     assert tls is not None
     if tls.ca is None:
-        raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
+        raise SettingsError(f"dialling {url} needs a TLS authority (ca) for its certificate")
     # NNG accepts some wrong files without an error, and its errors for others have no cause. So
     # ``read_ca`` and the others check the files.
     try:

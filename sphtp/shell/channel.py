@@ -804,7 +804,7 @@ class Channel(trio.abc.Channel[T]):
         self._changed.unpark_all()
 
     def _release_memory(self) -> None:
-        """Free the outbound memory of a channel that has ended, and the rest if nobody reads it."""
+        """Free the outbound memory of an ended channel, and all of it if this side closed it."""
         if self._memory is not None and self._connection.closed is not None:
             self._memory.close_outbound()
             if self._closing:

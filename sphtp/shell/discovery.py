@@ -231,8 +231,8 @@ class _Found:
         if clusters:
             named = "; ".join(", ".join(map(str, each)) for each in clusters)
             raise UnreachableError(
-                f"found {len(clusters)} clusters, and no reason to prefer one: {named}; name a "
-                "server of the one that is meant"
+                f"found {len(clusters)} clusters: {named}; give the address of a server of the "
+                "right one"
             )
         seen = [f"found a server at {each.address} {self._obstacle(each)}" for each in self._all]
         why = "; ".join([*dict.fromkeys(seen), *self.complaints]) or "none is announced"

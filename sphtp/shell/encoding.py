@@ -51,15 +51,15 @@ class Typed:
         self.decode_many_untrusted = codec.decode_many_untrusted
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """Encode as ``Encoding`` says."""
+        """Return the payload of a message."""
         return self._codec.encode(value, compress=compress)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """Encode as ``Encoding`` says."""
+        """Return the payloads of messages."""
         return self._codec.encode_many(values, compress=compress)
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
-        """Encode as ``Encoding`` says."""
+        """Return the payload of a message as a single part."""
         return Parts((self._codec.encode(value, compress=compress),))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:

@@ -336,7 +336,7 @@ class LockstepGroup(ScopedService):
         try:
             return None if packed is None else unpack(packed)
         except MALFORMED as error:
-            raise RemoteError(f"the state that a member gave is no value: {error}") from None
+            raise RemoteError(f"the state from a member is malformed: {error}") from None
 
     def events(self) -> Listener[MembershipEvent]:
         """Return an async iterator over the members that join, leave and die from now on.
@@ -493,7 +493,7 @@ class LockstepGroup(ScopedService):
                     value = self._memory.unpack_untrusted(data, CONTRIBUTION.size)
             except MALFORMED as error:
                 who = self._members[len(values)]
-                raise RemoteError(f"{who} sent what is no value: {error}") from None
+                raise RemoteError(f"{who} sent a malformed value: {error}") from None
             values.append(value)
         return Contributions(done.step, self._members, values, self._rank)
 

@@ -259,7 +259,7 @@ class GroupWatchers:
             self._queue(None, CONTROL + pack([WatchMessage.MEMBERS, step, members]))
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
+        """Send the queued messages at intervals, until cancelled."""
         while True:
             await self._is_queued.wait()
             await trio.sleep(DELAY)

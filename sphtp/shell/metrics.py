@@ -88,7 +88,7 @@ SERVER: Final = _table(
      "Connections of the message bus."),
     ("connections_ended_total", "connections_ended", "Connections that ended."),
     ("connections_refused_total", "connections_refused", "Connections beyond the limit."),
-    ("events_dropped_total", "events_dropped", "Events that a slow reader of them missed."),
+    ("events_dropped_total", "events_dropped", "Events that a slow listener missed."),
 )  # fmt: skip
 
 CONTROL: Final = (
@@ -100,13 +100,13 @@ CONTROL: Final = (
         "Messages and connections of the control plane that were dropped or refused.",
     ),
     MetricText("sphtp_client_state", ("node", "state"), "1 for the state of the registration."),
-    MetricText("sphtp_client_peers", ("node",), "Other clients that this one knows."),
+    MetricText("sphtp_client_peers", ("node",), "Other clients that this one watches."),
     MetricText("sphtp_client_servers", ("node",), "Live servers."),
     MetricText(
         "sphtp_client_refused_total", ("node", "reason"),
         "Messages of the control plane that were dropped.",
     ),
-    MetricText("sphtp_client_events_dropped_total", ("node",), "Events that a slow reader missed."),
+    MetricText("sphtp_client_events_dropped_total", ("node",), "Events a slow listener missed."),
     MetricText("sphtp_clock_error_seconds", ("node",), "Bound of the error of the cluster's time."),
     MetricText("sphtp_build_info", ("version",), "1, with the version of this program."),
 )  # fmt: skip
@@ -117,11 +117,11 @@ REQUESTS: Final = _table(
     ("sent_total", "sent", "Requests that left."),
     ("ended_total{outcome}", {"reply": "replies", "error": "errors", "cancelled": "cancelled",
      "lost": "lost"}, "Requests of this side that ended."),
-    ("late_total", "late", "Answers to requests that nobody waited for any more."),
+    ("late_total", "late", "Answers that arrived after their caller had stopped waiting."),
     ("received_total", "received", "Requests of peers."),
     ("answered_total", "answered", "Replies and errors for peers."),
     ("failed_total{reason}", _each("refused", "crashed", "malformed"),
-     "Requests of peers that were refused, failed, or were not allowed."),
+     "Requests of peers that were refused, crashed their handler, or were malformed."),
 )  # fmt: skip
 
 NODE: Final = _table(
@@ -130,9 +130,9 @@ NODE: Final = _table(
     ("datagrams_sent_total", "sent", "Datagrams sent."),
     ("datagrams_received_total", "received", "Datagrams received."),
     ("socket_calls_total{direction}", {"send": "send_calls", "receive": "receive_calls"},
-     "Calls of the system for datagrams."),
+     "System calls that sent or received datagrams."),
     ("socket_errors_total{direction}", {"send": "send_errors", "receive": "receive_errors"},
-     "Errors of the socket."),
+     "Errors of sending or receiving datagrams."),
     ("datagrams_rejected_total{reason}", _each(
         "malformed", "unknown", "in_the_clear", "forged", "replayed", "strangers", "denied",
         "stream_malformed", "stream_unknown", "stream_forged", "stream_replayed",
@@ -150,11 +150,11 @@ NODE: Final = _table(
         name: f"over_{name}" for name in (
             "receive_buffer", "receive_buffer_bytes", "max_message", "unreliable_buffer",
             "node_buffer_bytes")},
-     "Times that something was dropped because of a setting."),
+     "Number of times that packets or messages were dropped because of a setting."),
     ("sending_held_total{limit}", {
         "receive_buffer": "held_by_receive_buffer",
         "receive_buffer_bytes": "held_by_receive_buffer_bytes"},
-     "Times that sending waited for a peer to read."),
+     "Number of times that sending waited for a peer to read."),
 )  # fmt: skip
 
 _CHANNEL_LABELS: Final = ("node", "peer", "service", "channel")
@@ -168,7 +168,7 @@ CHANNEL: Final = _table(
     ("received_bytes_total", "bytes_received", "Bytes of packets received."),
     ("packets_lost_total", "lost", "Packets lost on the way to the peer."),
     ("packets_lost_spuriously_total", "lost_in_appearance",
-     "Packets that were taken for lost, and arrived."),
+     "Packets that were declared lost, and arrived later."),
     ("packets_rejected_total{reason}", _each(
         "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
      "Packets of the peer that were not accepted."),
@@ -180,10 +180,10 @@ CHANNEL: Final = _table(
      "Messages dropped: received and undecodable, or unreliable and not sent."),
     ("shared_memory_messages_total{direction}", {
         "sent": "shared_memory_sent", "received": "shared_memory_received"},
-     "Messages among the others that went by shared memory."),
+     "Messages that travelled by shared memory; the other metrics include them."),
     ("shared_memory_bytes_total{direction}", {
         "sent": "shared_memory_bytes_sent", "received": "shared_memory_bytes_received"},
-     "Bytes of these messages; they are in no packet."),
+     "Bytes of messages that travelled by shared memory, which are in no packet."),
     ("messages_waiting", "waiting", "Messages that the peer has not acknowledged."),
     ("messages_unread", "unread", "Messages that the program has not read."),
     ("round_trip_seconds", "rtt", "Smoothed round trip."),
@@ -200,7 +200,8 @@ LANE: Final = (
         "Messages of a lane that the peer has not acknowledged.",
     ),
     MetricText(
-        "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"), "Bytes of these messages.",
+        "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"),
+        "Bytes of the messages of a lane that the peer has not acknowledged.",
     ),
 )  # fmt: skip
 
@@ -232,7 +233,7 @@ SOURCE: Final = _table(
     ("naks_unserved_total{reason}", {
         "ignored": "naks_ignored", "rx_delay": "naks_rx_delay", "shed": "naks_shed",
         "out_of_window": "naks_out_of_window", "over_budget": "naks_over_budget"},
-     "Of these, those that led to no repair."),
+     "Datagrams that receivers reported missing, and that the source did not repair."),
     ("receivers", "receivers", "Receivers."),
     ("receivers_left_behind", "left_behind", "Receivers that the source does not wait for."),
     ("receivers_refused_total", "receivers_refused", "Receivers beyond the limit."),
@@ -245,11 +246,11 @@ SOURCE: Final = _table(
 RECEIVER: Final = (
     MetricText(
         "sphtp_source_receiver_behind_datagrams", ("node", "topics", "peer", "receiver"),
-        "Datagrams that the source does not know to have arrived at a receiver.",
+        "Sent datagrams whose arrival a receiver has not reported.",
     ),
     MetricText(
         "sphtp_source_receiver_room_bytes", ("node", "topics", "peer", "receiver"),
-        "Bytes that a receiver has room for, as far as the source knows.",
+        "Bytes for which a receiver had room at its last report.",
     ),
 )  # fmt: skip
 
@@ -263,10 +264,10 @@ TRANSPORT: Final = _table(
     ("naks_sent_total", "naks_sent", "Datagrams that were reported missing to the source."),
     ("datagrams_missed_total", "lost", "Datagrams that were ever missing."),
     ("datagrams_recovered_total{by}", {"repair": "recovered", "reordering": "out_of_order"},
-     "Of these, those that came after all."),
+     "Missing datagrams that arrived later."),
     ("datagrams_unrecovered_total{reason}", {
         name: f"unrecovered_{name}" for name in ("txw", "tmo", "ncf", "map", "end")},
-     "Of these, those that were given up."),
+     "Missing datagrams that the receiver has given up."),
     ("datagrams_missing", "pending", "Datagrams that are missing now."),
     ("datagrams_rejected_total{reason}", _each(
         "duplicates", "before_start", "after_end", "malformed", "implausible"),
@@ -279,7 +280,7 @@ DELIVERY: Final = _table(
     ("messages_delivered_total", "delivered", "Messages delivered."),
     ("messages_lost_total", "lost", "Messages whose loss was reported."),
     ("messages_waiting", "waiting", "Messages that wait for earlier ones."),
-    ("waiting_bytes", "waiting_bytes", "Bytes of these."),
+    ("waiting_bytes", "waiting_bytes", "Bytes of messages that wait for earlier ones."),
 )  # fmt: skip
 
 GROUP: Final = (
@@ -295,7 +296,7 @@ GROUP: Final = (
     ),
     MetricText(
         "sphtp_group_wait_seconds", ("node", "group", "member"),
-        "The same, by the member whose contribution came last.",
+        "Time of an exchange, by the member whose contribution came last.",
     ),
     MetricText(
         "sphtp_group_exchanging", ("node", "group"),

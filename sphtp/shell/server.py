@@ -79,7 +79,7 @@ def require_protection(
         if not is_loopback(urlsplit(url).hostname or ""):
             raise SettingsError(
                 f"{url} is open to other machines, and nothing protects it: give a secret "
-                "or TLS certificates, or say that it is to be insecure"
+                "or TLS certificates, or allow that with insecure"
             )
 
 

@@ -125,7 +125,7 @@ async def fetch_status(
                     ask_at = trio.current_time() + REPEAT
     if answer.document is None:
         fault = answer.fault
-        raise server_wait.give_up("it says nothing" if fault is None else fault.text)
+        raise server_wait.give_up("it is silent" if fault is None else fault.text)
     return answer.document
 
 

@@ -58,7 +58,7 @@ class Tls:
 
 
 def is_tls(url: str) -> bool:
-    """Return True if a URL of the bus asks for TLS."""
+    """Return True for a ``tls+tcp`` URL of the bus."""
     return url.startswith(SCHEME)
 
 
@@ -66,7 +66,7 @@ def require_tls(servers: Iterable[ServerAddress], tls: Tls | None) -> None:
     """Raise ``SettingsError`` if TLS files are missing for these servers, or do not fit them."""
     for url in (url for server in servers for url in (server.pub, server.sub)):
         if is_tls(url) and (tls is None or tls.ca is None):
-            raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
+            raise SettingsError(f"dialling {url} needs a TLS authority (ca) for its certificate")
         if tls is not None and not is_tls(url):
             raise SettingsError(f"TLS files are given, and {url} is no {SCHEME} address")
     if tls is not None:
