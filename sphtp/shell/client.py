@@ -439,8 +439,8 @@ class Client(ScopedService):
 
         Raises:
             RefusedError: the other members have another ``on_death``.
-            ExcludedError: the members that admitted this client are gone, or the members cannot
-                reach each other.
+            ExcludedError: the members that admitted this client are gone, the members cannot reach
+                each other, or another group of this name was founded at the same time.
             SettingsError: an argument is invalid.
             StateError: this client is in the group already, or watches other groups only.
             trio.ClosedResourceError: this client was closed. If that happens inside the block, the

@@ -137,8 +137,9 @@ class Contributions(Sequence[Any]):
     """The contributions of the members to one step, in the order of members.
 
     ``contributions[0]`` is that of the first member, and ``contributions["fluid"]`` that of the
-    member of this name, of several that of the last; a ``GroupMember`` is an index, too. All values
-    are new objects, except an array that this member has sent itself.
+    member of this name, of several that of the last; a ``GroupMember`` is an index, too. An index
+    for no member of the step raises ``KeyError`` or ``IndexError``. All values are new objects,
+    except an array that this member has sent itself.
 
     All members get the same ``members`` for this step. So a program can divide the work of the next
     step by ``rank`` and ``len(contributions)``.
@@ -352,7 +353,7 @@ class LockstepGroup(ScopedService):
 
         Args:
             value: an array, or any other value that channels carry. An array must not change before
-                the call returns. It is not copied: the result has the same object.
+                the call returns. The value of this member in the result is the same array object.
             with_: the members to exchange with, which have to name this member as well. This call
                 waits for no others. A member gets at most 256 steps ahead of another one.
 

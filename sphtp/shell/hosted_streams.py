@@ -55,7 +55,7 @@ class FanOutSocket:
         self._group = group
         # Rows, each with the size of its datagrams and the addresses to which it has not left.
         self._unsent: deque[tuple[bytes, int, list[Address]]] = deque()
-        # The rest of a row for one address, for which the socket had no room or needs more calls.
+        # The rest of a row for one address: the socket had no room, or it takes several calls.
         self._refused: deque[Datagrams] = deque()
 
     @property

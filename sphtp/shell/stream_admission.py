@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PendingReceivers:
-    """The connections that wait for a first message: ``most``, for ``patience`` seconds each.
+    """Connections without a first message: at most ``most``, for ``patience`` seconds each.
 
     If there is one more, the oldest is dropped. An honest receiver sends its message within a round
     trip, so that only a faster flood can displace it.

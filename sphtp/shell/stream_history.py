@@ -84,6 +84,7 @@ async def serve_connection(
     secrets: Secrets,
     stream: trio.SocketStream,
 ) -> None:
+    """Identify the receiver of a TCP connection, and answer its requests until it ends."""
     with suppress(*LOST, RemoteError):
         async with stream:
             with strangers.one():
@@ -206,6 +207,7 @@ async def _send_requests(hosted: HostedSubscription, connection: HistoryConnecti
 async def receive_answers_untrusted(
     hosted: HostedSubscription, connection: HistoryConnection
 ) -> None:
+    """Pass the answers of the history to the subscription until the connection ends."""
     while True:
         # If the reader is slow, messages stay at the source.
         while not hosted.subscription.is_hungry:
