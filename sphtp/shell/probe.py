@@ -24,7 +24,7 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.tls import Tls, is_tls
 
 ANSWER_WITHIN: Final = 0.35
-"""Seconds for a connection and its first bytes, which an idle server sends within 0.01."""
+"""Seconds for a connection and its first bytes."""
 
 PUB: Final = 0x20
 SUB: Final = 0x21

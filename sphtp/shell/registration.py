@@ -80,7 +80,7 @@ class Registration:
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Send LEAVE, end the listeners, and wait until the sockets have sent it."""
+        """Send LEAVE, end the listeners, and give the sockets ``LINGER`` seconds to send it."""
         self._has_left = True
         if self._refusal is None:
             self.machine.leave(trio.current_time())

@@ -300,7 +300,7 @@ def _parse(address: str | ServerAddress) -> ServerAddress:
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
-    """Raise ``SettingsError`` if all servers to join are this one, which would wait for itself.
+    """Raise ``SettingsError`` if all servers to join are this one: it would found a new cluster.
 
     This server's own address is allowed beside others, because all servers may get the same list.
     """

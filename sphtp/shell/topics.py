@@ -98,9 +98,9 @@ class TopicSource(NamedTuple):
 class SourceEndReason(Name):
     """The reason why a subscription no longer follows a source."""
 
-    CLOSED = "the peer is still there, and announces the topic no more"
+    CLOSED = "the peer is still in the cluster, and no longer announces the topic"
     LEFT = "the peer has left the cluster"
-    DIED = "the peer fell silent, and the servers gave it up"
+    DIED = "the peer was silent, and the servers removed it"
 
 
 @dataclass(frozen=True, slots=True)
