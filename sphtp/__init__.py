@@ -1,20 +1,20 @@
 """Peer-to-peer messaging for distributed simulations.
 
-Here is what most programs use. The other public names are in modules by subject: `sphtp.config`,
-`sphtp.security`, `sphtp.streams`, `sphtp.groups`, `sphtp.messages`, `sphtp.events`,
+This module has the names that most programs use. The others are in modules by subject:
+`sphtp.config`, `sphtp.security`, `sphtp.streams`, `sphtp.groups`, `sphtp.messages`, `sphtp.events`,
 `sphtp.observe`, `sphtp.web`, `sphtp.errors`, and `sphtp.testing`, which is for tests. The same
 objects for programs that do not run on Trio are in `sphtp.blocking` and `sphtp.aio`. Modules inside
 `sphtp.core` and `sphtp.shell` are not public: they may change in any version.
 
-The module that defines a name is loaded when the name is first asked for (PEP 562). So a program
+The module that defines a name is loaded when a program first uses the name (PEP 562). So a program
 that opens a channel loads neither the message bus nor the control plane.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # The one list of names: type checkers and editors read it as it stands, and the function below
-    # reads where each name is from.
+    # The only list of names. Type checkers and editors read these imports; ``lazy_names`` below
+    # reads the module of each name from the same lines.
     from sphtp import aio as aio
     from sphtp import blocking as blocking
     from sphtp import config as config

@@ -4,8 +4,8 @@ A verb's code is imported when the verb is called, and not before. So the librar
 application, any package can add a verb, and a verb that cannot be imported does not break the
 others.
 
-Extras install the packages that only the programs need. If an extra is missing, the program's error
-names it. The error of a verb that no wheel contains tells how to get the verb.
+Extras install the packages that only the commands need. If such a package is missing, the error of
+the command names the extra. The error of a verb that no wheel contains shows how to get a checkout.
 """
 
 import sys
@@ -31,7 +31,10 @@ CHECKOUT = "sphtp_benchmarks"
 
 
 def how_to_get(program: str, error: ModuleNotFoundError) -> str | None:
-    """Return the sentence that names what a program lacks; None for a module of another project."""
+    """Return the sentence that names the missing package of a command, and how to install it.
+
+    Return None if the missing module is neither in an extra nor in a checkout.
+    """
     if error.name == CHECKOUT:
         return (
             f"{program} comes with the source and not with the installed package: get a checkout "
@@ -57,7 +60,10 @@ class Verbs(click.Group):
         return sorted({*super().list_commands(ctx), *_found()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one verb. One that fails to import explains why when called."""
+        """Import a verb and return its command.
+
+        If the import fails, return a command that reports the cause when it is called.
+        """
         found = _found().get(cmd_name)
         if found is None:
             return super().get_command(ctx, cmd_name)
@@ -76,11 +82,11 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb and its arguments; the error for an unknown one names those like it."""
+        """Return the verb and its arguments. The error for an unknown one suggests similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            # Click itself suggests none but the commands that it has imported.
+            # Click by itself suggests only commands that it has imported.
             similar = self.list_commands(ctx)
             raise click.exceptions.NoSuchCommand(args[0], None, similar, ctx) from error
 

@@ -1,8 +1,8 @@
-"""Names that are loaded when they are first asked for (PEP 562), from the list of type checkers.
+"""Names that a public module loads when they are first used (PEP 562).
 
-A public module lists its names in ``if TYPE_CHECKING:``, one import a line. Type checkers and
-editors read that as it stands. Python does not run it, but reads the same lines here. So each name
-stands once in the source.
+A public module lists its names as imports under ``if TYPE_CHECKING:``, one on each line. Type
+checkers and editors read these imports. At run time they are not executed: ``lazy_names`` reads the
+lines from the source instead. So each name is written once.
 """
 
 import sys
@@ -25,13 +25,13 @@ def lazy_names(
         if wanted not in modules:
             raise AttributeError(f"module {name!r} has no attribute {wanted!r}")
         home = modules[wanted]
-        # Of this package itself, a line imports one of its modules.
+        # ``from sphtp import config`` in ``sphtp`` itself imports a module of the package.
         found = (
             import_module(f"{name}.{wanted}")
             if home == name
             else getattr(import_module(home), wanted)
         )
-        # From now on it is found without this function.
+        # Later uses of the name do not call this function.
         setattr(module, wanted, found)
         return found
 
@@ -43,7 +43,7 @@ def _read(name: str) -> dict[str, str]:
     spec = sys.modules[name].__spec__
     assert spec is not None
     assert spec.origin is not None
-    # The loader finds the file in a zip archive, too; it decodes nothing, which would take longer.
+    # The loader also finds the file in a zip archive. ``get_source`` would take longer: it decodes.
     text: bytes = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]
     lines = [line for line in text.decode().splitlines() if line.startswith(_BEGINNING)]
     return {line.split()[3]: line.split()[1] for line in lines if " as " in line}

@@ -1,10 +1,10 @@
-"""This library for asyncio: in its programs, in servers, and in the cells of a notebook.
+"""The objects of `sphtp` for asyncio: for programs, for servers, and for notebooks.
 
-``async with open_client(...) as client:`` and so on: the same objects, whose coroutines run on
-asyncio. Trio runs in a thread of its own as long as anything is open. What is here has the
-documentation and the errors of the names of `sphtp`; errors of closed or broken channels are
-Trio's. ``asyncio.timeout`` bounds calls, and cancelling loses nothing. Several event loops may use
-an object.
+``async with open_client(...) as client:`` opens a client as on Trio, and the methods of the client
+are coroutines of asyncio. A thread runs Trio as long as any object is open. The functions and
+classes here have the documentation and the errors of those in `sphtp`. The errors of closed and
+broken channels are Trio's, such as ``trio.ClosedResourceError``. ``asyncio.timeout`` bounds a call,
+and a cancelled call loses no message. Several event loops may use the same object.
 """
 
 from sphtp.shell.flavours import CLASSES, OPENERS, Asyncio

@@ -1,8 +1,9 @@
-"""This library without ``async``: for a plain script, a notebook, a thread.
+"""The objects of `sphtp` without ``async``: for plain scripts, notebooks and threads.
 
-``with open_client(...) as client:`` and so on: the same objects, whose methods wait. Trio runs in a
-thread of its own as long as anything is open. What is here has the documentation and the errors of
-the names of `sphtp`; errors of closed or broken channels are Trio's. `aclose` is ``close``, and
+``with open_client(...) as client:`` opens a client, and the methods of the client block until they
+have a result. A thread runs Trio as long as any object is open. The functions and classes here have
+the documentation and the errors of those in `sphtp`. The errors of closed and broken channels are
+Trio's, such as ``trio.ClosedResourceError``. The method ``aclose`` is called ``close`` here, and
 ``fail_after`` bounds calls. Any thread may use an object.
 """
 

@@ -1,4 +1,4 @@
-"""Settings: the parts of a `Config`, each of which checks itself when it is made."""
+"""Settings: the parts of a `Config`. Each part checks its values when it is made."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""The error tree, which tells local errors from errors of the other side.
+"""The errors of this library, in a tree that separates local errors from those of the other side.
 
-Code raises ``LocalError``; where bytes from the network are decoded, the one receive entry re-types
-it as ``RemoteError`` (see ``untrusted``), so that a caller can tell its own mistake from a peer's.
+The code raises ``LocalError``. A function that takes bytes from the network converts it to
+``RemoteError`` (see ``untrusted``). So a caller can distinguish its own mistake from a peer's.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class SphtpError(Exception):
-    """Root of every error this library raises by itself."""
+    """Base class of all errors that this library defines."""
 
 
 class LocalError(SphtpError):
@@ -21,7 +21,7 @@ class LocalError(SphtpError):
 
 
 class RemoteError(SphtpError):
-    """The other side sent a message that is not allowed. Drop it, count it, and go on."""
+    """A message of the other side that is malformed or not allowed."""
 
 
 class WireError(LocalError):
@@ -41,23 +41,29 @@ class MessageTooLargeError(LocalError):
 
 
 class BusError(LocalError):
-    """An address cannot be listened on or dialled; the message names it."""
+    """An address on which the message bus cannot listen, or that it cannot dial.
+
+    The message names the address.
+    """
 
 
 class BusAddressInUseError(BusError):
-    """Another program listens on that address already; the message names it."""
+    """An address on which another program listens already; the message names it."""
 
 
 class UdpAddressError(SettingsError):
-    """This machine cannot bind an address; the message names it."""
+    """A UDP address that this machine cannot bind, or an interface that it does not have.
+
+    The message names it.
+    """
 
 
 class WebAddressError(SettingsError):
-    """This machine cannot serve HTTP at an address; the message names it."""
+    """An address at which this machine cannot serve HTTP; the message names it."""
 
 
 class RefusedError(SphtpError):
-    """Servers, or a peer, refused; ``reason`` is the reason that they sent."""
+    """A refusal by the servers or by a peer; ``reason`` is a word for the cause, such as "full"."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -65,15 +71,18 @@ class RefusedError(SphtpError):
 
 
 class UnreachableError(SphtpError):
-    """No answer came before the deadline; the message names the missing peer and the time."""
+    """A peer or a server that cannot be reached: silent, unknown, or without a usable address.
+
+    The message names it, and the cause.
+    """
 
 
 class RequestError(SphtpError):
     """An error that the handler of a request raises for its caller, with a text and data.
 
-    A program has subclasses of it for its own errors. ``kind`` is the name of the class that the
-    handler raised. ``Client.request`` raises that class if it is among its ``errors``, and else
-    this one.
+    Programs derive their own errors from it. ``kind`` is the name of the class that the handler
+    raised. ``Client.request`` raises the class of that name among its ``errors``, or else
+    ``RequestError``.
     """
 
     def __init__(self, text: str = "", *, data: Any = None) -> None:
@@ -84,14 +93,14 @@ class RequestError(SphtpError):
 
 
 class HandlerCrashedError(SphtpError):
-    """The peer's handler of a request raised an error that was not meant for the caller.
+    """The peer's handler of a request raised an error that is no ``RequestError``.
 
-    The peer has it in its log.
+    The log of the peer has that error; the caller gets no details.
     """
 
 
 class GroupError(SphtpError):
-    """A group cannot go on, or not with this member."""
+    """An error that ends the membership of this client in a group in lock step."""
 
 
 class MemberDiedError(GroupError):
@@ -109,7 +118,10 @@ class MemberDiedError(GroupError):
 
 
 class ExcludedError(GroupError):
-    """The group goes on without this member, or may; the message says why. It can join again."""
+    """The exclusion of this member: the group goes on without it, or may do so.
+
+    The message has the cause. The client can join the group again, as a new member.
+    """
 
 
 def untrusted(decode: Callable[P, R]) -> Callable[P, R]:

@@ -1,6 +1,6 @@
 """Types of messages: the codec for ``messages=`` of nodes and clients, and its parts.
 
-``import sphtp`` does not load this module, for programs without types do not need it.
+``import sphtp`` does not load this module, because programs without types do not need it.
 """
 
 from sphtp.core.messages import BitMessage as BitMessage

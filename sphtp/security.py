@@ -1,4 +1,4 @@
-"""Security: keys and secrets, the files that hold them, and whom a node or a server lets in."""
+"""Security: keys and secrets, their files, and the peers that a node or a server admits."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Streams: the end of a subscription, its losses, the receivers of a source, and multicast."""
+"""Streams: ends and losses of subscriptions, receivers of sources, topics, multicast groups."""
 
 from typing import TYPE_CHECKING
 

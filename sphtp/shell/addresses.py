@@ -1,4 +1,4 @@
-"""Network addresses: as programs give them, the lookup of names, and those of this machine."""
+"""Network addresses: their parsing, the lookup of names, and the addresses of this machine."""
 
 import socket
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ MOST_PORT: Final = 65535
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach a host; False for names except ``localhost``."""
+    """Return True for a loopback address and for ``localhost``; False for any other name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -29,9 +29,9 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_http_address(text: str) -> Address:
-    """Return host and port of ``[HOST:]PORT``; without a host it is 127.0.0.1.
+    """Return the host and the port of ``[HOST:]PORT``; the host is by default 127.0.0.1.
 
-    Raises ``SettingsError``.
+    Raises ``SettingsError`` for any other text.
     """
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -44,9 +44,9 @@ def parse_http_address(text: str) -> Address:
 
 
 async def local_address_towards(host: str, port: int) -> str:
-    """Return the address of this machine from which datagrams to ``host`` leave; none is sent.
+    """Return the address of this machine from which datagrams to ``host`` leave, without sending.
 
-    Raises ``UnreachableError`` when the name is unknown or there is no way to it.
+    Raises ``UnreachableError`` if the name is unknown or there is no route to it.
     """
     try:
         answers = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -62,9 +62,9 @@ async def local_address_towards(host: str, port: int) -> str:
 
 
 async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
-    """Look up the addresses that a socket of a family can send to.
+    """Return the numeric addresses to which a socket of a family can send.
 
-    An address that fails is left out. Raises ``UnreachableError`` if none is left.
+    Unknown names are left out. Raises ``UnreachableError`` if none is left.
     """
     found: dict[Address, None] = {}
     for host, port in addresses:
@@ -79,13 +79,16 @@ async def resolve(addresses: Sequence[Address], family: int) -> list[Address]:
     return list(found)
 
 
-# The addresses of a client: those of servers, the one that it binds, and those for its peers
+# The addresses of a client: those of the servers, its own, and those that it announces to peers
 
 Servers = str | ServerAddress | Sequence[str | ServerAddress | Address]
 
 
 def parse_servers(servers: Servers, tls: Tls | None) -> list[ServerAddress]:
-    """Return the addresses of servers that a program gives. Raises ``SettingsError``."""
+    """Return the addresses of servers that a program gives.
+
+    Raises ``SettingsError`` if one is malformed, or the TLS files do not fit it.
+    """
     if not servers:
         raise SettingsError("servers is empty; allowed is one address or more")
     if isinstance(servers, str | ServerAddress):
@@ -112,10 +115,10 @@ def _parse_one(server: object) -> ServerAddress:
 
 
 class AddressDiscovery:
-    """The discovery of this machine's addresses that face the servers.
+    """The search for the addresses of this machine that face the servers.
 
-    Programs start in any order, so a name may become known late. The methods raise
-    ``UnreachableError`` if there is no way to any server for longer than ``server_wait`` allows.
+    Programs start in any order, so the name of a server may become known late. The methods raise
+    ``UnreachableError`` if there is no route to any server for longer than ``server_wait`` allows.
     """
 
     def __init__(self, servers: Sequence[ServerAddress], server_wait: ServerWait) -> None:
@@ -123,9 +126,10 @@ class AddressDiscovery:
         self._server_wait = server_wait
 
     async def where_to_bind(self) -> str:
-        """Choose the address to bind: the one that faces all servers, or the wildcard address.
+        """Return the address to bind: the one that faces all servers, or the wildcard address.
 
-        If all servers are on loopback, this is loopback, so that no other machine can connect.
+        If all servers are on loopback, the result is loopback, so that no other machine can
+        connect.
         """
         facing = await self._facing()
         if len(facing) == 1:
@@ -135,11 +139,12 @@ class AddressDiscovery:
     async def candidates_of(
         self, bound: Address, advertise: Sequence[Address] = ()
     ) -> list[Candidate]:
-        """List the addresses at which peers may reach a bound socket: ``advertise``, if given.
+        """Return the addresses at which peers may reach a bound socket: ``advertise``, if given.
 
-        A socket bound to every address has those of its family that face the servers. Loopback
-        addresses are left out unless there are no others, because on another machine they mean that
-        machine. Raises ``SettingsError`` if no address of that family faces a server.
+        If the socket is bound to the wildcard address, they are the addresses of its family that
+        face the servers. Loopback addresses are left out unless there are no others, because they
+        are useless to other machines. Raises ``SettingsError`` if no address of that family faces a
+        server.
         """
         if advertise:
             return [Candidate(*address) for address in advertise]

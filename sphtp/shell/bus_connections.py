@@ -1,6 +1,6 @@
-"""Connections that a server accepts: SP over TCP and TLS, spoken here and not by NNG.
+"""Connections that a server accepts: SP over TCP and TLS, implemented here and not by NNG.
 
-NNG never ends a handshake that stalls, holds a descriptor for each, and does not report that no
+NNG never ends a handshake that stalls, keeps a descriptor for each, and does not report that no
 descriptor is left. Here a connection has to authenticate itself in time (see ``bus_handshakes``).
 
 The layout is that of the SP transport mapping for TCP (nanomsg RFC "sp-tcp-mapping-01"): a greeting
@@ -38,13 +38,13 @@ from sphtp.shell.bus_handshakes import (
 from sphtp.shell.tls import SCHEME, Tls, is_wanted, unusable
 
 _BACKLOG: Final = 1024
-"""The connections that the kernel queues; with 128, it refuses part of a mass start."""
+"""The most connections that the kernel queues; with 128, it refuses some if many clients start."""
 
 _ACCEPTED_AT_ONCE: Final = 64
-"""The connections that are accepted before others are served again."""
+"""The most connections that are accepted before other connections are served again."""
 
 _HANDSHAKES_AT_ONCE: Final = 16
-"""The steps of TLS, at about a millisecond each, before others are served again."""
+"""The most steps of TLS, at about a millisecond each, before other connections are served again."""
 
 _READ: Final = 65536
 """The bytes that are read from a connection at once."""
@@ -80,7 +80,7 @@ class ConnectionStage(IntEnum):
 
 
 class BusConnection:
-    """One connection, with the bytes that were read and not taken, and those still to send."""
+    """One connection, with its bytes that were read and not taken, and those to send."""
 
     __slots__ = (
         "at",
@@ -114,12 +114,12 @@ class BusConnection:
         self.queued = 0
 
     def end(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.owner.end(self)
 
     @property
     def message_size(self) -> int | None:
-        """The size of the next message; None if it is not known yet."""
+        """The size of the next message in bytes; None if it is not known yet."""
         if len(self.received) - self.at < LENGTH.size:
             return None
         size: int = LENGTH.unpack_from(self.received, self.at)[0]
@@ -127,12 +127,12 @@ class BusConnection:
 
     @property
     def has_message(self) -> bool:
-        """True if a whole message is there."""
+        """True if a whole message has arrived."""
         size = self.message_size
         return size is not None and len(self.received) - self.at - LENGTH.size >= size
 
     def take_message(self) -> bytes:
-        """Return the next message, which must be there."""
+        """Return the next message, which must have arrived."""
         start = self.at + LENGTH.size
         self.at = start + (self.message_size or 0)
         return bytes(memoryview(self.received)[start : self.at])
@@ -144,12 +144,13 @@ class BusConnection:
 
 
 class ListeningSocket:
-    """The base of both listening sockets: accepts connections, and closes those that stay silent.
+    """The base of both listening sockets: it accepts connections, and closes silent ones.
 
     Args:
         handshakes: the handshakes in progress, of all sockets of a server; by default, of this one.
         on_connected: called after the SP greeting of each connection, and never after ``close``.
-        tls: the files for ``tls+tcp`` addresses, which are then the only valid ones.
+        tls: the files for ``tls+tcp`` addresses; with them, other addresses raise
+            ``SettingsError``.
     """
 
     _OWN: int
@@ -168,7 +169,7 @@ class ListeningSocket:
         self._contexts: dict[int, ssl.SSLContext | None] = {}
         self._listeners: dict[int, socket.socket] = {}
         self.urls: list[str] = []
-        """The addresses that it listens at, with the real ports."""
+        """The addresses at which the socket listens, with the real ports."""
         self._paused: list[socket.socket] = []
         self._resume_at = math.inf
         self._all: dict[int, BusConnection] = {}
@@ -197,12 +198,12 @@ class ListeningSocket:
 
     @property
     def counters(self) -> AcceptCounters:
-        """Counters of connections that were ended early, at all sockets that share handshakes."""
+        """The counts of connections that ended early, at all sockets that share ``handshakes``."""
         return self._handshakes.counters
 
     @property
     def ended(self) -> int:
-        """The number of connections that had greeted and ended, for whatever reason."""
+        """The number of connections that ended after their greeting, for any reason."""
         return self._ends
 
     def take_ended(self) -> list[int]:
@@ -215,7 +216,7 @@ class ListeningSocket:
         Raises:
             BusAddressInUseError: another program listens there.
             BusError: the address is malformed, or is not one of this machine.
-            SettingsError: the URL asks for TLS and there are no files, or the reverse.
+            SettingsError: the URL is for TLS and there are no files, or the reverse.
         """
         self._check_open()
         family, address = _resolve(url)
@@ -228,9 +229,9 @@ class ListeningSocket:
         return self.urls[-1]
 
     def prepare_tls(self, tls: Tls | None) -> Callable[[], None]:
-        """Read files, and return the function that uses them for connections to come.
+        """Read files, and return the function that uses them for new connections.
 
-        Connections that are open stay as they are. Raises ``SettingsError``.
+        Open connections stay as they are. Raises ``SettingsError`` for a wrong file.
         """
         urls = dict(zip(self._contexts, self.urls, strict=True))
         contexts = {number: _tls_context(tls, url) for number, url in urls.items()}
@@ -285,7 +286,7 @@ class ListeningSocket:
         self._check_open()
 
     def _pump(self) -> None:
-        """Do all work that needs no waiting."""
+        """Handle all events of sockets and deadlines, without waiting."""
         now = trio.current_time()
         if now >= self._resume_at:
             self._resume_accepting()
@@ -308,7 +309,7 @@ class ListeningSocket:
                 accepted, address = listener.accept()
             except OSError as error:
                 if error.errno not in OUT_OF_DESCRIPTORS:
-                    # There is nobody left, or whoever it was has gone again.
+                    # No connection is left, or its peer has closed it already.
                     return
                 if not self._find_descriptor(now, listener):
                     return
@@ -355,7 +356,7 @@ class ListeningSocket:
                 connection.socket = context.wrap_socket(
                     accepted, server_side=True, do_handshake_on_connect=False
                 )
-            except OSError:  # it has gone again
+            except OSError:  # the peer has closed it
                 accepted.close()
                 return
         self._all[connection.number] = connection
@@ -363,7 +364,7 @@ class ListeningSocket:
         self._handshakes.begin(now, connection, lambda: self._is_excused(connection))
         if context is None:
             self._greet(connection)
-            # Who has greeted already is not pushed out by those that are accepted next.
+            # A peer whose greeting has arrived must not be displaced by the next connections.
             self._progress(now, connection, READ_EVENT)
 
     def _shake(self, now: float, connection: BusConnection) -> None:
@@ -382,7 +383,7 @@ class ListeningSocket:
             self._watch(connection, READ_EVENT)
             connection.stage = ConnectionStage.GREETING
             self._greet(connection)
-            # What came in the same packet is in TLS's buffer, where waiting does not see it.
+            # Bytes of the same packet are in the buffer of TLS, for which the selector cannot wait.
             if connection.stage is not ConnectionStage.ENDED:
                 self._progress(now, connection, READ_EVENT)
 
@@ -438,7 +439,7 @@ class ListeningSocket:
             self._on_connected()
 
     def _watch(self, connection: BusConnection, events: int) -> None:
-        """Wait for these events of a connection; with 0, for none."""
+        """Have the selector wait for these events of a connection; 0 stands for none."""
         if events == connection.events:
             return
         if not events:
@@ -450,7 +451,7 @@ class ListeningSocket:
         connection.events = events
 
     def _is_excused(self, connection: BusConnection) -> bool:
-        """Return True if a connection need not prove that it knows the secret."""
+        """Return True if a connection need not prove that it has the secret."""
         raise NotImplementedError
 
     def _handle_received(self, now: float, connection: BusConnection) -> None:
@@ -498,11 +499,11 @@ def _words(error: Exception) -> str:
 def _set_up(accepted: socket.socket) -> None:
     """Make a socket send small messages at once, and detect a machine that is gone."""
     tcp = socket.IPPROTO_TCP
-    with suppress(OSError):  # it has gone again, which reading will tell
+    with suppress(OSError):  # the peer has closed it, which the next read shows
         accepted.setsockopt(tcp, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in {**_KEEPALIVE, "TCP_USER_TIMEOUT": _USER_TIMEOUT}.items():
-            if hasattr(socket, name):  # not every system has them
+            if hasattr(socket, name):  # some systems lack some options
                 accepted.setsockopt(tcp, getattr(socket, name), value)
 
 
@@ -512,14 +513,14 @@ def _tls_context(tls: Tls | None, url: str) -> ssl.SSLContext | None:
         return None
     assert tls is not None
     if tls.cert is None:
-        raise SettingsError(f"to listen on {url} needs a TLS certificate and its key")
+        raise SettingsError(f"listening on {url} needs a TLS certificate and its key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # Nobody resumes a session of the bus, and a ticket is a reason to read before the greeting.
+    # Clients of the bus resume no TLS session, and would have to read a ticket before the greeting.
     context.num_tickets = 0
     ca, _, _ = tls.read_ca(), tls.read_cert(), tls.read_key()
     try:
-        # Without a password of ours, OpenSSL would ask the terminal for that of an encrypted key.
+        # Without a password, OpenSSL would ask for one at the terminal if the key is encrypted.
         context.load_cert_chain(tls.cert, tls.key, password="")
         if ca is not None:
             context.load_verify_locations(cadata=ca)

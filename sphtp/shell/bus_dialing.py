@@ -1,11 +1,11 @@
-"""The message bus: PUB and SUB sockets on Trio. Here are those that dial.
+"""The message bus, PUB and SUB sockets on Trio: the sockets that dial.
 
-Only the modules ``bus_*`` know pynng. Sockets that dial are NNG's: they reconnect by themselves
-when a connection ends. Sockets that listen are our own, because strangers reach them (see
-``bus_connections`` and ``bus_listening``).
+Only this module imports pynng. The sockets that dial are NNG's: they reconnect by themselves when a
+connection ends. The sockets that listen are the project's own, because strangers can reach them
+(see ``bus_connections`` and ``bus_listening``).
 
-Sending never blocks: a publisher copies each message to every subscriber, and where a subscriber's
-queue is full its oldest message is discarded. Receiving waits for a descriptor and then drains a
+Sending never blocks: a publisher copies each message to every subscriber, and if a subscriber's
+queue is full, its oldest message is discarded. Receiving waits for a descriptor and then drains a
 bounded batch, which is several times faster than one wait per message. A process that has dialled
 must never fork: spawn a fresh interpreter instead.
 """
@@ -26,17 +26,19 @@ from sphtp.errors import BusError, MessageTooLargeError, SettingsError
 from sphtp.shell.tls import Tls, is_wanted, unusable
 
 DEFAULT_BUFFER: Final = 8192
-"""The messages buffered, which is NNG's maximum. With its default of 16 a mass start loses 90 %."""
+"""The messages buffered, which is NNG's maximum. With NNG's default of 16, 90 % of the messages are
+lost if many clients start at once."""
 
 ENDS_KEPT: Final = 16384
 """The most ended connections that are remembered until they are taken; the oldest are dropped."""
 
 RECONNECT_MIN: Final = 100
 RECONNECT_MAX: Final = 2000
-"""Milliseconds between attempts to reach a dialled address, doubling from one to the other."""
+"""Milliseconds between attempts to reach a dialled address; they double from the first to the last.
+"""
 
-# By itself NNG starts some seven threads per core; a control plane is content with one or two of
-# each sort. Only what is set before the first socket of the process opens has an effect.
+# By default NNG starts some seven threads per core. A control plane needs one or two of each kind.
+# The parameters have an effect only before the first socket of the process opens.
 _THREADS: Final = {
     nng.NNG_INIT_NUM_TASK_THREADS: 2,
     nng.NNG_INIT_NUM_EXPIRE_THREADS: 1,
@@ -48,9 +50,10 @@ for _parameter, _count in _THREADS.items():
 
 
 class _Ends:
-    """The connections that ended.
+    """The ended connections of a socket.
 
-    This is an object of its own, because a method of the socket would keep the socket alive.
+    This is a separate object, because a callback that is a method of the socket would keep the
+    socket alive.
     """
 
     def __init__(self) -> None:
@@ -76,7 +79,7 @@ class BusSocket:
         self._closed = False
         self._ends = _Ends()
         self.tls = tls
-        """The files for connections to come."""
+        """The files for new connections."""
         self._on_connected = on_connected
         self._dialers: dict[str, Any] = {}
         opened.tcp_keepalive = True
@@ -103,7 +106,7 @@ class BusSocket:
 
     @property
     def ended(self) -> int:
-        """The number of connections that ended, for any reason; NNG gives none."""
+        """The number of connections that ended, for any reason."""
         return self._ends.number
 
     def take_ended(self) -> list[int]:
@@ -112,11 +115,11 @@ class BusSocket:
         return [ended.popleft() for _ in range(len(ended))]
 
     def dial(self, url: str) -> None:
-        """Connect to ``url``, and try again until it answers. Dialling it again has no effect.
+        """Connect to ``url``, and repeat that until it succeeds. A second call has no effect.
 
         Raises:
             BusError: the address is malformed. An address without a listener is no error.
-            SettingsError: the URL asks for TLS and there are no files, or the reverse.
+            SettingsError: the URL is for TLS and there are no files, or the reverse.
         """
         self._check_open()
         if url in self._dialers:
@@ -148,7 +151,7 @@ class BusSocket:
             raise trio.ClosedResourceError("this bus socket is closed")
 
     def _connected_in_nng_thread(self, pipe: Any) -> None:
-        # The run may be over by the time that NNG gets round to telling us.
+        # Trio may have ended before NNG calls this.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._connected, idempotent=True)
 
@@ -158,8 +161,8 @@ class BusSocket:
 
 
 def _dial(opened: Any, url: str, config: Any) -> Any:
-    # A configuration names the host to expect. Set at the socket, as pynng would have it, the last
-    # one would count for all.
+    # A configuration has the name of the expected host, so that each dialer needs its own. pynng
+    # would set it at the socket, where the last one would apply to all dialers.
     dialer = ffi.new("nng_dialer *")
     pynng.check_err(nng.nng_dialer_create(dialer, opened.socket, url.encode()))
     if config is not None:
@@ -183,10 +186,11 @@ class PubSocket(BusSocket):
     """A PUB socket.
 
     Args:
-        buffer: messages kept per subscriber that is slower than this publisher, 1 to 8192.
+        buffer: the most messages that are queued for a slow subscriber, 1 to 8192.
         on_connected: called in Trio's thread soon after a connection came up; once for several
             that came up together, and never after ``close``.
-        tls: the files for addresses ``tls+tcp``; with them, no other address is dialled.
+        tls: the files for ``tls+tcp`` addresses; with them, other addresses raise
+            ``SettingsError``.
     """
 
     def __init__(
@@ -204,10 +208,11 @@ class PubSocket(BusSocket):
         super().__init__(opened, on_connected=on_connected, tls=tls)
 
     def send(self, data: bytes) -> None:
-        """Send to everyone connected, without ever blocking.
+        """Send a message to every connected subscriber, without blocking.
 
         Raises:
-            MessageTooLargeError: receivers would drop it, together with this connection.
+            MessageTooLargeError: the message is so large that receivers would drop it, together
+                with the connection.
             trio.ClosedResourceError: this publisher was closed.
         """
         self._check_open()
@@ -219,9 +224,9 @@ class PubSocket(BusSocket):
 
 
 RECEIVE_SIZE: Final = 2 * MAX_MESSAGE_SIZE
-"""The most bytes that NNG receives: it drops a larger message, and its connection.
+"""The most bytes of a message that NNG receives: it drops a larger one, and its connection.
 
-Below that, readers count messages that are too large.
+Smaller messages that are too large for the protocol are dropped and counted by their reader.
 """
 
 
@@ -236,9 +241,11 @@ class SubSocket(BusSocket):
     """A SUB socket. Subscribe before you dial; otherwise the first messages are lost.
 
     Args:
-        buffer: messages kept while nobody receives, 1 to 8192; when full, the oldest goes.
-        max_size: bytes; a larger message is dropped, with the connection it came through.
-        on_connected, tls: as for `PubSocket`.
+        buffer: the most messages that wait for ``receive_arrivals``, 1 to 8192; with more, the
+            oldest is dropped.
+        max_size: the most bytes of a message; a larger one is dropped, and its connection is
+            closed.
+        on_connected, tls: as for ``PubSocket``.
     """
 
     def __init__(
@@ -276,25 +283,22 @@ class SubSocket(BusSocket):
             raise BusError(f"not subscribed to {topic!r}") from error
 
     def prove(self, _: int) -> None:
-        """Note that a connection brought a message with a valid MAC.
-
-        Here that changes nothing: this side chose whom to dial.
-        """
+        """Do nothing: this side has dialled the connection, and need not authenticate it."""
 
     def note_replayed_message(self, _: int) -> None:
-        """Do nothing, as ``prove``: note a message that came before over another connection."""
+        """Do nothing, as ``prove``."""
 
     async def receive_batch(self, limit: int = 256) -> list[bytes]:
         """Wait for messages as ``receive_arrivals`` does, and return only their bytes."""
         return [arrival.data for arrival in await self.receive_arrivals(limit)]
 
     async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
-        """Wait until there is a message, then return what is there, at most ``limit``, in order.
+        """Wait for messages, and return those that have arrived, at most ``limit``, in order.
 
-        Cancelling loses nothing.
+        A cancelled call loses no message.
 
         Raises:
-            trio.ClosedResourceError: closed, before or during the wait.
+            trio.ClosedResourceError: this socket was closed before the call or during it.
             trio.BusyResourceError: another task already waits here.
         """
         self._check_open()
@@ -325,11 +329,11 @@ class SubSocket(BusSocket):
 
 
 def _take(message: Any) -> BusArrival:
-    # pynng's own way looks the pipe up in a table under a lock, for an object that nobody needs.
+    # pynng itself would look up an object of the pipe in a table under a lock, which is not needed.
     try:
         pipe = nng.nng_pipe_id(nng.nng_msg_get_pipe(message))
         size = nng.nng_msg_len(message)
-        # An empty message has no bytes to point at.
+        # The body of an empty message is a null pointer.
         data = ffi.buffer(nng.nng_msg_body(message), size)[:] if size else b""
         return BusArrival(data, pipe)
     finally:
@@ -342,8 +346,9 @@ def _tls_config(tls: Tls | None, url: str) -> Any:
         return None
     assert tls is not None
     if tls.ca is None:
-        raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
-    # NNG accepts wrong files silently, or with an error that explains nothing.
+        raise SettingsError(f"dialling {url} needs a TLS authority (ca) for its certificate")
+    # NNG accepts some wrong files without an error, and its errors for others have no cause. So
+    # ``read_ca`` and the others check the files.
     try:
         config = TLSConfig(
             TLSConfig.MODE_CLIENT,

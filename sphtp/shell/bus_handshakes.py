@@ -1,11 +1,11 @@
 """Connections that are not authenticated yet, and their deadlines.
 
-A connection proves itself in steps: in TLS, where that is asked for; in the greeting of SP, eight
-bytes each way; and, where the cluster has a secret, by a message with a valid MAC. All of them
-together have one deadline. The number of such connections is limited. If there is one more, or if
-the process has no descriptor left, the oldest connection of the network address with the most of
-them is closed. So strangers displace each other, and an honest newcomer authenticates long before
-its connection would be closed.
+A connection authenticates itself in steps: by TLS, if the address is for TLS; by the greeting of
+SP, eight bytes each way; and, if the cluster has a secret, by a message with a valid MAC. All steps
+together have one deadline. The number of unauthenticated connections is limited. If there is one
+more, or if the process has no descriptor left, the oldest connection of the network address that
+has most of them is closed. So strangers displace each other, and an honest newcomer authenticates
+itself long before its connection would be closed.
 """
 
 import errno
@@ -38,18 +38,20 @@ class AcceptLimits:
 
 @dataclass(slots=True)
 class AcceptCounters:
-    """Connections that were ended early, counted by cause."""
+    """The numbers of connections that ended early, by cause."""
 
     refused: int = 0
-    """Refused because there were ``max_connections``, all of them authenticated."""
+    """Connections refused because there were ``max_connections``, all of them authenticated."""
     evicted: int = 0
-    """Closed before they were authenticated, because their place was needed."""
+    """Connections closed before they were authenticated, because their place was needed."""
     timed_out: int = 0
-    """Closed because they did not authenticate themselves, or end a message, in time."""
+    """Connections closed because they did not authenticate themselves, or end a message, in time.
+    """
     failed: int = 0
-    """Closed because their first bytes were not TLS or SP, or of the wrong type of socket."""
+    """Connections closed because their first bytes were not TLS or SP, or of a wrong socket type.
+    """
     out_of_descriptors: int = 0
-    """The times that the process had no descriptor left for a connection."""
+    """The number of times that the process had no descriptor left for a connection."""
 
 
 class UnauthenticatedConnection(Protocol):
@@ -62,11 +64,11 @@ class UnauthenticatedConnection(Protocol):
 
     @property
     def site(self) -> str:
-        """The site that it comes from, see ``site_of``."""
+        """The site from which the connection comes, see ``site_of``."""
         ...
 
     def end(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
@@ -88,7 +90,7 @@ class Handshakes:
         connection: UnauthenticatedConnection,
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the deadline of a connection. It may stay if ``excused`` returns true by then."""
+        """Start the deadline of a connection. It stays open if ``excused`` returns true then."""
         if connection in self._due:
             return
         while len(self._due) >= self.limits.max_handshakes:
@@ -137,7 +139,7 @@ class Handshakes:
         return next(iter(self._due.values()), None)
 
     def trust(self, site: str) -> None:
-        """Note that a connection from this site has proved that it knows the secret."""
+        """Note that a connection from this site has proved that it has the secret."""
         self._proven[site] += 1
         if self._proven[site] == 1:
             of_site = self._by_site.get(site, {}).items()
@@ -151,9 +153,10 @@ class Handshakes:
             del self._proven[site]
 
     def trusts(self, site: str) -> bool:
-        """Return True if a connection from this site has proved that it knows the secret. A
-        connection that only listens cannot prove it; it is accepted because another one from the
-        same site sends.
+        """Return True if an open connection from this site has proved that it has the secret.
+
+        A connection that only receives cannot prove it. It is accepted because of another one from
+        the same site, which sends.
         """
         return site in self._proven
 
@@ -177,7 +180,7 @@ class SpareDescriptor:
         return descriptor >= 0
 
     def refill(self) -> None:
-        """Open a spare descriptor again, if possible."""
+        """Open a spare descriptor again if it was spent, and if possible."""
         if self._descriptor < 0:
             with suppress(OSError):
                 self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

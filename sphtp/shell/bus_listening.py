@@ -1,8 +1,8 @@
 """The sockets that a server listens on: one that publishes, one that receives.
 
-NNG has one queue for the messages of all connections, which drops the oldest, so that one
-connection that floods it silences the others. Here messages are taken from the connections in turn.
-The socket stops reading from a connection that sends too fast, and TCP slows it down.
+NNG has one queue for the messages of all connections, which drops the oldest. So one connection can
+displace the messages of all others by a flood. Here messages are taken from the connections in
+turn. The socket stops reading from a connection that sends too fast, and TCP slows its sender down.
 """
 
 import ssl
@@ -35,21 +35,21 @@ from sphtp.shell.bus_handshakes import Handshakes
 from sphtp.shell.tls import Tls
 
 SHARE: Final = 16
-"""Messages taken from one connection before it is the next one's turn."""
+"""The most messages taken from one connection before the turn of the next one."""
 
 QUEUED_BYTES: Final = 4 << 20
-"""Bytes kept for a subscriber that is slower than the publisher; beyond, the oldest goes."""
+"""The most bytes queued for a slow subscriber; with more, the oldest message is dropped."""
 
 PIECE: Final = 65_536
-"""Bytes given to a socket at once, about. Only these may be a copy for one subscriber: what waits
-behind them is the end of what all were to be sent, and is kept once for all of them."""
+"""The approximate bytes that a socket gets at once. These may be a copy for one subscriber. The
+messages behind them are kept once for all slow subscribers."""
 
 
 class ListeningPubSocket(ListeningSocket):
-    """A PUB socket that listens: it sends to every connected subscriber.
+    """A PUB socket that listens: it sends each message to every connected subscriber.
 
-    ``run`` has to run all the time. It keeps ``buffer`` messages, 4 MiB at most, for slow
-    subscribers, and then drops the oldest. All slow subscribers share them.
+    ``run`` has to run as long as the socket is open. For each slow subscriber, the socket queues up
+    to ``buffer`` messages and 4 MiB, and then drops the oldest. The queues share the messages.
     """
 
     _OWN, _OTHER = PUB, SUB
@@ -81,11 +81,12 @@ class ListeningPubSocket(ListeningSocket):
     def send_many(self, messages: Sequence[bytes]) -> None:
         """Send several messages to every connected subscriber, without blocking.
 
-        What a socket does not take now is queued. A subscriber that reads too slowly misses the
-        oldest messages of its queue, which ``discarded`` counts.
+        Bytes for which a connection has no room are queued. A subscriber that reads too slowly
+        misses the oldest messages of its queue, which ``discarded`` counts.
 
         Raises:
-            MessageTooLargeError: receivers would drop one, together with this connection.
+            MessageTooLargeError: a message is so large that receivers would drop it, together with
+                the connection. Then none is sent.
             trio.ClosedResourceError: this publisher was closed.
         """
         self._check_open()
@@ -114,7 +115,7 @@ class ListeningPubSocket(ListeningSocket):
             self.end(connection)
             return
         if sent < len(data):
-            # TLS wants the very same bytes again.
+            # TLS requires the same bytes in the next attempt.
             connection.sending = data[sent:]
             self._watch(connection, READ_EVENT | WRITE_EVENT)
         else:
@@ -143,21 +144,22 @@ class ListeningPubSocket(ListeningSocket):
                 connection.sending = piece
 
     def _is_excused(self, connection: BusConnection) -> bool:
-        # Who only listens can prove nothing. Who speaks from the same place does it for both.
+        # A subscriber sends nothing, and cannot prove that it has the secret. A proven connection
+        # to the SUB socket from the same site proves it for both.
         return connection.stage >= ConnectionStage.UNPROVEN and self._handshakes.trusts(
             connection.site
         )
 
     def _handle_received(self, _: float, connection: BusConnection) -> None:
         if connection.received:
-            # A subscriber has nothing to say.
+            # A subscriber must not send messages.
             self.end(connection)
 
 
 class ListeningSubSocket(ListeningSocket):
     """A SUB socket that listens: it takes messages from all connections in turn.
 
-    ``max_size`` is in bytes; a larger message is dropped, with the connection it came through.
+    A message of more than ``max_size`` bytes is dropped, and its connection is closed.
     """
 
     _OWN, _OTHER = SUB, PUB
@@ -188,11 +190,11 @@ class ListeningSubSocket(ListeningSocket):
     async def receive_arrivals(self, limit: int = 256) -> list[BusArrival]:
         """Wait until there is a message or a connection ended; return at most ``limit`` messages.
 
-        They are taken from the connections in turn, and those of one are in order. Cancelling loses
-        nothing.
+        The messages are taken from the connections in turn; those of one connection are in order. A
+        cancelled call loses no message.
 
         Raises:
-            trio.ClosedResourceError: closed, before or during the wait.
+            trio.ClosedResourceError: this socket was closed before the call or during it.
             trio.BusyResourceError: another task already waits here.
         """
         self._check_open()
@@ -209,7 +211,7 @@ class ListeningSubSocket(ListeningSocket):
                 return batch
 
     def prove(self, number: int) -> None:
-        """Note that a connection brought a message with a valid MAC."""
+        """Mark a connection as authenticated, because it brought a message with a valid MAC."""
         connection = self._all.get(number)
         if connection is not None and connection.stage is ConnectionStage.UNPROVEN:
             connection.stage = ConnectionStage.PROVEN
@@ -217,11 +219,11 @@ class ListeningSubSocket(ListeningSocket):
             self._handshakes.trust(connection.site)
 
     def note_replayed_message(self, number: int) -> None:
-        """Note that a connection brought a message that came before over another one.
+        """Handle a message that another connection has brought before.
 
-        A client that dials a server under two of its names sends everything twice, and only the
-        first copy counts. A copy proves nothing by itself. The second connection is accepted
-        because the first one comes from the same site.
+        A client that dials a server by two names sends each message twice, and the second copy is a
+        replay. It proves nothing by itself. If the first connection comes from the same site, the
+        second one counts as authenticated, too.
         """
         connection = self._all.get(number)
         if connection is None or connection.stage is not ConnectionStage.UNPROVEN:
@@ -251,11 +253,11 @@ class ListeningSubSocket(ListeningSocket):
                 batch.append(BusArrival(data, connection.number))
         connection.forget_taken()
         if connection.stage is ConnectionStage.PROVEN:
-            # What is left is of another message, which has a deadline of its own.
+            # The remaining bytes belong to the next message, which has a deadline of its own.
             self._handshakes.end(connection)
 
     def _handle_received(self, now: float, connection: BusConnection) -> None:
-        """Queue a connection that has a whole message; read on from one that has none."""
+        """Mark a connection with a whole message as ready; read on from one without."""
         size = connection.message_size
         if size is not None and size > self._max_size:
             self.end(connection)
@@ -269,7 +271,7 @@ class ListeningSubSocket(ListeningSocket):
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: BusConnection) -> None:
-        """Start the deadline of a message that has begun, which must not hold memory for ever."""
+        """Start the deadline of a message that has begun, which must not keep memory for ever."""
         if connection.received:
             self._handshakes.begin(now, connection)
         else:
@@ -286,7 +288,7 @@ class ListeningSubSocket(ListeningSocket):
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[memoryview, int]]:
-    """Join frames to pieces. Yield each with the number of frames joined so far."""
+    """Join frames to pieces of about ``PIECE`` bytes. Yield each with the number so far."""
     parts: list[bytes] = []
     size = number = 0
     for number, frame in enumerate(frames, 1):

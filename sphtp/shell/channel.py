@@ -1,10 +1,11 @@
 """The public channel: messages to one peer and from it.
 
 The usual calls are ``await channel.send(x)`` in a loop, and ``async for x in channel``, so these
-cost least. ``send`` appends the message to a list, which the loop queues in the core when it sends
-(see ``loop``). Room for several messages is reserved at a time. So a message on the list always
-fits, and a call that is cancelled has sent nothing. ``receive`` takes messages from a list as well.
-It is filled with more at a time the faster the program reads.
+cost least. ``send`` appends the message to a list, the cork. The loop queues the messages of the
+cork in the core before it sends (see ``loop``). Room for several messages is reserved at a time. So
+a message on the cork always fits, and a call that is cancelled has sent nothing. ``receive`` takes
+messages from a list, too. The faster the program reads, the more messages the channel takes from
+the core into that list at a time.
 """
 
 import math
@@ -53,11 +54,12 @@ else:
     T = TypeVar("T")
 
 PARTING: Final = 0.5
-"""The seconds that messages may still take to arrive after an error has ended the block."""
+"""The seconds for which the end of a block waits for acks after an error in the block."""
 
 RESERVED: Final = 128
 RESERVED_SIZE: Final = 2047
-"""The messages for which room is reserved at a time, and the bytes of each; larger ones go singly.
+"""The messages for which room is reserved at a time, and the most bytes of each. A larger message
+gets a reservation of its own.
 """
 
 MOST_AHEAD: Final = 64
@@ -81,24 +83,24 @@ class ChannelHooks(NamedTuple):
     """The functions by which a node drives a channel; programs do not use them."""
 
     wake: Callable[[], bool]
-    """Wake the tasks that wait. Return true if one waited for messages, and there are some."""
+    """Wake the waiting tasks. Return true if a task waited for messages and some have arrived."""
     detach: Callable[[], None]
-    """Mark the channel as closed with its node."""
+    """Mark the channel as closed, because its node closes."""
     wait_open: Callable[[], Awaitable[None]]
-    """Wait until the peer has answered. Raises ``UnreachableError`` or ``RefusedError``."""
+    """Wait until the channel is open. Raises ``UnreachableError`` or ``RefusedError``."""
 
 
 class Channel(trio.abc.Channel[T]):
-    """Reliable messages in order, and unreliable ones, between this node and one peer.
+    """A channel to one peer, for reliable messages in order and for unreliable ones.
 
     A message is any value that msgpack carries: None, booleans, numbers, text, bytes, lists and
-    maps. If the node was opened with ``messages``, it is of one of their types. Leaving the ``async
-    with`` block closes the channel, and waits until all sent messages have arrived. After an error
-    in the block it waits for half a second at most, and raises the error unchanged. Several tasks
-    may send, and several may receive.
+    maps, and NumPy arrays. If the node was opened with ``messages``, a message has one of their
+    types. Leaving the ``async with`` block waits until all sent messages have arrived, and closes
+    the channel. After an error in the block it waits for half a second at most, and raises the
+    error unchanged. Several tasks may send, and several may receive.
 
     A message leaves at once if no other has left within the last 100 us. Otherwise it leaves
-    together with those of the same turn, as soon as this task waits for anything. A task that sends
+    together with other messages as soon as the sending task waits for anything. A task that sends
     or receives without ever waiting yields to other tasks every half millisecond, not at every
     message. Each call checks for cancellation.
 
@@ -120,14 +122,14 @@ class Channel(trio.abc.Channel[T]):
         self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
         self._memory = memory
-        # Until there is shared memory to write to, the encoding's own.
+        # The encoding's own function until there is shared memory to write to.
         self._encode: Callable[[Any, bool | None], Any] = encoding.encode
         self._corks: dict[int, _Cork] = {}
-        # Whether it stands in the loop's line, and what is held back will be queued.
+        # True while the loop has an order to queue the corked messages.
         self._is_corked = False
         self._changed = trio.lowlevel.ParkingLot()
-        # Who waits for messages; those taken ahead, how many to take next, and when the last ones
-        # were taken.
+        # The tasks that wait for messages; the messages taken ahead, the number of messages to take
+        # next, and the time at which the last ones were taken.
         self._readers = trio.lowlevel.ParkingLot()
         self._deliver: Callable[[], bool] | None = None
         self._taken: deque[T] = deque()
@@ -135,7 +137,7 @@ class Channel(trio.abc.Channel[T]):
         self._taken_at = -math.inf
         self._is_open = False
         self._closing = False
-        # Whether somebody has been told that messages may be lost.
+        # True if a call has raised that messages may be lost.
         self._has_reported = False
 
     def __repr__(self) -> str:
@@ -152,37 +154,37 @@ class Channel(trio.abc.Channel[T]):
 
     @property
     def peer_id(self) -> int:
-        """The peer's id in the cluster, 0 when it has none."""
+        """The peer's id in the cluster; 0 if it has none."""
         return self._connection.peer_id
 
     @property
     def peer_address(self) -> tuple[str, int] | None:
-        """The address from which the peer sends; None before it answered."""
+        """The address of the peer; None until it has answered."""
         return self._connection.address
 
     @property
     def peer_key(self) -> bytes:
-        """The public key that the peer has proven to have, 32 bytes; empty in the clear."""
+        """The peer's public key, 32 bytes, verified by the handshake; empty in the clear."""
         return self._connection.peer_key
 
     @property
     def has_vanished(self) -> bool:
-        """True if the channel ended because the peer vanished."""
+        """True if the channel ended because the peer was silent or has forgotten the channel."""
         closed = self._connection.closed
         return closed is not None and closed.reason is CloseReason.VANISHED
 
     @property
     def undecodable(self) -> int:
-        """The messages dropped because they are not msgpack, of no known type, or too large."""
+        """The number of messages dropped: not msgpack, of no known type, or out of bounds."""
         return self.statistics().undecodable
 
     def statistics(self) -> ChannelStatistics:
-        """Return the figures so far; they stay when the channel has closed.
+        """Return the statistics since the channel opened; they stay when it has closed.
 
         A message counts as read when the program has received it.
         """
         figures = self._connection.port.statistics()
-        # These are not queued in the core yet, or the channel ended before they could be.
+        # Corked messages are not queued in the core yet, or the channel ended before they were.
         held_back = sum([len(cork.payloads) for cork in self._corks.values()])
         beside = 0 if self._memory is None else self._memory.waiting
         if not held_back and not self._taken and not beside:
@@ -196,22 +198,24 @@ class Channel(trio.abc.Channel[T]):
         )
 
     def arriving(self) -> list[MessageProgress]:
-        """Return the progress of partly received large messages, by lane, oldest first."""
+        """Return the progress of large messages that arrived in part, by lane, oldest first."""
         return self._connection.port.arriving()
 
     async def send(self, value: T, *, lane: int = 0) -> None:
-        """Send a reliable message; wait while too many messages are unacknowledged.
+        """Send a reliable message; wait while the send buffer or the peer has no room for it.
 
         A cancelled call has sent nothing. ``post`` has more options, and returns a receipt with the
-        outcome. ``lane`` gives the message its order and its priority.
+        outcome. ``lane`` is the index of a lane in ``ChannelSettings.lanes``, which gives the
+        message its order and its priority.
 
         Raises:
             MessageTooLargeError: the message is over the limit of the channel.
             trio.ClosedResourceError: this channel was closed on this side.
-            trio.BrokenResourceError: the peer closed it or vanished; the message says which.
+            trio.BrokenResourceError: the channel ended otherwise: the peer closed it or vanished,
+                for example. The text has the cause.
             TypeError, OverflowError: msgpack cannot carry the value.
-            WireError: the value has no type of ``messages``, or is out of bounds; the error says
-                which.
+            WireError: the value has no type of ``messages``, or a field is out of bounds; the text
+                names it.
             LocalError: there is no such lane.
         """
         payload = self._encode(value, None)
@@ -220,7 +224,7 @@ class Channel(trio.abc.Channel[T]):
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
             placed = await self._place(payload, lane)
             if placed is None:
-                # It went by shared memory.
+                # The message has left by shared memory.
                 if self._loop.is_turn_over:
                     await self._loop.give_way()
                 return
@@ -238,8 +242,8 @@ class Channel(trio.abc.Channel[T]):
     ) -> None:
         """Send a message, or raise ``trio.WouldBlock`` where ``send`` would wait.
 
-        A message that is sent once, ``UNRELIABLE`` or ``SEQUENCED``, never waits. The message may
-        leave only when this task next waits for anything. Raises as ``send``, and
+        ``UNRELIABLE`` and ``SEQUENCED`` messages are sent once, and never wait. A message may stay
+        in the cork until this task next waits for anything. Raises as ``send``, and
         ``MessageTooLargeError`` for a message that is sent once and does not fit one packet.
         """
         if delivery is not Delivery.RELIABLE:
@@ -251,12 +255,12 @@ class Channel(trio.abc.Channel[T]):
             self._loop.cork(self._connection, self._push_corked)
 
     async def send_many(self, values: Iterable[T], *, lane: int = 0) -> None:
-        """Send reliable messages, in order; much faster than one by one.
+        """Send reliable messages in order, much faster than one by one.
 
         Waits as ``send`` does. A cancelled call has sent the messages before the one for which it
         waited.
 
-        Raises as ``send``; if one message is too large or has no type, none is sent.
+        Raises as ``send``. If one of the messages is too large or has no type, none is sent.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
@@ -266,7 +270,7 @@ class Channel(trio.abc.Channel[T]):
         if memory is None or max(sizes, default=0) < memory.threshold:
             await self._queue_many(payloads, sizes, lane)
             return
-        # Where one is too large, none is sent.
+        # Raises for a message that is too large, before any is sent.
         self._connection.port.room_for(sizes, lane)
         self._seek_memory(max(sizes))
         start = 0
@@ -279,7 +283,7 @@ class Channel(trio.abc.Channel[T]):
                     await self._queue_many([shared], [len(shared)], lane)
                     continue
                 if shared is not None:
-                    # Room for it is reserved; it leaves with those behind it.
+                    # Room for the descriptor is reserved; it leaves with the messages behind it.
                     self._uncork()
                     self._connection.port.queue([shared], lane)
                     self._loop.flush_soon(self._connection)
@@ -295,7 +299,7 @@ class Channel(trio.abc.Channel[T]):
         self._uncork()
         sent = 0
         if len(sizes) > OFFERED:
-            # Where one is too large, none is sent, but those behind the first are queued later.
+            # ``queue_from`` checks sizes ``OFFERED`` at a time. Check all before any is sent.
             self._connection.port.room_for(sizes, lane)
         while sent < len(payloads):
             number = self._connection.port.queue_from(sent, payloads, sizes, lane)
@@ -303,7 +307,7 @@ class Channel(trio.abc.Channel[T]):
                 sent += number
                 self._loop.flush_now(self._connection)
                 if sent < len(payloads):
-                    # What leaves can show that the path takes nothing, which ends the channel.
+                    # Sending may have ended the channel: it shows that the path MTU is too small.
                     self._check_sendable()
             else:
                 await self._changed.park()
@@ -322,21 +326,22 @@ class Channel(trio.abc.Channel[T]):
     ) -> Receipt:
         """Send a message as ``send`` does, and return a receipt for its outcome.
 
-        A message that is sent once never waits. A cancelled call has sent nothing.
+        ``UNRELIABLE`` and ``SEQUENCED`` messages are sent once, and never wait. A cancelled call
+        has sent nothing.
 
         Args:
             delivery: the guarantee; see ``Delivery``.
-            lane: as ``send``.
-            expiry: seconds from the call after which the channel gives up a message that is not
-                acknowledged or, if sent once, has not left. Later messages do not wait for it. If
-                there is no room for the message until then, it is not sent, and its outcome is
-                ``EXPIRED``.
+            lane: as for ``send``.
+            expiry: seconds from the call after which the outcome of the message is ``EXPIRED``,
+                unless the peer has acknowledged it or, if sent once, it has left. The channel then
+                gives the message up, and later messages do not wait for it. A message for which
+                there is no room in this time is not sent.
             redundancy: the number of further packets that repeat the message without waiting for
                 a loss, for a message that cannot wait a round trip.
-            compress: True or False decides for this message if ``messages`` have compression; by
-                default its threshold does.
+            compress: with compression in ``messages``, True compresses this message and False does
+                not. By default its size decides.
 
-        Raises as ``send``; ``MessageTooLargeError`` also for a message that is sent once and does
+        Raises as ``send``, ``MessageTooLargeError`` also for a message that is sent once and does
         not fit one packet, and ``LocalError`` if ``expiry`` is not a number, or ``redundancy`` is
         negative.
         """
@@ -350,7 +355,8 @@ class Channel(trio.abc.Channel[T]):
             payload = shared
         while delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             if ticket.deadline is not None and trio.current_time() >= ticket.deadline:
-                # Nothing comes between: a channel that ended meanwhile gives no receipts.
+                # There is no checkpoint between the check and the receipt: a channel that has ended
+                # gives no receipts.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 receipt = self._expire(ticket)
                 await self._loop.give_way()
@@ -375,7 +381,7 @@ class Channel(trio.abc.Channel[T]):
         redundancy: int = 0,
         compress: bool | None = None,
     ) -> Receipt:
-        """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where that would wait."""
+        """Send a message as ``post`` does, or raise ``trio.WouldBlock`` where it would wait."""
         ticket = _make_ticket(lane, expiry, redundancy)
         payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
@@ -390,14 +396,15 @@ class Channel(trio.abc.Channel[T]):
     async def receive(self) -> T:
         """Wait for the next message.
 
-        A program still receives messages after the end that arrived before it. For a program that
-        reads fast, the channel takes up to 64 messages and 2 MiB ahead at a time; these count as
-        read for the peer's credit. A cancelled call loses nothing.
+        Messages that arrived before the end of the channel can be received after it. For a program
+        that reads fast, the channel takes up to 64 messages or 2 MiB ahead of the program, which
+        count as read for flow control. A cancelled call loses no message.
 
         Raises:
             trio.ClosedResourceError: this channel was closed on this side.
             trio.EndOfChannel: the peer closed it, and the program has received all its messages.
-            trio.BrokenResourceError: the peer vanished or gave up; the message says which.
+            trio.BrokenResourceError: the channel ended otherwise: the peer vanished or aborted it,
+                for example. The text has the cause.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._loop.is_turn_over:
@@ -414,7 +421,7 @@ class Channel(trio.abc.Channel[T]):
     async def receive_many(self, limit: int = 4096) -> list[T]:
         """Wait for messages, and return those that have arrived: at least one, at most ``limit``.
 
-        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than one.
+        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than 1.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -425,7 +432,7 @@ class Channel(trio.abc.Channel[T]):
         return [self._taken.popleft() for _ in range(min(limit, len(self._taken)))]
 
     def receive_nowait(self) -> T:
-        """Take the next message. Raises ``trio.WouldBlock`` if there is none."""
+        """Take the next message. Raises as ``receive``, or ``trio.WouldBlock`` without one."""
         if not self._take(1):
             raise trio.WouldBlock
         return self._taken.popleft()
@@ -435,8 +442,8 @@ class Channel(trio.abc.Channel[T]):
 
         Raises:
             trio.BrokenResourceError: messages may not have arrived, because the peer vanished,
-                closed first, or read nothing for ``close_timeout``. Not raised if ``send`` or
-                ``receive`` has raised it before.
+                closed first, or took no message for ``close_timeout``. It is not raised if ``send``
+                or ``receive`` has raised it before.
         """
         if self._closing:
             await trio.lowlevel.checkpoint()
@@ -462,14 +469,18 @@ class Channel(trio.abc.Channel[T]):
         if error is None:
             await self.aclose()
             return
-        # What went wrong in the block leaves it: neither a message that did not arrive takes its
-        # place, nor a cancellation. Tasks that find this channel closed under them raise, their
-        # nursery cancels this one, and the first error would be lost among those that it caused.
+        # The error of the block is raised, and neither the error of an undelivered message nor a
+        # cancellation replaces it. Other tasks that use this channel raise when it closes, and
+        # their nursery cancels this task. Then the first error would be lost among its effects.
         with trio.move_on_after(PARTING), suppress(trio.BrokenResourceError, trio.Cancelled):
             await self.aclose()
 
     def abort(self, why: str = "aborted") -> None:
-        """Close at once, and send the reason once. Unacknowledged messages may be lost."""
+        """Close the channel at once; unacknowledged messages may be lost.
+
+        One packet carries the text ``why`` to the peer, whose calls raise
+        ``trio.BrokenResourceError`` with it. If this packet is lost, it is not sent again.
+        """
         self._detach()
         self._connection.abort(trio.current_time(), why)
         self._loop.flush_now(self._connection)
@@ -477,7 +488,7 @@ class Channel(trio.abc.Channel[T]):
     # Sending
 
     def _encode_parts(self, value: Any, compress: bool | None) -> bytes | Parts:
-        """Return the payload of a message; in parts if it is large enough for shared memory."""
+        """Return the payload of a message, in parts if it is large enough for shared memory."""
         parts = self._encoding.encode_parts(value, compress)
         is_large = self._memory is not None and parts.size >= self._memory.threshold
         return parts if is_large else parts.join()
@@ -485,9 +496,10 @@ class Channel(trio.abc.Channel[T]):
     def _encode_posted(
         self, value: Any, compress: bool | None, delivery: Delivery, ticket: Ticket
     ) -> bytes | Parts:
-        """Return the payload of a message with a ticket, in parts only if it cannot be given up.
+        """Return the payload of a message with a ticket, in parts only if it cannot expire.
 
-        Nobody could tell whether the peer still reads the memory of one that was.
+        After a message has expired, this side would not know whether the peer still reads its
+        shared memory.
         """
         is_kept = delivery is Delivery.RELIABLE and ticket.deadline is None
         encode = self._encode if is_kept else self._encoding.encode
@@ -498,7 +510,7 @@ class Channel(trio.abc.Channel[T]):
         return payload
 
     def _seek_memory(self, size: int) -> None:
-        """Have the next large messages go by shared memory: one of ``size`` bytes has come."""
+        """Request shared memory for large messages, of which one has ``size`` bytes."""
         memory = self._memory
         if memory is None or size < memory.threshold:
             return
@@ -507,10 +519,10 @@ class Channel(trio.abc.Channel[T]):
             self._encode = self._encode_parts
 
     async def _place(self, payload: bytes | Parts, lane: int) -> tuple["_Cork", bytes] | None:
-        """Wait for room in a lane; return the cork with that room, and what to put into it.
+        """Wait for room in a lane; return the cork with that room, and the payload for it.
 
-        A large message is copied into shared memory here. It goes from there, and None is returned;
-        or a descriptor goes in its place.
+        A large message is copied into shared memory. If its descriptor has left by the ring, return
+        None; otherwise the returned payload is the descriptor.
         """
         if isinstance(payload, Parts):
             shared = await self._share(payload, lane)
@@ -523,7 +535,7 @@ class Channel(trio.abc.Channel[T]):
         return cork, payload
 
     def _send_beside(self, parts: Parts, lane: int) -> bool:
-        """Send a message by shared memory alone, without a packet; return False if that cannot be.
+        """Send a message by shared memory alone, without a packet; return False if impossible.
 
         Raises as ``send``.
         """
@@ -534,7 +546,7 @@ class Channel(trio.abc.Channel[T]):
         if cork is not None:
             if cork.payloads:
                 return False
-            # What goes beside may fill the lane.
+            # The message may take the room that is reserved in the lane.
             cork.room = 0
         if not port.may_send_beside(lane, parts.size):
             return False
@@ -544,18 +556,18 @@ class Channel(trio.abc.Channel[T]):
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
-        """Send a message by shared memory, and return None; or return what goes by a packet.
+        """Send a message by shared memory, and return None; or return the payload of a packet.
 
-        That is a descriptor, for which room is reserved, if the packet has to be: because of
-        ``is_packeted``, or of others that have not left. If there is no shared memory left, and the
-        reader frees none, it is the payload itself. Nothing is awaited behind the copy, so that a
-        call that is cancelled has taken no memory. Raises as ``send``.
+        A packet is needed with ``is_packeted``, and while other messages of the lane have not left.
+        Its payload is then the descriptor, for which room is reserved. If there is no shared memory
+        left, and the reader frees none, the payload is the message itself. No checkpoint follows
+        the copy, so that a cancelled call has taken no memory. Raises as ``send``.
         """
         self._check_sendable()
         for _ in range(PATIENCE):
             if not is_packeted and self._send_beside(parts, lane):
                 return None
-            # It raises for one that is too large.
+            # Raises for a message that is too large.
             self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
                 break
@@ -570,7 +582,7 @@ class Channel(trio.abc.Channel[T]):
                 return descriptor
             if segment.is_stuck:
                 break
-            # What is corked leaves meanwhile, for the peer to read and to free.
+            # Corked messages leave meanwhile; the peer reads them and frees memory.
             await trio.sleep(PAUSE)
             self._check_sendable()
         else:
@@ -579,7 +591,7 @@ class Channel(trio.abc.Channel[T]):
         return parts.join()
 
     def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
-        """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` where there is no room."""
+        """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` if there is no room."""
         self._check_sendable()
         if not is_packeted and self._send_beside(parts, lane):
             return None
@@ -608,10 +620,10 @@ class Channel(trio.abc.Channel[T]):
                 cork.payloads = []
 
     def _uncork(self) -> None:
-        """Queue the corked messages and release reserved room, before others take room."""
+        """Queue the corked messages and release the reserved room, before others take it."""
         if self._is_corked:
             self._push_corked()
-            # It keeps its place in the loop's line.
+            # The order at the loop stays.
             self._is_corked = True
         for cork in self._corks.values():
             cork.room = 0
@@ -638,7 +650,7 @@ class Channel(trio.abc.Channel[T]):
         return is_first
 
     def _reserve(self, size: int, lane: int) -> _Cork | None:
-        """Reserve room in a lane for a message and some later ones; None if there is none.
+        """Reserve room in a lane for a message and some later ones; return None if there is none.
 
         Raises as ``send``.
         """
@@ -663,7 +675,7 @@ class Channel(trio.abc.Channel[T]):
         while cork is None:
             self._loop.flush_soon(self._connection)
             await self._changed.park()
-            # The line was not idle: what follows now leaves together.
+            # The channel was not idle: the messages that follow leave together.
             self._loop.flush_soon(self._connection)
             cork = self._reserve(size, lane)
         return cork
@@ -673,7 +685,7 @@ class Channel(trio.abc.Channel[T]):
         return self._connection.port.has_room(size, lane)
 
     def _queue(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Receipt:
-        """Queue a message with a receipt, and return that."""
+        """Queue a message, and return its receipt."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
         receipt = Receipt(ticket, self._callbacks)
@@ -683,7 +695,7 @@ class Channel(trio.abc.Channel[T]):
         return receipt
 
     def _expire(self, ticket: Ticket) -> Receipt:
-        """Return the receipt of a message for which there was no room in time."""
+        """Return the receipt of a message that expired before there was room for it."""
         self._connection.port.expire(trio.current_time(), ticket)
         receipt = Receipt(ticket, self._callbacks)
         self._loop.flush_soon(self._connection)
@@ -699,26 +711,26 @@ class Channel(trio.abc.Channel[T]):
             memory.inbound.stop_waiting()
 
     def _choose_ahead(self) -> None:
-        """Choose the number of messages to take ahead: the more, the faster the program reads.
+        """Choose the number of messages to take ahead: the faster the program reads, the more.
 
-        A slow program gets them one by one, so that an unread message can still expire, and can
-        stop the peer.
+        For a slow program messages are taken one by one. So an unread message can still be
+        displaced by a later one, and holds back the peer by flow control.
         """
         is_fast = perf_counter() - self._taken_at < FAST * self._ahead
         self._ahead = min(2 * self._ahead, MOST_AHEAD) if is_fast else 1
 
     def _take(self, limit: int, *, is_all: bool = False) -> bool:
-        """Take messages, up to ``limit``. Return False if there is none yet.
+        """Take messages from the core, up to ``limit``. Return False if there is none yet.
 
         If messages were taken ahead, more are taken only with ``is_all``. Raises as ``receive`` if
-        no message will come.
+        no message can follow.
         """
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
         port, taken = self._connection.port, self._taken
         most = min(limit, self._encoding.most_at_once)
         if self._memory is not None and self._memory.inbound is not None:
-            # Descriptors do not tell how large their messages are.
+            # The size of a descriptor does not show the size of its message.
             most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
             payloads = port.receive_many(most - len(taken)) if port.readable else ()
@@ -742,7 +754,7 @@ class Channel(trio.abc.Channel[T]):
         return True
 
     def _take_entries(self) -> bool:
-        """Take what has come by shared memory alone; return True if anything has."""
+        """Take the messages that came by shared memory alone; return True if there were any."""
         segment = None if self._memory is None else self._memory.inbound
         return segment is not None and segment.take_entries_untrusted(
             self._connection.port.deliver_beside_untrusted
@@ -751,7 +763,7 @@ class Channel(trio.abc.Channel[T]):
     def _decode_shared_untrusted(
         self, segment: InboundSegment, payloads: Sequence[bytes]
     ) -> list[Any]:
-        """Return the messages, those in shared memory among them, without those malformed."""
+        """Return the messages, those in shared memory included, without malformed ones."""
         values: list[Any] = []
         start = 0
         for at, payload in enumerate(payloads):
@@ -765,7 +777,7 @@ class Channel(trio.abc.Channel[T]):
         return values
 
     def _read_shared_untrusted(self, segment: InboundSegment, descriptor: bytes) -> list[Any]:
-        """Return the message in a region, and give the region back; none if it is malformed."""
+        """Return the message in a region in a list, empty if it is malformed; free the region."""
         assert self._memory is not None
         try:
             region, payload = segment.open_untrusted(descriptor)
@@ -783,7 +795,7 @@ class Channel(trio.abc.Channel[T]):
     # The loop's side
 
     def _detach(self) -> None:
-        """Mark the channel as closed on this side: by itself, or with its node."""
+        """Mark the channel as closed on this side, by the program or with its node."""
         self._uncork()
         self._closing = True
         self._taken.clear()
@@ -792,7 +804,7 @@ class Channel(trio.abc.Channel[T]):
         self._changed.unpark_all()
 
     def _release_memory(self) -> None:
-        """Free the shared memory that nobody needs: the channel has ended, or nobody reads it."""
+        """Free the outbound memory of an ended channel, and all of it if this side closed it."""
         if self._memory is not None and self._connection.closed is not None:
             self._memory.close_outbound()
             if self._closing:
@@ -852,23 +864,23 @@ class Channel(trio.abc.Channel[T]):
 
 
 class ServiceChannel(Channel[Any]):
-    """A channel of a service. Its messages go from the loop to a function, and wake no task."""
+    """A channel of a service (see ``services``): the loop calls a function, and wakes no task."""
 
     def deliver_to(self, deliver: Callable[[], bool] | None) -> None:
-        """Call a function when messages came or the channel changed.
+        """Set the function that the loop calls when messages came or the channel changed.
 
-        It returns true if a task that waited for messages goes on. It is not called for what comes
-        by shared memory alone, but after ``await_shared``.
+        The function returns true if a task that waited for messages goes on. For messages that come
+        by shared memory alone, the loop calls it only after ``await_shared``.
         """
         self._deliver = deliver
 
     def await_shared(self) -> bool:
-        """Be called for the next message by shared memory, too. Return False if there is one."""
+        """Have the function called for the next message by shared memory; False if one is there."""
         segment = None if self._memory is None else self._memory.inbound
         return segment is None or segment.await_entry()
 
     def stop_waiting(self) -> None:
-        """Undo ``await_shared``: messages by shared memory stay there until they are taken."""
+        """Undo ``await_shared``: the next messages by shared memory cause no call."""
         segment = None if self._memory is None else self._memory.inbound
         if segment is not None:
             segment.stop_waiting()
@@ -881,7 +893,7 @@ class ServiceChannel(Channel[Any]):
         return has_entry or bool(self._connection.port.readable)
 
     def take_ready(self) -> list[Any]:
-        """Take the messages that are here, perhaps none. Raises as ``receive``."""
+        """Take the messages that have arrived, perhaps none. Raises as ``receive``."""
         connection = self._connection
         if not (self._take_entries() or connection.port.readable or connection.closed is not None):
             return []
@@ -893,9 +905,9 @@ class ServiceChannel(Channel[Any]):
     def hold_nowait(self, payload: Any, *, is_packeted: bool = False) -> bool:
         """Send as ``send_nowait``, but with the loop's next ``flush_now`` or ``ask``.
 
-        ``payload`` is what the encoding of the service takes. A message that goes by shared memory
-        leaves at once, and wakes the peer if it waits for that. A packet, which ``is_packeted``
-        asks for, always wakes it. Returns true if something is held.
+        ``payload`` is a value for the encoding of the service. A message by shared memory leaves at
+        once, and wakes the peer only after the peer's ``await_shared``. A packet always wakes the
+        peer; ``is_packeted`` requires one. Return true if the cork of the channel has to leave.
         """
         is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
         if is_held:
@@ -903,7 +915,7 @@ class ServiceChannel(Channel[Any]):
         return is_held
 
     def share_copies(self) -> None:
-        """Have what goes to several such channels copied once, to memory that all peers read."""
+        """Have a message to several channels copied once, into memory that all peers read."""
         if self._memory is not None:
             self._memory.has_common = True
 

@@ -1,9 +1,9 @@
 """A client, which registers with the servers and opens channels to the peers that they introduce.
 
-It has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and keeps an
-id registered; a ``Node`` has the channels and streams. They meet in three places: the node has the
-id that was acknowledged, it dials the addresses of the peers that servers introduce, and it admits
-the keys of those peers.
+A client has two halves. ``Registration`` drives the core's ``ClientMachine`` over the bus, and
+keeps an id registered. A ``Node`` has the channels and streams. The node uses three results of the
+registration: the acknowledged id, and the addresses and the keys of the peers that servers
+introduce.
 """
 
 import logging
@@ -79,15 +79,15 @@ class ClientStatistics:
     """Statistics of one client since its start."""
 
     counters: Mapping[str, int]
-    """The control messages that were dropped, by reason."""
+    """The numbers of control messages that were dropped, by reason."""
     node: NodeStatistics
-    """The statistics of its node."""
+    """The statistics of the client's node."""
     events_dropped: int
-    """The events that listeners missed because they were too far behind."""
+    """The number of events that listeners missed because they were too far behind."""
     undialable: int
-    """The addresses of servers that the bus cannot dial."""
+    """The number of addresses of servers that the bus cannot dial."""
     requests: RequestStatistics
-    """The requests that it sent and received."""
+    """The statistics of requests that this client sent and received."""
 
 
 class Client(ScopedService):
@@ -107,7 +107,7 @@ class Client(ScopedService):
         self.own_groups = OwnGroups(registration)
         """The groups that this client is in, chosen and joined."""
         self.admissions: dict[str, GroupAdmission] = {}
-        """The groups in lock step that it is in, by name."""
+        """The groups in lock step that this client has joined or is joining, by name."""
         self._identity = identity
         self._search = search
         self.node = node
@@ -131,9 +131,10 @@ class Client(ScopedService):
 
     @property
     def id(self) -> int:
-        """The odd number that all servers acknowledged last.
+        """The id of this client in the cluster: the odd number that all servers acknowledged last.
 
-        After ``IdLost`` it stays until another one is acknowledged.
+        After an ``IdLost`` event the property keeps the old id until the servers acknowledge a new
+        one.
         """
         return self.node.peer_id
 
@@ -149,17 +150,17 @@ class Client(ScopedService):
 
     @property
     def identity(self) -> Identity:
-        """The identity of this client; the servers tell its peers the public key."""
+        """The key pair of this client. The servers send its public key to the peers."""
         return self._identity
 
     @property
     def state(self) -> ClientState:
-        """The state of its registration; SUSPENDED while no server is live."""
+        """The state of the registration; SUSPENDED while no live server confirms the id."""
         return self._machine.state
 
     @property
     def address(self) -> Address:
-        """The address that its UDP socket is bound to, with the real port."""
+        """The address to which the UDP socket is bound, with the real port."""
         return self.node.address
 
     @property
@@ -168,21 +169,21 @@ class Client(ScopedService):
         return MappingProxyType(self._peers)
 
     def peer_named(self, name: str) -> Peer | None:
-        """Return the peer of this name, or None. Of several return the one that entered last."""
+        """Return the peer of this name, of several the one that entered last, or None."""
         return named(self._peers, name)
 
     @property
     def clock(self) -> Clock:
-        """The cluster's time."""
+        """The clock that shows the cluster's time."""
         return self._clock
 
     @property
     def servers(self) -> Mapping[int, Member]:
-        """The live servers, by id."""
+        """The servers from which heartbeats arrive, by id."""
         return self._machine.servers
 
     def statistics(self) -> ClientStatistics:
-        """Return the figures so far."""
+        """Return the statistics of this client since its start."""
         counters = self._machine.counters
         return ClientStatistics(
             counters=counters.as_dict(),
@@ -195,13 +196,18 @@ class Client(ScopedService):
     def events(self) -> Listener[ClientEvent]:
         """Return an async iterator over the events from now on; it ends with the client.
 
-        ``with client.events() as events:`` closes it, and so does dropping the last reference. A
-        reader that falls 1024 events behind misses some; ``statistics`` counts them.
+        The end of ``with client.events() as events:`` closes the iterator, and so does dropping its
+        last reference. A reader that is 1024 events behind misses further ones, which
+        ``statistics().events_dropped`` counts.
         """
         return self._registration.feed.listen()
 
     def set_data(self, data: Any) -> None:
-        """Change this client's data, and send it to its peers."""
+        """Change this client's data, which its peers get as ``peer.data``.
+
+        Raises ``MessageTooLargeError`` for more than 4096 bytes as msgpack, and ``TypeError`` or
+        ``OverflowError`` for a value that msgpack cannot carry.
+        """
         self._machine.set_data(trio.current_time(), pack(data))
         self._registration.flush()
 
@@ -209,27 +215,27 @@ class Client(ScopedService):
         """Change the groups that this client is in, which its peers get as ``peer.groups``.
 
         The groups given replace those of the last call: ``client.set_groups([*client.groups,
-        "fluid"])`` enters one more. Groups in lock step stay as long as they are joined. Raises
-        ``SettingsError`` for more than 64 of both, or a name that is not 1 to 255 bytes of
-        printable text.
+        "fluid"])`` enters one more. Groups in lock step, which ``join`` has entered, are not
+        affected. Raises ``SettingsError`` for more than 64 groups of both kinds together, or for a
+        name that is not 1 to 255 bytes of printable text.
         """
         self.own_groups.choose(groups)
 
     def set_presence(self, groups: Iterable[str] | None) -> None:
-        """Change the groups whose members this client watches; None stands for everybody.
+        """Change the groups whose members this client watches; None stands for all clients.
 
-        Those that are in none of them leave ``peers``; see ``open_client``. Raises as
-        ``set_groups``.
+        Peers that are in none of these groups leave ``peers``; see ``presence`` of ``open_client``.
+        Raises as ``set_groups``.
         """
         self._machine.set_presence(trio.current_time(), groups)
         self._registration.flush()
 
     def send_command(self, command: int, parameters: Sequence[Parameter] = ()) -> None:
-        """Send the servers a message of the application.
+        """Send a message of the application to all servers.
 
         Raises:
-            StateError: command and parameters do not have numbers from 0x0100 to 0xffff, or no
-                server is live (``state``).
+            StateError: the number of the command or of a parameter is not from 0x0100 to 0xffff, or
+                ``state`` is not ESTABLISHED.
             MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
                 message has 22 bytes besides the parameters, 4 more for each parameter, and 36 more
                 with a secret.
@@ -238,19 +244,19 @@ class Client(ScopedService):
         self._registration.flush()
 
     async def wait_for_peer(self, wanted: Wanted) -> Peer:
-        """Wait for a peer with this id or name, or the first for which a function returns true.
+        """Wait for a peer with this id or name, or for one for which a function returns true.
 
-        ``with trio.fail_after(10):`` around the call bounds the wait. A wait of more than 5 s says
-        once in the log ``sphtp.client`` what it waits for, and so does one that is cancelled.
+        ``with trio.fail_after(10):`` around the call bounds the wait. A wait of more than 5 s is
+        logged once under ``sphtp.client``, with the wanted peer, and so is a cancelled wait.
 
-        A peer's data can be anything. If the function fails on a peer's data, that peer does not
-        match, and the client calls the function again when the data has changed; the log has the
-        last error. An error that no data can cause is raised: a name, or an attribute of ``Peer``,
-        that does not exist.
+        A peer's data can be any value. If the function raises an error for a peer, that peer does
+        not match, and the client calls the function again after the next change. The log then has
+        the last error. The method raises errors that no data can cause: for a name or an attribute
+        of ``Peer`` that does not exist, and for a function that does not take one argument.
 
         Raises:
             RefusedError: the servers refuse this client.
-            trio.ClosedResourceError: this client was closed, before or meanwhile.
+            trio.ClosedResourceError: this client was closed before the call or during it.
             TypeError: ``wanted`` is neither id nor name nor function.
         """
         return await self._search.wait_for(wanted)
@@ -259,13 +265,15 @@ class Client(ScopedService):
     async def open_channel(self, peer: Reachable) -> AsyncIterator[Channel[Any]]:
         """Open a channel to a peer, given as ``Peer``, id or name, for the length of the block.
 
-        Leaving the block drains and closes the channel.
+        Leaving the block waits until all sent messages have arrived, and closes the channel.
 
         Raises:
-            UnreachableError: the servers do not announce the peer within ``connect_timeout``, its
-                announced key is invalid, or it does not answer within ``connect_timeout``.
-            RefusedError: the peer accepts no further channel, another peer now has its address, or
-                its message types differ.
+            UnreachableError: the servers do not introduce the peer within ``connect_timeout``, the
+                peer has announced no usable address or key, or it does not answer within
+                ``connect_timeout``.
+            RefusedError: the peer accepts no further channel, does not admit this client, or has
+                other message types, or another peer now has its address.
+            trio.ClosedResourceError: this client was closed.
         """
         number, addresses = await self._search.reach(peer)
         async with self.node.services.open(None, addresses, number) as channel:
@@ -279,10 +287,11 @@ class Client(ScopedService):
         group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
         """Open a source of one topic or more, as ``Node.open_source`` does, and publish the topics.
-        Peers find it by ``peer.topics``, and join it by ``subscribe_to``.
 
-        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client,
-        or too long ones.
+        Peers get the topics as ``peer.topics``, and join the source by ``subscribe`` or
+        ``subscribe_to``.
+
+        Raises as ``Node.open_source``, and ``SettingsError`` for more than 64 topics of one client.
         """
         async with self.node.open_source(*topics, settings=settings, group=group) as source:
             self._set_topics([*self._topics, *topics])
@@ -300,17 +309,17 @@ class Client(ScopedService):
         late_join: bool | int = False,
         settings: "StreamSettings | None" = None,
     ) -> "AsyncIterator[TopicSubscription[Any]]":
-        """Subscribe to topics of all peers, present and to come, for the length of the block.
+        """Subscribe to topics of all present and future peers, for the length of the block.
 
         Args:
-            pattern: a topic, of which a level may be ``*``, any level, or ``**``, any number of
-                levels: ``"positions/*"``.
-            latest: True if only the newest message of each source and topic is wanted. Older ones
-                that the program has not read are dropped; ``skipped`` of a message counts them and
-                those that are lost.
-            late_join, settings: as ``subscribe_to``, of each source.
+            pattern: a topic, such as ``"positions/*"``. Slashes separate its levels. A level ``*``
+                stands for any one level, and ``**`` for any number of levels.
+            latest: True to get only the newest message of each source and topic. A newer message
+                replaces one that the program has not read; ``skipped`` of the newer message counts
+                replaced and lost ones.
+            late_join, settings: as for ``subscribe_to``; they apply to each source.
 
-        Raises ``SettingsError`` if ``pattern`` is none, or ``late_join`` below 0.
+        Raises ``SettingsError`` if ``pattern`` is not valid, or ``late_join`` is below 0.
         """
         # As in ``NodeStreams``: loaded with the first subscription.
         from sphtp.shell.subscription import Terms
@@ -374,16 +383,17 @@ class Client(ScopedService):
             late_join: True to get all earlier messages that the source retains, or the number of
                 earlier messages to get.
             after: instead of ``late_join``, the number of a message: every later message is
-                delivered, or its loss reported.
-            session: the ``session`` of the subscription in which that number was read.
+                delivered, or its loss is reported.
+            session: the ``session`` of the subscription that delivered message ``after``.
             numbered: True to get each message as a ``StreamMessage``, with its number.
             settings: timers and limits of this receiver, instead of ``Config.streams``.
 
         Raises:
-            UnreachableError: the servers do not know the peer, or it does not answer in time.
+            UnreachableError: the servers do not introduce the peer, or it does not answer in time.
             RefusedError: the peer has no such topic or accepts no more receivers, or its source
-                has another session than ``session``.
-            SettingsError: ``late_join`` is below 0, or ``after`` below -1.
+                has another session than ``session``. Otherwise as ``open_channel``.
+            SettingsError: ``late_join`` is below 0, ``after`` is below -1, both are given, or the
+                topic is not valid.
         """
         number, addresses = await self._search.reach(peer)
         streams = self.node.streams
@@ -410,25 +420,31 @@ class Client(ScopedService):
     ) -> "AsyncIterator[LockstepGroup]":
         """Be a member of a group in lock step for the length of the block.
 
-        The block begins when this client takes part: with the first step, or at a later one on
-        which all members agree. Leaving it waits until no other member needs this one any more; a
-        block that an error ends is a death. Nothing that members send passes through a server.
+        In lock step, a member exchanges data with the others at each step before it begins the next
+        one. The block begins when this client is a member: from step 0 on, or from a later step on
+        which all members agree. Leaving the block waits, up to 5 s, until no other member needs
+        this one any more. If an error ends the block, the other members treat that as a death. The
+        members send their data directly to each other, and never through a server.
 
         Args:
-            group: its name, the same for all members.
-            size: the members for which step 0 waits; those who come later are let in at once.
-            on_death: what happens when a member dies: ``"raise"`` (the step fails at all members,
-                with ``MemberDiedError``), ``"continue"`` (it is made without that member, at all)
-                or ``"wait"`` (for a client of the same name, which takes its place).
-            state: a function that returns the state of the simulation between two steps, for those
-                who come later: their ``group.snapshot``. ``exchange`` calls it.
+            group: the name of the group, the same for all members.
+            size: the number of members for which step 0 waits. Clients that join later are admitted
+                at once.
+            on_death: the policy for the death of a member, the same for all members. ``"raise"``:
+                the step fails at all members, with ``MemberDiedError``. ``"continue"``: the others
+                make the step without that member. ``"wait"``: the step waits for a client of the
+                same name, which takes the place of that member.
+            state: a function that returns the state of the simulation between two steps. A client
+                that joins later gets it as ``group.snapshot``. ``exchange`` calls the function.
 
         Raises:
-            RefusedError: the others have another ``on_death``.
-            ExcludedError: those who let this client in are gone, or cannot be reached by all.
-            SettingsError, StateError: an argument is invalid, or this client is in the group, or it
-                watches other groups only.
-            trio.ClosedResourceError: this client was closed; it ends the block as well.
+            RefusedError: the other members have another ``on_death``.
+            ExcludedError: the members that admitted this client are gone, the members cannot reach
+                each other, or another group of this name was founded at the same time.
+            SettingsError: an argument is invalid.
+            StateError: this client is in the group already, or watches other groups only.
+            trio.ClosedResourceError: this client was closed. If that happens inside the block, the
+                block ends with this error.
         """
         from sphtp.shell.group import join_group
 
@@ -449,29 +465,31 @@ class Client(ScopedService):
     ) -> Any:
         """Send a request to a peer and return the reply of its handler.
 
-        The deadline of the scope around the call travels with the request, and the handler ends
-        with it. If the call is cancelled, the handler is cancelled. A request waits while 1,024 to
-        the same peer have no answer. The value and the reply are messages as those of a channel.
+        The deadline of the scope around the call travels with the request, and the peer cancels the
+        handler when it has passed. If the call is cancelled, the peer cancels the handler. A
+        request waits while 1,024 others to the same peer have no reply. The value and the reply are
+        messages like those of a channel.
 
         Args:
             peer: the peer, its id, or its name.
-            name: the name under which the peer serves it.
-            value: what its handler gets.
-            errors: subclasses of ``RequestError``. If the handler raises one with the name of one
-                of these, this one is raised.
+            name: the name under which the peer serves such requests.
+            value: the value that the handler gets.
+            errors: subclasses of ``RequestError``. If the handler raises an error of a class with
+                the same name, that subclass is raised here.
 
         Raises:
             RequestError: the handler raised it.
-            HandlerCrashedError: the handler raised another error, which the peer has in its log.
-            RefusedError: ``reason`` is ``"unknown"`` if the peer serves no such name, ``"busy"`` if
-                it handles too many, ``"malformed"`` if the value is of no type of it: the request
-                was not handled. It is ``"cancelled"`` or ``"ended"`` if the handler was cancelled
-                at the peer, by its deadline or otherwise. It is as for ``open_channel`` if the peer
-                refuses this client.
-            UnreachableError: the peer did not answer when a channel to it was to be opened.
-            trio.BrokenResourceError: the peer vanished. It may have handled the request.
-            trio.ClosedResourceError: this client was closed.
-            RemoteError: the reply is no message of this program.
+            HandlerCrashedError: the handler raised another error, which the log of the peer has.
+            RefusedError: the request was not handled if ``reason`` is ``"unknown"`` (the peer
+                serves no such name), ``"busy"`` (it handles too many requests), or ``"malformed"``
+                (the value has no type of the peer's messages). ``reason`` is ``"cancelled"`` if the
+                deadline passed at the peer, and ``"ended"`` if the peer stopped serving the name.
+                If the peer refuses the channel, the error is that of ``open_channel``.
+            UnreachableError: as ``open_channel``, for the first request to a peer.
+            trio.BrokenResourceError: the channel ended before the reply, because the peer vanished
+                or was closed, or this client was. The peer may have handled the request.
+            trio.ClosedResourceError: this client was closed before the request left.
+            RemoteError: the reply has no type of this program's messages.
             SettingsError: the name is not 1 to 255 bytes of printable text.
             MessageTooLargeError, TypeError, OverflowError, WireError: as ``Channel.send``.
         """
@@ -489,20 +507,20 @@ class Client(ScopedService):
         limit: int = MOST_HANDLED,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Answer requests of peers for a name until cancelled, as ``trio.serve_listeners`` does.
+        """Serve requests of peers for a name, until cancelled.
 
-        Each request is a task in which ``handler`` is awaited with a ``Request``; what it returns
-        is the reply. A ``RequestError`` that it raises is raised at the caller. Any other error is
-        written to the log ``sphtp.requests``; the caller gets a ``HandlerCrashedError`` without
-        details, and this function goes on. When it is cancelled, so are its handlers, and their
-        callers get an error.
+        For each request a task awaits ``handler(request)``. Its result is the reply. If it raises a
+        ``RequestError``, the call of the peer raises that error. Any other error is logged under
+        ``sphtp.requests``: the peer gets a ``HandlerCrashedError`` without details, and this method
+        goes on. Cancelling the method cancels its handlers, and the peers get a ``RefusedError``
+        with the reason ``"ended"``.
 
         Args:
             name: 1 to 255 bytes of printable text.
-            handler: an async function of a ``Request``.
-            limit: the most requests of all peers at once; more are refused as ``"busy"``.
+            handler: an async function that takes a ``Request``.
+            limit: the most requests of all peers at once; further ones are refused as ``"busy"``.
             task_status: for ``await nursery.start(client.serve, name, handler)``, which returns
-                when requests are answered.
+                as soon as the name is served.
 
         Raises:
             StateError: the name is served already.
@@ -512,7 +530,10 @@ class Client(ScopedService):
         await self._requests.serve(name, handler, limit, task_status)
 
     async def accept(self) -> Channel[Any]:
-        """Wait for the next channel that a peer opens."""
+        """Wait for the next channel that a peer opens, and return the channel.
+
+        Raises ``trio.ClosedResourceError`` if this client was closed before the call or during it.
+        """
         return await self.node.accept()
 
     async def serve_channels(
@@ -558,34 +579,39 @@ async def open_client(
     ids: Iterator[int] | None = None,
     config: Config = DEFAULTS,
 ) -> AsyncIterator[Client]:
-    """Register with a cluster for the length of the block; all servers have agreed when it begins.
+    """Register with a cluster for the length of the block, which begins when all servers agree.
 
     Args:
-        servers: the address of one server, ``"tcp://host:8764"``, which names the others; or a
-            list of several, as text, as ``ServerAddress`` or as pairs of host and port. None takes
-            those of the environment variable ``SPHTP_CLIENT_SERVER``, or else looks for announced
-            servers on this host, and then on this network.
+        servers: the address of one server, ``"tcp://host:8764"``, which sends those of the others;
+            or a list of several, as text, as ``ServerAddress`` or as pairs of host and port. With
+            None, the client takes the servers of the environment variable ``SPHTP_CLIENT_SERVER``.
+            Without this variable, it looks for announced servers on this host, and then on this
+            network.
         name: the client's name for its peers, up to 64 printable characters; it need not be unique.
-        presence: the groups whose members this client wants to know; by default it knows everybody.
-            It gets no message of others entering or leaving, but by id it can reach them. An empty
-            list stands for nobody. All servers have to be of a version that supports this.
+        presence: the groups whose members this client watches; by default it watches all clients.
+            The servers report no other client to it, but it can reach any client by id. An empty
+            list stands for no client. All servers need a version that supports this.
         data: the client's data for its peers, up to 4096 bytes as msgpack.
-        host, port: where to bind the UDP socket; by default the address that faces the servers.
+        host, port: the address to which the UDP socket is bound. By default this is the address
+            that faces the servers, or the wildcard address if different ones do.
         advertise: the addresses of that socket for peers, if they differ from the bound one.
         ids: ids to try before random ones; for tests.
-        config: the behaviour of this client: its identity in ``security``, the secret of its
-            servers in ``cluster``, how long to wait for them in ``timers``. Without ``servers`` a
-            part that is not given is that of ``SPHTP_CLIENT_SECRET_FILE``, or of
-            ``SPHTP_CLIENT_HEARTBEAT`` and ``SPHTP_CLIENT_EXPIRY``.
+        config: the behaviour of this client, such as its identity in ``security``, the secret of
+            the servers in ``cluster``, and the time to wait for them in ``timers``. If ``servers``
+            and ``cluster`` are not given, ``SPHTP_CLIENT_SECRET_FILE`` names the file of the
+            secret. If ``servers`` and ``timers`` are not given, ``SPHTP_CLIENT_HEARTBEAT`` and
+            ``SPHTP_CLIENT_EXPIRY`` set these two timers.
 
     Raises:
-        UnreachableError: no server answers; the message has the cause. Raised within a second if no
-            program listens and there is no ``timers.start_timeout``, or if a server has another
-            secret or certificate. A cause that may pass is a warning in the log ``sphtp.client``
-            until ``timers.answer_timeout`` ends. Without ``servers``: the search found no server
-            within 3 s or ``timers.start_timeout``, or it found several clusters.
-        RefusedError: the servers do not admit this client; ``reason`` is their reason.
+        UnreachableError: no server answers; the message has the cause. It is raised within a second
+            if no program listens and there is no ``timers.start_timeout``, or if a server has
+            another secret or certificate. A cause that may pass is logged as a warning under
+            ``sphtp.client``, until ``timers.answer_timeout`` ends. Without ``servers``: the search
+            found no server within 3 s or ``timers.start_timeout``, whichever is longer, or it found
+            several clusters.
+        RefusedError: the servers do not admit this client; ``reason`` is a word for their reason.
         SettingsError, UdpAddressError: an argument is invalid, or its address cannot be bound.
+        MessageTooLargeError: ``data`` is over 4096 bytes.
         ModuleNotFoundError: ``config.relay`` is given, and the extra ``nat`` is not installed.
     """
     if servers is None:
@@ -619,7 +645,7 @@ async def open_client(
             registration = Registration(machine, bus, partial(_note, node, peers))
             search = PeerSearch(peers, machine, registration, config.channel.connect_timeout)
             client = Client(node, machine, registration, security.identity, peers, search, name)
-            # Peers may send requests as soon as servers introduce this client.
+            # The client is entered first: peers may send requests as soon as servers introduce it.
             async with (
                 client,
                 _registered(registration, server_wait, cluster.tls),
@@ -635,7 +661,7 @@ async def open_client(
 
 async def _look_for_servers(config: Config) -> tuple[Servers, Config]:
     """Return the servers of the environment, or announced ones, and the config for them."""
-    # Loaded only by programs that search.
+    # Only programs without an address load this module.
     from sphtp.shell.discovery import config_of_environment, find_servers, servers_of_environment
 
     config = config_of_environment(config, os.environ)
@@ -678,7 +704,7 @@ async def _traverse_nat(
     announces: bool,
     relay: "TurnServer | None",
 ) -> None:
-    """Find ways through NAT, as soon as a server answers STUN, until cancelled."""
+    """Find paths through NAT until cancelled, from when a server answers STUN or a relay is set."""
     while not machine.stun_servers and relay is None:
         await registration.next_change()
     try:

@@ -7,18 +7,20 @@ import trio
 from sphtp.core.clock import ClusterClock, Reading
 
 _LAST_SLEEP = 1.0
-"""Seconds before the end from which a sleep is not divided: the estimate changes meanwhile."""
+"""The longest remaining time, in seconds, for one sleep. A longer sleep is divided, because the
+estimate of the cluster's time changes meanwhile.
+"""
 
 Wait = Callable[[Callable[[], bool]], Awaitable[None]]
-"""Waits for a condition that messages of servers change: ``Registration.wait``."""
+"""A function that waits for a condition that messages of servers change: ``Registration.wait``."""
 
 
 class Clock:
-    """The cluster's time: seconds since its first server began, the same for all members.
+    """The clock of the cluster: seconds since its first server started, the same for all members.
 
-    It never goes back while a server of the cluster lives. The error has a bound that holds
-    whatever the delays are, as long as no machine's clock is wrong by more than ``max_drift``. If
-    all servers end, the servers started next begin a new time at 0.
+    The time never goes back while a server of the cluster lives. ``error`` bounds the error of the
+    time, for any delays of messages, if the rate of no machine's clock is wrong by more than
+    ``max_drift`` of ``ControlTimers``. If all servers end, the next ones begin a new time at 0.
     """
 
     def __init__(self, machine: ClusterClock, wait: Wait) -> None:
@@ -46,29 +48,31 @@ class Clock:
         return self.read().error
 
     def read(self) -> Reading:
-        """Return time and error of the same moment. Raises ``StateError`` as ``now``."""
+        """Return the time and its error at one moment. Raises ``StateError`` as ``now``."""
         return self._machine.read(trio.current_time())
 
     @property
     def is_synchronized(self) -> bool:
-        """True if the error has a bound."""
+        """True if the error has a bound, so that ``error`` is finite."""
         return self._machine.is_synchronized(trio.current_time())
 
     async def wait_synchronized(self) -> None:
         """Wait until the error has a bound: about one heartbeat after the start of a client.
 
-        It waits as long as no server answers; ``with trio.fail_after(10):`` bounds the wait. Raises
-        ``trio.ClosedResourceError`` if the client or server was closed before, or is meanwhile, and
-        ``RefusedError`` if the servers refuse the client.
+        The wait has no end while no server sends the time; ``with trio.fail_after(10):`` bounds it.
+
+        Raises:
+            trio.ClosedResourceError: the client or server was closed before the call or during it.
+            RefusedError: the servers refuse the client.
         """
         await self._wait(lambda: self.is_synchronized)
 
     async def sleep_until(self, time: float) -> None:
         """Sleep until the cluster's time is ``time``; return at once if that is past.
 
-        Members that sleep until the same time wake within the sum of their errors, and the time
-        that their machines take to wake a process. Waits until the clock is synchronized; raises as
-        ``wait_synchronized``.
+        Waits for synchronization first, and raises as ``wait_synchronized``. If members sleep until
+        the same time, they wake apart by no more than the sum of their errors and the time that
+        their machines need to wake a process.
         """
         await self.wait_synchronized()
         while (remaining := time - self.now()) > 0:  # noqa: ASYNC110 # time passes on one clock, not in events

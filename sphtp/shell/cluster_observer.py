@@ -1,7 +1,7 @@
-"""The observer of a cluster: a client that asks the other clients for their status.
+"""The observer of a cluster: a client that requests the status of the other clients.
 
-It asks each peer about once a second, as long as somebody looks, and ``cluster_status`` makes a
-document of the answers.
+While there is a viewer, such as a browser, the observer sends a request to each peer about once a
+second. ``cluster_status`` makes a document of the answers.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
     from sphtp.core.group.steps import StepStatistics
 
 MOST_PER_SECOND: Final = 50
-"""The most peers that are asked in a second; with more of them each is asked less often."""
+"""The most requests in a second. With more peers, each gets fewer requests."""
 
 PATIENCE: Final = 5.0
-"""Seconds for an answer."""
+"""The most seconds from a request to its answer."""
 
 RETRY: Final = 5.0
-"""Seconds until a peer that could not be asked is asked again."""
+"""Seconds from a failed request to the next one to the same peer."""
 
 
 class Viewers:
-    """The number of those who look, for work that is done only while somebody does."""
+    """The number of viewers, for work that is done only while there are any."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -67,7 +67,7 @@ class Viewers:
 
     @contextmanager
     def viewing(self) -> Iterator[None]:
-        """Look for the length of the block."""
+        """Count a viewer for the length of the block."""
         self._number += 1
         self._changed.unpark_all()
         try:
@@ -77,7 +77,7 @@ class Viewers:
             self._changed.unpark_all()
 
     async def work(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task whenever somebody looks, and cancel it when nobody does any more."""
+        """Run a task while there are viewers; cancel it after the last one."""
         while True:
             while not self._number:
                 await self._changed.park()
@@ -89,7 +89,10 @@ class Viewers:
 
 
 class ClusterObserver:
-    """Asks the peers of a client, as long as somebody looks. Also for servers without a client."""
+    """The observer: it requests the status of peers while there are viewers.
+
+    Without a client, its documents have only the status of the servers of this process.
+    """
 
     def __init__(
         self,
@@ -106,9 +109,9 @@ class ClusterObserver:
         self._answers: dict[int, PeerAnswers] = {}
         self._answered_at: dict[int, float] = {}
         self.viewers = Viewers()
-        """Those who look at the documents."""
+        """The viewers of the documents."""
         self.changed = trio.lowlevel.ParkingLot()
-        """Wakes those who wait for a new document."""
+        """The tasks that wait for a new document."""
         self.number = 0
         """The number of documents so far."""
         self.problem: str | None = None
@@ -116,18 +119,18 @@ class ClusterObserver:
 
     @property
     def client(self) -> Client | None:
-        """The client that asks."""
+        """The client that sends the requests."""
         return self._own or (self._clients[0] if self._clients else None)
 
     @property
     def pause(self) -> float:
-        """Seconds between two questions to one peer."""
+        """The seconds between two requests to one peer."""
         count = 0 if self.client is None else len(self.client.peers)
         return max(PACE, count / MOST_PER_SECOND)
 
     @contextmanager
     def asking_with(self, client: Client) -> Iterator[None]:
-        """Ask with this client, which serves nothing else, for the length of the block."""
+        """Send the requests by this client, which only observes, for the length of the block."""
         service = status_service(_refuse)
         client.node.services.add(service)
         self._own = client
@@ -138,7 +141,10 @@ class ClusterObserver:
             client.node.services.remove(service)
 
     async def run(self) -> None:
-        """Ask whenever somebody looks, and serve the status of its clients, until cancelled."""
+        """Send requests while there are viewers, and serve the status of the process's own clients.
+
+        Runs until cancelled.
+        """
         async with trio.open_nursery() as nursery:
             for client in self._clients:
                 if not is_status_served(client):
@@ -146,7 +152,7 @@ class ClusterObserver:
             await self.viewers.work(self._look)
 
     async def _serve(self, client: Client) -> None:
-        with suppress(StateError):  # The program has begun to serve it meanwhile.
+        with suppress(StateError):  # The program has begun to serve the status meanwhile.
             await serve_status(client, steps=self._steps)
 
     async def _look(self) -> None:
@@ -155,7 +161,7 @@ class ClusterObserver:
         finally:
             self._answers.clear()
             self._answered_at.clear()
-            # What was true for the last viewer is not shown to the next.
+            # The next viewer must not get the old document.
             self.number += 1
 
     async def _ask_peers(self) -> None:
@@ -175,7 +181,7 @@ class ClusterObserver:
                 await trio.sleep(PACE)
 
     async def _follow(self, client: Client, peer_id: int, followed: set[int]) -> None:
-        """Ask a peer again and again, until it is gone."""
+        """Send requests to a peer until it is gone."""
         service = status_service(_refuse)
         try:
             while (peer := client.peers.get(peer_id)) is not None and client is self.client:
@@ -188,7 +194,7 @@ class ClusterObserver:
                             if self.pause > LONGEST_IDLE / 2:
                                 break
                             await trio.sleep(self.pause)
-                    # Among thousands, a channel that is asked so seldom would be closed.
+                    # With thousands of peers, the pause is so long that a peer closes the channel.
                     await trio.sleep(self.pause)
                     continue
                 except RefusedError:
@@ -213,7 +219,7 @@ class ClusterObserver:
     async def fetch_metrics(self, peer_id: int) -> list[list[Any]]:
         """Return the metrics of a peer or server, a row for each value.
 
-        Raises ``UnreachableError``, ``RefusedError`` and ``RemoteError``.
+        Raises ``UnreachableError``, ``RefusedError``, ``RemoteError`` and ``WireError``.
         """
         client = self.client
         if client is not None and client.id == peer_id:
@@ -233,7 +239,7 @@ class ClusterObserver:
             raise UnreachableError(f"{label} does not answer") from error
 
     def status(self) -> ClusterStatus:
-        """Return the document as of now."""
+        """Return the present document."""
         now, asking = trio.current_time(), self.client
         peers: dict[int, Peer] = {}
         for server in self._servers:
@@ -280,7 +286,7 @@ async def _ask(channel: Any, kind: str) -> Any:
     with trio.fail_after(PATIENCE):
         await channel.send(kind)
         answer = await channel.receive()
-    # An array in the place of the text would compare item by item.
+    # ``==`` of an array would compare its items.
     is_pair = isinstance(answer, list) and len(answer) == 2 and type(answer[0]) is str
     if not is_pair or answer[0] != kind:
         raise RemoteError("no answer to a question for the status")

@@ -1,14 +1,14 @@
-"""The status of a whole cluster as one document, and in words what slows it down. Pure.
+"""The status of a whole cluster as one document, with sentences on what slows it down.
 
-Theory of operation. Each client knows its own channels, streams and steps, and nobody knows those
-of all. ``ClusterObserver`` collects what each of them answers, and ``cluster_status`` puts the
-answers together. Its rates are differences between the last two answers of a peer, by the clock of
-that peer; so it does not matter when the answers came.
+Theory of operation. Each client has only its own channels, streams and steps. ``ClusterObserver``
+collects the answers of all clients, and ``cluster_status`` combines them. Its rates are differences
+between the last two answers of a peer, by the clock of that peer. So the delay of the answers does
+not matter. The functions here are pure.
 
-The words follow from the waiting. In lock step each member counts how long it waited, and for whom:
-the one whose contribution came last. Summed over all members, the time names the one that holds up
-the others. The cause is looked for where it can be seen: in the losses and round trips of that
-member's channels, in what its program has not read, and else in the time that it computes.
+The sentences follow from times of waiting. In lock step each member counts the time for which it
+waited, by the member whose contribution came last. The sum over all members shows the member that
+holds up the others. The reason may be in the losses and round trips of that member's channels, or
+in the messages that its program has not read. Otherwise it is the time for which it computes.
 """
 
 from collections import Counter, defaultdict
@@ -30,13 +30,13 @@ from sphtp.shell.status import (
 )
 
 PACE: Final = 1.0
-"""Seconds between two documents, and between two questions to a peer if there are not many."""
+"""Seconds between two documents, and between two requests to a peer unless there are many peers."""
 
 CauseLevel = Literal["good", "notice", "warning", "serious"]
 
 
 class ServerLine(TypedDict):
-    """A server of the cluster. Its clients are known only to itself: else None."""
+    """A server of the cluster. ``clients`` is None for a server of another process."""
 
     id: int
     state: str
@@ -45,14 +45,14 @@ class ServerLine(TypedDict):
 
 
 class WaitLine(TypedDict):
-    """A member that was waited for, and its share of the time that was waited."""
+    """A member that was the last one, and the share of the time for which a peer waited for it."""
 
     name: str
     share: float
 
 
 class PaceLine(TypedDict):
-    """The steps of a peer in one group: per second, the time of each, and the share waited."""
+    """The steps of a peer in one group: their rate, their time, and the share of waiting."""
 
     name: str
     step: int
@@ -63,7 +63,7 @@ class PaceLine(TypedDict):
 
 
 class SourceLine(TypedDict):
-    """A source of a peer, and the receiver that is the farthest behind."""
+    """A source of a peer, with the receiver that is the farthest behind."""
 
     topics: list[str]
     receivers: int
@@ -74,7 +74,7 @@ class SourceLine(TypedDict):
 
 
 class TopicLine(TypedDict):
-    """A subscription of a peer, and the messages that it lost since the last answer."""
+    """A subscription of a peer; ``lost`` counts messages since the answer before."""
 
     peer: int
     topic: str
@@ -85,9 +85,9 @@ class TopicLine(TypedDict):
 class PeerLine(TypedDict):
     """A client of the cluster.
 
-    ``state`` is None as long as it has not answered, and ``problem`` the reason. ``age`` is the
-    time in seconds since its answer. ``picture`` has the box and the radius of what it simulates,
-    if its data tell them.
+    ``state`` is None as long as the client has not answered; ``problem`` is the reason. ``age`` is
+    the time in seconds since its last answer. ``picture`` has the box and the radius of the spheres
+    that it simulates, if its data have them.
     """
 
     id: int
@@ -108,7 +108,7 @@ class PeerLine(TypedDict):
 
 
 class LinkLine(TypedDict):
-    """The channels from one peer to another, summed: rates since the last answer."""
+    """The sums over the channels from one peer to another; rates since the answer before."""
 
     source: int
     target: int
@@ -124,7 +124,7 @@ class LinkLine(TypedDict):
 
 
 class TotalsLine(TypedDict):
-    """Sums over all links: rates, the share of packets lost, and the median round trip."""
+    """Sums of rates over all links, the share of lost packets, and the median round trip."""
 
     packets_per_s: float
     bytes_per_s: float
@@ -135,7 +135,7 @@ class TotalsLine(TypedDict):
 
 
 class CauseLine(TypedDict):
-    """A sentence on what slows the cluster down, and the peer or server that it is about."""
+    """A sentence on what slows the cluster down; ``about`` is the id of its peer or server."""
 
     level: CauseLevel
     about: int | None
@@ -157,12 +157,12 @@ class ClusterStatus(TypedDict):
 
 
 class PeerAnswers(NamedTuple):
-    """The last answer of a peer, the one before it, and the failure of the attempt since."""
+    """The last two answers of a peer, and the failure of a later request."""
 
     last: ClientStatus | None = None
     before: ClientStatus | None = None
     age: float | None = None
-    """Seconds since the last one."""
+    """The seconds since the last answer."""
     problem: str | None = None
 
 
@@ -174,10 +174,11 @@ def cluster_status(
     pause: float = PACE,
     problem: str | None = None,
 ) -> ClusterStatus:
-    """Return the status of a cluster: its servers and peers, and what each peer has answered.
+    """Return the status of a cluster from its servers, its peers, and the answers of the peers.
 
-    Each peer was asked again ``pause`` seconds after its answer. ``problem`` is the reason why a
-    part of it is missing.
+    ``observer`` is the id of the client that sends the requests, if it only observes. It sends a
+    request to a peer ``pause`` seconds after the peer's last answer. ``problem`` is the reason why
+    a part of the cluster is missing.
     """
     none = PeerAnswers()
     lines, links = [], []
@@ -232,7 +233,7 @@ def _peer_line(peer: Peer, answers: PeerAnswers, observer: int | None) -> PeerLi
 
 
 def _picture(data: Any) -> Any:
-    """Return box and radius from the data of a peer that simulates; None without them."""
+    """Return the box and the radius from the data of a peer that simulates spheres, or None."""
     if not isinstance(data, dict):
         return None
     box, radius = data.get("box"), data.get("radius")
@@ -245,11 +246,11 @@ def _picture(data: Any) -> Any:
 
 
 _LEAST_INTERVAL: Final = 0.05
-"""Seconds between two answers from which there are rates: peers are asked once a second."""
+"""The least seconds between two answers for a rate. Usually a peer answers once a second."""
 
 
 def _between(last: ClientStatus, before: ClientStatus | None) -> float:
-    """Return the seconds between two answers; infinite where there is no rate."""
+    """Return the seconds between two answers; infinite if there can be no rate."""
     seconds = inf if before is None else last["time"] - before["time"]
     return seconds if seconds >= _LEAST_INTERVAL else inf
 
@@ -335,16 +336,18 @@ def _add_streams(
 
 
 ENOUGH: Final = 50
-"""Packets from which their loss is counted; of fewer, the channel's smoothed share is taken."""
+"""The least packets between two answers for a share of losses. For fewer packets, it is the
+channel's smoothed share.
+"""
 
 
 def _links(
     source: int, last: ClientStatus, before: ClientStatus | None, observer: int | None
 ) -> list[LinkLine]:
-    """Return a line for each peer to which there is a channel that is not of observers alone.
+    """Return a line for each peer with a channel other than those for status.
 
-    There is none for the observer: the states of a simulation that it gets are no traffic of the
-    cluster, and nobody waits for it.
+    There is no line for the observer: the states of a simulation that it gets are not traffic of
+    the cluster, and no client waits for it.
     """
     seconds = _between(last, before)
     earlier = {_key(channel): channel for channel in (before["channels"] if before else ())}
@@ -403,16 +406,16 @@ def _totals(links: Sequence[LinkLine], peers: Sequence[PeerLine]) -> TotalsLine:
     }
 
 
-# The words
+# The sentences
 
 LONG_TRIP: Final = 0.005
-"""Seconds from which a round trip may be the reason, if it is several times the median."""
+"""Seconds from which a round trip may be a reason, if it is also three times the median."""
 
 FAR_BEHIND: Final = 1000
-"""Datagrams that a receiver is behind from which it counts as slow."""
+"""The datagrams by which a receiver is behind from which it counts as slow."""
 
 SILENT: Final = 5.0
-"""Seconds without an answer, beside the pause, from which a peer counts as silent."""
+"""Seconds without an answer, in addition to the pause, after which a peer counts as silent."""
 
 MOST_CAUSES: Final = 12
 _ORDER: Final[Mapping[CauseLevel, int]] = {"serious": 0, "warning": 1, "notice": 2, "good": 3}
@@ -469,7 +472,7 @@ def _causes_of_peers(peers: Sequence[PeerLine], pause: float) -> Iterator[CauseL
 
 
 def _causes_of_waiting(status: ClusterStatus, names: Mapping[int, str]) -> Iterator[CauseLine]:
-    """Name the member of each group that the others wait for, and the reason if it can be seen."""
+    """Yield the member for which the others wait, of each group, with the reason if it is known."""
     paces: defaultdict[str, list[tuple[PeerLine, PaceLine]]] = defaultdict(list)
     for peer in status["peers"]:
         for pace in peer["paces"]:
@@ -480,7 +483,7 @@ def _causes_of_waiting(status: ClusterStatus, names: Mapping[int, str]) -> Itera
         for _, pace in members:
             for wait in pace["waits"]:
                 waited[wait["name"]] += wait["share"]
-        # Shares of one second of each member.
+        # The shares are of one second of each member.
         name = find_slowest(waited, len(members), len(members))
         if name is None:
             continue
@@ -493,7 +496,7 @@ def _causes_of_waiting(status: ClusterStatus, names: Mapping[int, str]) -> Itera
 
 
 def _reason(status: ClusterStatus, peer: PeerLine, group: str, names: Mapping[int, str]) -> str:
-    """Return why the others wait for a peer, as far as its channels and its time show it."""
+    """Return the reason why the others wait for a peer, or an empty text if it is not known."""
     ways = [link for link in status["links"] if peer["id"] in (link["source"], link["target"])]
     if ways:
         lossy = max(ways, key=lambda link: link["loss"])

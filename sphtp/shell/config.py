@@ -1,13 +1,13 @@
-"""Config: how a node, a client or a server behaves, in one object that all of them take.
+"""Config: the behaviour of nodes, clients and servers, in one object that all of them take.
 
-What describes one call is an argument of that call: addresses, data, a topic. What describes how a
-program behaves stands here, so that a program writes it down once and hands it to everything that
-it opens. Each part checks itself when it is made.
+Values of a single call are arguments of that call: addresses, data, a topic. The behaviour of a
+program is in a ``Config``, which the program makes once and passes to all that it opens. Each part
+of a ``Config`` checks its values when it is made.
 
-A part that is loaded only by programs that need it is None by default, which means its defaults: a
-program that opens a channel loads neither the control plane nor the streams.
+A part whose module is loaded only on demand is None by default, which stands for its default
+values: a program that opens a channel loads neither the control plane nor the streams.
 
-The two sources of randomness that the shell hands to the core come first.
+The two sources of randomness that the shell passes to the core come first.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 SECRETS: Final[Secrets] = SystemRandom()
-"""The source of keys, tokens, cookies and nonces: the operating system, seeded run or not."""
+"""The source of keys, tokens, cookies and nonces: the operating system, even with a ``seed``."""
 
 
 def decisions(seed: int | None) -> Entropy:
-    """Return the generator of ids, jitter and back-off; a seed makes it repeatable."""
+    """Return the generator of ids, jitter and back-off. With a seed its numbers are repeatable."""
     return SystemRandom() if seed is None else Random(seed)
 
 
@@ -52,16 +52,18 @@ class ClusterSecurity:
     secret: bytes | None = field(default=None, repr=False)
     """The cluster's secret, 32 bytes. Messages without its MAC are dropped."""
     signing_key: "ServerKey | None" = field(default=None, repr=False)
-    """The key that signs all messages of this server. Every holder of the secret is a member, and
-    without signatures every member can pretend to be a server.
+    """The key that signs all messages of this server. Without signatures, every member of the
+    cluster, which is every holder of the secret, can pretend to be a server.
     """
     server_keys: Collection[bytes] = ()
-    """Public keys of the servers that are accepted, or of clusters that certify servers; empty for
-    all. A server accepts by default those that the key certifies which certified its
-    ``signing_key``.
+    """The public keys of accepted servers, or of clusters that certify servers.
+
+    Empty by default: a client then accepts all servers. A server with a ``signing_key`` then
+    accepts the servers that the same cluster key certifies; if its own key has no certificate, it
+    accepts only that key. A server without one accepts all.
     """
     tls: "Tls | None" = None
-    """The certificates for addresses ``tls+tcp``."""
+    """The certificates for ``tls+tcp`` addresses."""
     insecure: bool = False
     """True lets a server listen on more than loopback with neither ``secret`` nor ``tls``."""
 
@@ -88,7 +90,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "relay": "sphtp.core.nat TurnServer",
     "limits": "sphtp.core.channel.security HandshakeLimits",
 }
-"""The module and the name of each part's class; ``limits`` is a part of ``security``."""
+"""The module and the class of each part; ``limits`` is a part of ``security``."""
 
 _ALWAYS: Final = ("channel", "cluster")
 """The parts that cannot be None."""
@@ -96,7 +98,7 @@ _ALWAYS: Final = ("channel", "cluster")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config:
-    """The behaviour of a node, a client or a server, fixed when that is opened.
+    """The behaviour of a node, a client or a server, fixed when that object is opened.
 
     ``dataclasses.replace`` makes a changed copy. Raises ``SettingsError`` for a part of another
     type; the parts raise it for values that are out of range.
@@ -105,35 +107,38 @@ class Config:
     channel: ChannelSettings = CHANNEL
     """Limits and timers of channels."""
     streams: "StreamSettings | None" = None
-    """Timers and limits of sources and subscriptions; None for those of one network."""
+    """Timers and limits of sources and subscriptions; None for the defaults, which suit one LAN."""
     security: Security | None = SEALED
-    """The identity of this node, and the peers that it admits. With None, channels are in the
-    clear, and the peers need None, too. A client admits the peers that servers introduce, and its
-    channels are always sealed.
+    """The identity of this node, and the peers that it admits.
+
+    With None, channels are in the clear, and the peers need None, too. A client admits the peers
+    that servers introduce. Its channels are always sealed, and it cannot have None here.
     """
     cluster: ClusterSecurity = UNPROTECTED
     """The protection of control messages between servers and clients."""
     timers: "ControlTimers | None" = None
-    """The periods of servers and clients; None for the defaults."""
+    """The heartbeats, expiries and timeouts of servers and clients; None for the defaults."""
     client_limits: "ClientLimits | None" = None
     """The limits of a client; None for the defaults."""
     server_limits: "ServerLimits | None" = None
     """The limits of a server; None for the defaults."""
     messages: "MessageCodec | None" = None
-    """The types that all channels and streams carry, of ``sphtp.messages``; both sides need the
-    same. None for anything that msgpack carries.
+    """The codec for the types of messages on all channels and streams; see ``sphtp.messages``.
+
+    Both sides need the same types. With None, a message is any value that msgpack carries.
     """
     instruments: "Sequence[Instrument]" = ()
-    """Are told what happens in a node and its channels."""
+    """The instruments that get the events of a node and its channels."""
     relay: "TurnServer | None" = None
-    """The relay of a client, for peers that no way through their NATs connects. It needs the extra
-    ``nat``.
+    """The TURN server of a client, for peers to which there is no direct path through NATs.
+
+    It needs the extra ``nat``.
     """
     impairment: "Impairment | None" = None
-    """The faults of the datagrams that arrive, to try out a bad network."""
+    """The faults of arriving datagrams, to try out a bad network; None for no faults."""
     seed: int | None = None
-    """Makes random choices, those of ``impairment`` among them, repeatable; for tests. No key,
-    token or nonce follows from it.
+    """The seed of random choices, those of ``impairment`` included, to make them repeatable in
+    tests. Keys, tokens and nonces do not depend on it.
     """
 
     def __post_init__(self) -> None:
@@ -147,10 +152,11 @@ class Config:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Return the config of a plain mapping, as a file in TOML or JSON gives it.
+        """Return the config for a plain mapping, such as the content of a file in TOML or JSON.
 
         Parts are mappings of their own: ``{"channel": {"timeout": 5.0}, "seed": 3}``. Raises
-        ``SettingsError``, naming the setting as ``channel.timeout``, for one that does not exist.
+        ``SettingsError`` for a setting that does not exist or has a wrong value; the message names
+        it, as in ``channel.timeout``.
         """
         made: Self = _build(cls, values, "")
         return made
@@ -211,4 +217,4 @@ def _convert(name: str, value: Any, default: object, where: str) -> Any:
 
 
 DEFAULTS: Final = Config()
-"""The config of a program that sets nothing."""
+"""The config with the default of every setting."""

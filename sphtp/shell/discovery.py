@@ -1,13 +1,13 @@
-"""Discovery: servers announce themselves, and clients that were given no address find them.
+"""Discovery: servers announce themselves, and clients without an address find them.
 
-A program that starts others may name the servers in the environment of these (``sphtp run`` does
-so), and then they do not look any further.
+A program that starts other programs may name the servers in their environment, as ``sphtp run``
+does. Then the clients do not search.
 
-On one host an announcement is a file in a folder of the user, which its server keeps locked. No
-network is needed for that, nor a library; and a file whose server was killed has lost its lock, so
-that the next reader deletes it. On one network announcements are DNS-SD over multicast DNS (RFC
-6762, 6763), with `zeroconf`, which runs in threads of its own. A server that only its own host can
-reach is not announced to the network.
+On one host an announcement is a file in a folder of the user, which its server keeps locked. That
+needs neither a network nor a library. When a server is killed, its file loses the lock, and the
+next reader deletes the file. On one network announcements are DNS-SD over multicast DNS (RFC 6762,
+6763), by ``zeroconf``, which runs in threads of its own. A server that only its own host can reach
+does not announce itself to the network.
 """
 
 import fcntl
@@ -46,37 +46,37 @@ if TYPE_CHECKING:
 SERVICE: Final = "_sphtp._tcp.local."
 
 SEARCH: Final = 3.0
-"""Seconds for a search, unless ``start_timeout`` is longer. Multicast DNS asks three times, within
-the first two (RFC 6762, 5.2).
+"""Seconds for a search, unless ``start_timeout`` is longer. Multicast DNS sends three requests,
+within the first two seconds (RFC 6762, 5.2).
 """
 
 LOOK: Final = 0.2
-"""Seconds between two looks into the folder of this host."""
+"""Seconds between two readings of the folder of this host."""
 
 SETTLE: Final = 0.3
-"""Seconds in which other servers on the network may answer after the first."""
+"""Seconds for which a search waits for further servers on the network after the first."""
 
 RESOLVE: Final = 1000
 """Milliseconds for the TXT record of a service whose name is known."""
 
 MOST_RESOLVED: Final = 16
-"""The most services whose TXT records are asked for at once; each takes a thread."""
+"""The most services whose TXT records are requested at once; each request takes a thread."""
 
 MOST_OFFERED: Final = 256
 """The most names of services that wait to be resolved; further ones are dropped."""
 
 MOST_SERVERS: Final = 256
-"""The most servers of the network of which a search knows."""
+"""The most servers of the network that a search remembers."""
 
 MOST_TEXT: Final = 4096
-"""The most bytes that are read of a file."""
+"""The basis of ``MOST_FILE``, in characters."""
 
 NO_LIBRARY: Final = (
     "the network was not searched, for which pip install 'sphtp[discovery]' brings zeroconf"
 )
 
 MOST_FILE: Final = 4 * MOST_TEXT
-"""The most characters of an announcement's file, which has all keys: four of a TXT record."""
+"""The most characters that are read of an announcement's file, which has all keys of it."""
 
 MOST_LABEL: Final = 63
 """The most bytes of an instance's name (RFC 6763, 4.1.1)."""
@@ -84,14 +84,14 @@ MOST_LABEL: Final = 63
 log: Final = logging.getLogger("sphtp.discovery")
 
 Interfaces = Sequence[str] | None
-"""The addresses of the interfaces on which to speak; None for all."""
+"""The addresses of the interfaces for multicast DNS; None for all interfaces."""
 
 
 @asynccontextmanager
 async def announced(
     server: "Server", config: Config, interfaces: Interfaces = None
 ) -> AsyncIterator[None]:
-    """Announce a server as long as the block lasts, from when it admits clients."""
+    """Announce a server for the length of the block, as soon as it is active."""
     async with running(partial(_announce, server, config.cluster.secret, interfaces)):
         yield
 
@@ -121,9 +121,9 @@ TIMERS: Final = {"heartbeat": "SPHTP_CLIENT_HEARTBEAT", "expiry": "SPHTP_CLIENT_
 
 
 def config_of_environment(config: Config, environ: Mapping[str, str]) -> Config:
-    """Return a config with the secret and the timers of the environment where it has none.
+    """Return a config in which the environment sets the secret and the timers that it lacks.
 
-    Raises ``SettingsError``, which names the variable.
+    Raises ``SettingsError``, which names the variable, for a wrong value.
     """
     file = environ.get(KEY_FILE, "")
     if file and config.cluster == UNPROTECTED:
@@ -138,9 +138,9 @@ def config_of_environment(config: Config, environ: Mapping[str, str]) -> Config:
 
 
 def servers_of_environment(environ: Mapping[str, str]) -> list[ServerAddress]:
-    """Return the servers that the environment names; spaces separate them.
+    """Return the servers that the environment names, separated by spaces.
 
-    Raises ``SettingsError``, which names the variable.
+    Raises ``SettingsError``, which names the variable, for a wrong value.
     """
     with _naming(SERVER):
         return [ServerAddress.parse(text) for text in environ.get(SERVER, "").split()]
@@ -161,8 +161,8 @@ async def find_servers(config: Config, interfaces: Interfaces = None) -> list[Se
     """Return the servers of the one cluster on this host, or else on this network.
 
     Raises:
-        UnreachableError: there is none in time, or there are several; the message names those that
-            were found, and why they are not followed.
+        UnreachableError: the search found no usable server in time, or several clusters. The
+            message names the servers that were found, with the cause why each is not used.
     """
     patience = max(SEARCH, config.timers.start_timeout if config.timers else 0.0)
     found = _Found(config)
@@ -173,14 +173,14 @@ async def find_servers(config: Config, interfaces: Interfaces = None) -> list[Se
             await trio.sleep(LOOK)
             found.on_host(read_files())
         if not found.followed:
-            # Only who looks further loads zeroconf.
+            # Only a search of the network loads zeroconf.
             async with _browsed(found, interfaces):
                 while not found.followed:
                     await found.wait_for_more(LOOK)
                     found.on_host(read_files())
                 await trio.sleep(SETTLE)
     if not found.followed:
-        # A process that stood still for as long as that has not looked yet.
+        # A process that was suspended may have had no time to read the folder.
         found.on_host(read_files())
     return found.choose(patience)
 
@@ -192,7 +192,7 @@ class _Found:
         self._secret = config.cluster.secret
         self._has_tls = config.cluster.tls is not None
         self._on_host: Sequence[Announcement] = ()
-        # By the names of their services: each change of a service is offered again.
+        # By the names of their services, because each change of a service appears again.
         self._on_network: dict[str, Announcement] = {}
         self._changed = trio.Event()
         self.complaints = list[str]()
@@ -206,10 +206,10 @@ class _Found:
         self._on_host = announcements
 
     def add(self, name: str, announcement: Announcement) -> None:
-        """Note the announcement of a service of the network; what is too much is left out."""
+        """Add the announcement of a service of the network, up to ``MOST_SERVERS``."""
         known = self._on_network
         if name not in known and len(known) >= MOST_SERVERS:
-            # One that can be followed takes the place of one that cannot.
+            # A usable server takes the place of an unusable one.
             useless = next((it for it, each in known.items() if self._obstacle(each)), None)
             if useless is None or self._obstacle(announcement):
                 return
@@ -218,7 +218,7 @@ class _Found:
         self._changed.set()
 
     async def wait_for_more(self, seconds: float) -> None:
-        """Wait until there is one more of the network, or for so many seconds."""
+        """Wait for the next announcement of the network, for ``seconds`` at most."""
         self._changed = trio.Event()
         with trio.move_on_after(seconds):
             await self._changed.wait()
@@ -231,8 +231,8 @@ class _Found:
         if clusters:
             named = "; ".join(", ".join(map(str, each)) for each in clusters)
             raise UnreachableError(
-                f"found {len(clusters)} clusters, and no reason to prefer one: {named}; name a "
-                "server of the one that is meant"
+                f"found {len(clusters)} clusters: {named}; give the address of a server of the "
+                "right one"
             )
         seen = [f"found a server at {each.address} {self._obstacle(each)}" for each in self._all]
         why = "; ".join([*dict.fromkeys(seen), *self.complaints]) or "none is announced"
@@ -265,12 +265,12 @@ class LocalServer(NamedTuple):
 
 
 def read_files() -> list[Announcement]:
-    """Return the announcements on this host, and delete the files of servers that are gone."""
+    """Return the announcements on this host, and delete the files of servers that have ended."""
     return [each.announcement for each in local_servers()]
 
 
 def local_servers() -> list[LocalServer]:
-    """Return the announced servers of this user on this host; delete the files of others."""
+    """Return the announced servers of this user on this host; delete the files of ended ones."""
     place = folder()
     try:
         _require_own(place)
@@ -290,7 +290,7 @@ def local_servers() -> list[LocalServer]:
 
 
 def _read_locked(file: Path) -> str | None:
-    """Return the text of a file that its server keeps locked. Delete one that nobody locks."""
+    """Return the text of a file that its server keeps locked. Delete a file without a lock."""
     with file.open(encoding="utf-8") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -301,7 +301,7 @@ def _read_locked(file: Path) -> str | None:
 
 
 def _require_own(place: Path) -> None:
-    """Raise ``OSError`` unless a folder is this user's alone: /tmp is everybody's."""
+    """Raise ``OSError`` unless a folder belongs to this user alone: all users can write to /tmp."""
     status = place.lstat()
     is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     if not is_own or status.st_mode & 0o022:
@@ -310,9 +310,9 @@ def _require_own(place: Path) -> None:
 
 @contextmanager
 def _own_file() -> Iterator[Callable[[Announcement], None]]:
-    """Keep a locked file for the length of the block. Yields a function that writes it.
+    """Keep a locked file for the length of the block. Yield the function that writes to it.
 
-    What is in it already is not written again: a server calls it with each of its events.
+    A server calls the function at each of its events; an unchanged text is not written again.
     """
     place = folder()
     try:
@@ -323,7 +323,7 @@ def _own_file() -> Iterator[Callable[[Announcement], None]]:
         log.warning("not announced on this host: %s", error)
         yield lambda _: None
         return
-    # It gets its name when it is locked and written, so that no reader takes it for a stale one.
+    # The file gets its final name when it is locked and written, so that no reader deletes it.
     hidden, shown = Path(name), Path(name).with_suffix(".server")
     written = b""
 
@@ -340,7 +340,7 @@ def _own_file() -> Iterator[Callable[[Announcement], None]]:
                 hidden.rename(shown)
             written = text
         except OSError as error:
-            # A disk that is full ends no server; the next event tries again.
+            # A full disk must not end the server. The next event causes another attempt.
             log.warning("not announced on this host: %s", error)
 
     try:
@@ -363,7 +363,7 @@ async def _register_nothing(_: Announcement) -> None:
 
 @asynccontextmanager
 async def _own_service(interfaces: Interfaces, *, is_on: bool) -> AsyncIterator[Register]:
-    """Offer a service for the length of the block. Yields a function that says which."""
+    """Offer a DNS-SD service for the length of the block. Yield the function that registers it."""
     if not is_on:
         yield _register_nothing
         return
@@ -389,7 +389,7 @@ async def _own_service(interfaces: Interfaces, *, is_on: bool) -> AsyncIterator[
                     return
                 change = zeroconf.update_service if offered else zeroconf.register_service
                 offered[:] = [(info.name, info.text)]
-                # It takes a second; who leaves meanwhile does not wait for it.
+                # The call takes a second. A server that ends meanwhile does not wait for it.
                 await trio.to_thread.run_sync(change, info, abandon_on_cancel=True)
             except (OSError, TimeoutError, ValueError, Error) as error:
                 log.warning("not announced to the network: %r", error)
@@ -400,7 +400,7 @@ async def _own_service(interfaces: Interfaces, *, is_on: bool) -> AsyncIterator[
 def _service_info(make: Any, announcement: Announcement) -> Any:
     parts = urlsplit(announcement.address.pub)
     host, port = parts.hostname or "", parts.port or 0
-    # One name for one address; the addresses of the host are in the TXT record, as clients dial it.
+    # The name follows from the address. Clients dial the address in the TXT record.
     name = f"{host.replace('.', '-').replace(':', '-')}-{port}"
     if len(name) > MOST_LABEL:
         name = f"{name[: MOST_LABEL - 17]}-{sha256(name.encode()).hexdigest()[:16]}"
@@ -420,7 +420,7 @@ def _service_info(make: Any, announcement: Announcement) -> Any:
 
 @asynccontextmanager
 async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]:
-    """Add the servers of this network to those that were found, for the length of the block."""
+    """Add announced servers of this network to ``found``, for the length of the block."""
     try:
         from zeroconf import BadTypeInNameException, ServiceBrowser
     except ModuleNotFoundError:
@@ -429,8 +429,8 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         return
     token = trio.lowlevel.current_trio_token()
     names, names_out = trio.open_memory_channel[str](MOST_OFFERED)
-    # The oldest ones go: a network that offers more than anybody can resolve is not worth waiting
-    # for. Trio keeps each call that is handed to it, so it gets one for all names.
+    # If the network offers too many names, the oldest are dropped. Trio would keep each call of
+    # ``run_sync_soon``, so one call passes on all names.
     noted = deque[str](maxlen=MOST_OFFERED)
 
     def note(*, name: str, **_: object) -> None:
@@ -448,7 +448,7 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
         try:
             info = await trio.to_thread.run_sync(get, abandon_on_cancel=True)
         except BadTypeInNameException:
-            return  # Anybody may offer any name.
+            return  # Any program may offer any name.
         if info is not None:
             with suppress(RemoteError):
                 found.add(name, decode_untrusted(texts_untrusted(info.properties)))
@@ -458,7 +458,7 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
             await resolve(zeroconf, name)
 
     async def resolve_all(zeroconf: "Zeroconf") -> None:
-        # One that does not answer holds up no other.
+        # Several tasks, so that a service that does not answer holds up no other.
         async with trio.open_nursery() as nursery:
             for _ in range(MOST_RESOLVED):
                 nursery.start_soon(resolve_some, zeroconf)
@@ -480,7 +480,7 @@ async def _browsed(found: _Found, interfaces: Interfaces) -> AsyncIterator[None]
 
 
 def texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
-    """Return a TXT record as text. What is no text is marked, and then not understood."""
+    """Return a TXT record as text. Malformed bytes become U+FFFD, which the decoder rejects."""
     return {
         key.decode(errors="replace"): (value or b"").decode(errors="replace")
         for key, value in properties.items()
@@ -489,7 +489,7 @@ def texts_untrusted(properties: Mapping[bytes, bytes | None]) -> dict[str, str]:
 
 @asynccontextmanager
 async def _zeroconf(interfaces: Interfaces) -> AsyncIterator["Zeroconf | None"]:
-    """Speak multicast DNS for the length of the block, or None where this machine cannot."""
+    """Run multicast DNS for the length of the block. Yield None if this machine has none."""
     from zeroconf import InterfaceChoice, Zeroconf
 
     choice = InterfaceChoice.All if interfaces is None else list(interfaces)

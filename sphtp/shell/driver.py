@@ -1,7 +1,4 @@
-"""The driver of a control plane's machine: it passes time and messages, and decides nothing.
-
-A ``Wakeup`` ends its wait when a publisher has a new connection.
-"""
+"""The driver of a machine of the control plane, which passes time and messages to the machine."""
 
 import math
 from collections.abc import Callable
@@ -16,10 +13,10 @@ from sphtp.shell.vouching import VerifiedMessage, Vouching
 
 
 class Wakeup:
-    """Wakes the one task that waits on it; called from Trio's thread.
+    """The wake-up of one waiting task, called from Trio's thread.
 
-    The task waits inside ``waiting`` and calls ``clear`` afterwards. A wake-up that finds nobody
-    waiting is not lost: the next wait ends at once.
+    The task waits inside ``waiting`` and calls ``clear`` afterwards. If it does not wait at the
+    time of a wake-up, its next wait ends at once.
     """
 
     def __init__(self) -> None:
@@ -32,7 +29,7 @@ class Wakeup:
         self._scope.cancel()
 
     def interrupt(self) -> None:
-        """End the present wait, if there is one: its deadline may no longer be right."""
+        """End the present wait, if there is one, because its deadline may have changed."""
         self._scope.cancel()
 
     def waiting(self, deadline: float | None) -> trio.CancelScope:
@@ -43,7 +40,7 @@ class Wakeup:
         return self._scope
 
     def clear(self) -> bool:
-        """Return whether there was a wake-up since the last call."""
+        """Return True if there was a wake-up since the last call."""
         is_set, self._is_set = self._is_set, False
         return is_set
 
@@ -52,10 +49,12 @@ LINGER: Final = 0.05
 """Seconds from LEAVE to the closing of the sockets, which drops queued messages."""
 
 REST: Final = 0.01
-"""Seconds between two batches of a busy machine."""
+"""The pause in seconds between two batches of a busy machine."""
 
 BUSY_AFTER: Final = 16
-"""The batches, less than two rests apart, after which it rests. One registration takes fewer."""
+"""The number of batches, less than two ``REST`` apart, after which the driver pauses. A
+registration takes fewer batches.
+"""
 
 
 class ArrivalSource(Protocol):
@@ -85,13 +84,13 @@ async def drive(
     wakeup: Wakeup,
     flush: Callable[[], None],
 ) -> None:
-    """Keep a machine running; ``flush`` performs its outputs, once per batch of messages.
+    """Run a machine until cancelled; ``flush`` performs its outputs, once per batch of messages.
 
-    ``wakeup`` wakes it when one of its publishers has a new connection.
+    ``wakeup`` ends the wait for messages when one of the machine's publishers has a new connection.
 
-    A wake-up costs more than handling a heartbeat, and a thousand clients send a thousand
-    heartbeats in a second, each at its own time. So after many wake-ups the machine pauses for a
-    moment, and then handles the messages of that time together.
+    Waking the task costs more than handling a heartbeat, and a thousand clients send a thousand
+    heartbeats in a second, each at its own time. So after many batches in a row the driver pauses
+    for ``REST`` seconds, and then handles the messages of that time together.
     """
     before, row = float("-inf"), 0
     while True:
@@ -101,8 +100,9 @@ async def drive(
         now = trio.current_time()
         if wakeup.clear():
             machine.handle_connected(now)
-        # A connection whose last messages are in this batch ends after them: a LEAVE counts first.
-        # Any other ends first: a client that has already come back is not suspected.
+        # If the last messages of an ended connection are in this batch, the end is handled after
+        # them, because one may be a LEAVE. Otherwise the end is handled first, because the client
+        # may have a new connection already, and must not be suspected.
         ended, spoke = subscriber.take_ended(), {arrival.pipe for arrival in batch}
         for pipe in ended:
             if pipe not in spoke:

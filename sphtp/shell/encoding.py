@@ -7,7 +7,7 @@ from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.errors import LocalError
 
 if TYPE_CHECKING:
-    # Programs without types of messages do not load what makes them.
+    # Programs without types of messages do not load this module.
     from sphtp.core.messages import MessageCodec
 
 
@@ -16,7 +16,7 @@ class Encoding(Protocol):
 
     @property
     def most_at_once(self) -> int:
-        """The most payloads to decode at a time, because their messages stay in memory."""
+        """The most payloads to decode at a time, to bound the memory of their messages."""
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
         """Return the payload of a message. Raises if it cannot be encoded."""
@@ -25,20 +25,24 @@ class Encoding(Protocol):
         """Return the payloads of messages. Raises if one cannot be encoded."""
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
-        """Return the payload of a message in parts, to be copied once. Raises as ``encode``."""
+        """Return the payload of a message in parts, which the caller copies once.
+
+        Raises as ``encode``.
+        """
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
         """Return the messages, without those that are malformed."""
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Return the message in memory that its sender may change; none if it is malformed.
+        """Return a list with the message, or an empty one if it is malformed.
 
-        If not ``is_copied``, a message that is an array is a view of that memory.
+        The sender may change the memory of ``payload`` meanwhile. Unless ``is_copied``, a message
+        that is an array is a view of this memory.
         """
 
 
 class Typed:
-    """The encoding of messages with types; raises ``WireError`` for other messages."""
+    """The encoding of messages with types. Encoding raises ``WireError`` for other messages."""
 
     def __init__(self, codec: "MessageCodec") -> None:
         self._codec = codec
@@ -47,15 +51,15 @@ class Typed:
         self.decode_many_untrusted = codec.decode_many_untrusted
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """Encode as ``Encoding`` says."""
+        """Return the payload of a message."""
         return self._codec.encode(value, compress=compress)
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """Encode as ``Encoding`` says."""
+        """Return the payloads of messages."""
         return self._codec.encode_many(values, compress=compress)
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
-        """Encode as ``Encoding`` says."""
+        """Return the payload of a message as a single part."""
         return Parts((self._codec.encode(value, compress=compress),))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
@@ -65,7 +69,7 @@ class Typed:
 
 
 class RawEncoding:
-    """Messages that are bytes already, of a service with a format of its own."""
+    """The encoding of a service whose messages are bytes."""
 
     most_at_once = NO_LIMIT
 
@@ -87,15 +91,16 @@ class RawEncoding:
         return Parts((value,))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Return the bytes, always a copy: a reader looks at them more than once."""
+        """Return a copy of the bytes, because a reader reads them more than once."""
         del is_copied
         return [bytes(payload)]
 
 
 class HeldEncoding(RawEncoding):
-    """Bytes, or parts, of a service that keeps what it gets for a while, and changes nothing.
+    """The encoding of a service whose messages are bytes or parts, and which never changes them.
 
-    What comes by shared memory is a view of it, which keeps its sender from using it again.
+    A message that comes by shared memory is a view of it. The sender cannot reuse the memory while
+    the view exists.
     """
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
@@ -108,7 +113,7 @@ class HeldEncoding(RawEncoding):
         return value if type(value) is Parts else Parts((value,))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Return the memory itself, which the peer may still change."""
+        """Return a list with the memory itself, which the peer may still change."""
         del is_copied
         return [payload]
 
@@ -124,5 +129,5 @@ def check_limit(limit: int) -> None:
 
 
 def encoding_for(messages: "MessageCodec | None") -> Encoding:
-    """Return the encoding for messages of these types, or of none."""
+    """Return the encoding for messages of these types, or of any value for None."""
     return PLAIN if messages is None else Typed(messages)

@@ -1,4 +1,4 @@
-"""Event feeds: each event goes to all listeners, and the publisher waits for none of them."""
+"""Event feeds, which pass each event to all listeners, and whose publisher never waits."""
 
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -9,11 +9,11 @@ import trio
 T = TypeVar("T")
 
 FEED_BUFFER = 1024
-"""The events that are kept for a listener that is busy."""
+"""The most events that wait for a listener."""
 
 
 class _SendingEnd(Generic[T]):
-    """The sending end of a listener's events, and the count of those that it had no room for."""
+    """The sending end of a listener's events, and the number of events that it missed."""
 
     __slots__ = ("channel", "missed")
 
@@ -23,9 +23,9 @@ class _SendingEnd(Generic[T]):
 
 
 class Listener(Generic[T]):
-    """An async iterator over the events since it was made; it ends when their source does.
+    """An async iterator over the events since it was made, up to the end of their publisher.
 
-    In a ``with`` block it is closed at the block's end; otherwise when there is no reference to it.
+    The end of a ``with`` block closes it, and so does dropping its last reference.
     """
 
     def __init__(self, receiver: trio.MemoryReceiveChannel[T], sending: "_SendingEnd[T]") -> None:
@@ -34,7 +34,7 @@ class Listener(Generic[T]):
 
     @property
     def missed(self) -> int:
-        """The events that it missed, because it was 1024 behind."""
+        """The number of events that this listener missed because 1024 were waiting."""
         return self._sending.missed
 
     def __enter__(self) -> Self:
@@ -65,13 +65,13 @@ class Listener(Generic[T]):
 class Feed(Generic[T]):
     """A feed that passes each event to all listeners.
 
-    A listener that is ``buffer`` events behind misses the next.
+    A listener for which ``buffer`` events wait misses the next ones.
     """
 
     def __init__(self, buffer: int = FEED_BUFFER) -> None:
         self._buffer = buffer
-        # The sending ends, by listener. These are held weakly: whoever drops one without closing
-        # it wants no more events either.
+        # The sending ends, by listener. The references to listeners are weak, so that dropping the
+        # last reference to a listener closes it.
         self._senders: WeakKeyDictionary[Listener[T], _SendingEnd[T]] = WeakKeyDictionary()
         self._closed = False
         self._dropped = 0
@@ -103,7 +103,7 @@ class Feed(Generic[T]):
                 sending.missed += 1
                 self._dropped += 1
             except trio.BrokenResourceError:
-                pass  # closed: it wants none
+                pass  # the listener is closed
 
     def close(self) -> None:
         """End each listener after the events that wait for it."""

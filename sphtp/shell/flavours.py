@@ -1,15 +1,18 @@
 """The blocking and the asyncio flavour of this library's objects, derived from those for Trio.
 
-There is one list, ``OPENERS`` and ``CLASSES``; what each class has is read off it. Of an object for
-Trio, a ``Proxy`` has the same public members, which run in the portal's thread (see ``portal``):
+``OPENERS`` and ``CLASSES`` list the functions and classes that have flavours. A ``Proxy`` stands
+for an object for Trio, and has the same public members, which run in the portal's thread (see
+``portal``):
 
-    async method               waits: a plain method, or a coroutine of asyncio
-    method that opens a block  ``with``, or ``async with`` of asyncio
-    iteration                  ``for``, or ``async for`` of asyncio
-    other method, property     answers at once, in both
+    member for Trio            blocking                    asyncio
+    async method               method that blocks          coroutine
+    method that opens a block  ``with``                    ``async with``
+    iteration                  ``for``                     ``async for``
+    other method, property     returns at once             returns at once
 
-Results that are of a listed class are wrapped as well, and so are the arguments of functions that
-a program hands in. ``docs/tools/flavours.py`` writes the same down for type checkers.
+Results of a listed class are wrapped in a proxy, too, and so are the arguments with which the
+library calls a function of the program. ``docs/tools/flavours.py`` writes the stubs of both
+flavours for type checkers.
 """
 
 import asyncio
@@ -45,7 +48,7 @@ OPENERS: Final[Mapping[str, str]] = {
     "open_node": "sphtp.shell.node",
     "open_server": "sphtp.shell.server",
 }
-"""The functions that programs begin with, and their modules."""
+"""The functions with which programs begin, and their modules."""
 
 CLASSES: Final[Mapping[str, str]] = {
     "Channel": "sphtp.shell.channel",
@@ -60,34 +63,38 @@ CLASSES: Final[Mapping[str, str]] = {
     "Subscription": "sphtp.shell.subscription",
     "TopicSubscription": "sphtp.shell.topics",
 }
-"""The classes whose objects wait for something, and their modules."""
+"""The classes with async methods, and their modules."""
 
 OF_TRIO_ONLY: Final = ("handler_nursery", "task_status")
 """The parameters that only a program on Trio can give."""
 
 HANDLERS: Final = ("handler",)
-"""The parameters that are async functions; other functions are called and never awaited."""
+"""The parameters that are async functions. The results of other functions are not awaited."""
 
 TAKES_ONE: Final = ("receive", "receive_nowait", "__anext__", "accept")
 TAKES_MANY: Final = ("receive_many",)
-"""The methods whose result would be lost if the call is cancelled when it has it already."""
+"""The methods that remove their result from the object, by one or by many items. If such a call is
+cancelled after that, its result is kept for the next call."""
 
 
 class _ProxyOrigin(NamedTuple):
-    """The object for which a proxy stands, and the portal to it."""
+    """The object for which a proxy stands, and the portal to its thread."""
 
     inner: Any
     """The object for Trio."""
     portal: Portal
     unclaimed: deque[Any]
-    """The results of its cancelled calls, which the next call gets."""
+    """The results of cancelled calls, which the next call gets."""
 
 
 _origin_of: Final[Callable[["Proxy"], _ProxyOrigin]] = attrgetter("_origin")
 
 
 class Proxy:
-    """An object for Trio, from another thread. Its class is made by a ``Flavour``."""
+    """The base class of proxies, which use an object for Trio from another thread.
+
+    ``Flavour.class_of`` makes their classes.
+    """
 
     def __init__(self, inner: Any, portal: Portal) -> None:
         self._origin = _ProxyOrigin(inner, portal, deque())
@@ -106,7 +113,7 @@ class Flavour:
     """A way of waiting for the portal: by blocking, or by asyncio."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """The members that have another name than those of the class for Trio."""
+    """The members whose name differs from that of the class for Trio."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -114,19 +121,19 @@ class Flavour:
 
     @abstractmethod
     def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: "Kept") -> Any:
-        """Wait for a function in the portal. If the wait is cancelled, ``kept`` gets the result."""
+        """Wait for a function in the portal. If the wait is cancelled, ``kept`` has the result."""
 
     @abstractmethod
     def block(self, portal: Portal | None, manage: "Manage") -> Any:
-        """Return a block. Where it has no portal, it acquires one as long as it lasts."""
+        """Return a block. Without a portal, the block acquires one for its length."""
 
     @abstractmethod
     def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Return an async function for Trio that runs a program's handler, and has its result."""
+        """Return an async function for Trio that runs a handler, and returns its result."""
 
     @abstractmethod
     def special(self, cls: type[Any]) -> dict[str, Any]:
-        """Return the methods by which Python iterates over objects, and closes them."""
+        """Return the special methods for iteration, and for ``with`` or ``async with``."""
 
     def find(self, name: str) -> Any:
         """Return the opener or the class of this name. Raises ``KeyError``."""
@@ -141,11 +148,11 @@ class Flavour:
         return self._classes[cls]
 
     def wrap(self, portal: Portal, value: Any) -> Any:
-        """Return a proxy for an object of a listed class, and anything else as it is."""
+        """Return a proxy for an object of a listed class, and any other value as it is."""
         kind = type(value)
         if CLASSES.get(kind.__name__) == kind.__module__:
             return self.class_of(kind)(value, portal)
-        # It changes in the portal's thread.
+        # A view of a dict is copied, because the dict changes in the portal's thread.
         return MappingProxyType(dict(value)) if kind is MappingProxyType else value
 
     def at_once(self, portal: Portal, function: Callable[[], Any]) -> Any:
@@ -216,10 +223,10 @@ class Flavour:
 
     @abstractmethod
     def in_block(self, block: Any) -> Any:
-        """Enter a block and leave it. Return what it gave."""
+        """Enter a block and leave it. Return the value that it yields."""
 
     def _adapt(self, portal: Portal, name: str, value: Any) -> Any:
-        """Return an argument as objects for Trio take it."""
+        """Return an argument in the form for objects for Trio."""
         if isinstance(value, Proxy):
             return _origin_of(value).inner
         if name in HANDLERS and callable(value):
@@ -260,12 +267,12 @@ class Flavour:
 
 
 Manage = Callable[[Portal], AbstractAsyncContextManager[Any]]
-"""Makes the block for Trio."""
+"""A function that makes the block for Trio."""
 
 
 @asynccontextmanager
 async def _waiting(function: Callable[[], Awaitable[Any]]) -> AsyncIterator[Any]:
-    """A block around nothing: for a function that has no object whose portal it could use."""
+    """Yield the result of an opener that is no block, so that a block can acquire its portal."""
     yield await function()
 
 
@@ -276,7 +283,7 @@ NOTHING: Final = object()
 class Kept:
     """The results of a method's cancelled calls, which the next call gets.
 
-    Several threads may call at once, so that each result is taken by one operation on the deque.
+    Several threads may call at once. So a single operation on the deque takes each result.
     """
 
     def __init__(self, unclaimed: deque[Any] | None, limit: int | None) -> None:
@@ -299,7 +306,7 @@ class Kept:
             self._unclaimed.extend([value] if self._limit is None else value)
 
     def take(self) -> Any:
-        """Return what the call gets without asking, or ``NOTHING``."""
+        """Return the kept results for this call, or ``NOTHING``."""
         if self._unclaimed is None:
             return NOTHING
         taken = list[Any]()
@@ -312,7 +319,7 @@ class Kept:
 
 
 def public_members(cls: type[Any]) -> dict[str, Any]:
-    """Return the public methods and properties of a class, those of its bases included."""
+    """Return the public methods and properties of a class, including those of its bases."""
     members = dict[str, Any]()
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
@@ -329,14 +336,14 @@ def opens_block(function: Any) -> bool:
 
 
 def signature_without_trio(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function without the parameters that only Trio's programs give."""
+    """Return the signature of a function without the parameters that only programs on Trio use."""
     signature = inspect.signature(function)
     kept = [each for each in signature.parameters.values() if each.name not in OF_TRIO_ONLY]
     return signature.replace(parameters=kept)
 
 
 def _dress(call: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a method the name, the documentation and the signature of the one that it stands for."""
+    """Give a method the name, the documentation and the signature of the method for Trio."""
     update_wrapper(call, function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     vars(call).pop("__wrapped__")
     vars(call)["__signature__"] = signature_without_trio(function)
@@ -353,7 +360,7 @@ class _Limits(threading.local):
 
     @property
     def left(self) -> float | None:
-        """Seconds that a call may take; None for any number."""
+        """The seconds that remain for a call; None without a limit."""
         return None if self.until == math.inf else max(self.until - time.monotonic(), 0.0)
 
 
@@ -362,11 +369,11 @@ _limits: Final = _Limits()
 
 @contextmanager
 def fail_after(seconds: float) -> Iterator[None]:
-    """Bound all calls inside the block, which raise ``TimeoutError`` when the time is up.
+    """Bound the calls of `sphtp.blocking` in this thread inside the block.
 
-    It is for calls of `sphtp.blocking` in this thread. One that is given up has the effect of one
-    that is cancelled on Trio: nothing was sent, nothing is lost. Leaving a
-    block, too, then waits for nothing.
+    When the time is up, a call raises ``TimeoutError``. Its effect is that of a call that is
+    cancelled on Trio: a message was not sent, and no received message is lost. The end of a block
+    of the library then does not wait either.
     """
     before = _limits.until
     _limits.until = min(before, time.monotonic() + seconds)
@@ -377,7 +384,7 @@ def fail_after(seconds: float) -> Iterator[None]:
 
 
 class Blocking(Flavour):
-    """Methods wait, and ``KeyboardInterrupt`` cancels what they wait for."""
+    """The blocking flavour: methods block, and ``KeyboardInterrupt`` cancels the call."""
 
     renamed = MappingProxyType({"aclose": "close"})
 
@@ -390,7 +397,7 @@ class Blocking(Flavour):
             call.outcome.exception(_limits.left)
         except BaseException as error:
             call.cancel()
-            # What it took is not lost: it came in time, or is kept.
+            # Its result is not lost: after a timeout it is returned, otherwise it is kept.
             if call.outcome.exception() is None:
                 value = self.wrap(portal, call.outcome.result())
                 if isinstance(error, TimeoutError):
@@ -407,12 +414,12 @@ class Blocking(Flavour):
             return value
 
     def handle(self, portal: Portal, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        # Each handler has a thread as long as it runs; Trio's own limit is for short calls.
+        # Each handler has a thread while it runs. Trio's own limit of threads is for short calls.
         limiter = trio.CapacityLimiter(math.inf)
 
         async def run(*args: Any) -> Any:
             call = partial(handler, *[self.wrap(portal, each) for each in args])
-            # Cancelled, the thread meets the end of its channel in its next call.
+            # After a cancellation the thread goes on, and its next call on the channel raises.
             return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
         return run
@@ -437,7 +444,7 @@ class Blocking(Flavour):
 
 
 class _PortalBlock:
-    """A block of the library that runs in a portal: the one given, or one acquired for it."""
+    """A block of the library that runs in a portal: a given one, or one acquired for the block."""
 
     def __init__(self, flavour: Flavour, portal: Portal | None, manage: Manage) -> None:
         self._flavour = flavour
@@ -453,7 +460,7 @@ class _PortalBlock:
         self._held = HeldBlock(portal, partial(self._manage, portal))
 
     def _value(self) -> Any:
-        """Return what the block yields; it has been entered."""
+        """Return the value that the block yields, after it was entered."""
         return self._flavour.wrap(self._used, self._held.entered.result())
 
     def _release(self) -> None:
@@ -527,7 +534,7 @@ def _itself(proxy: Proxy) -> Proxy:
 
 
 class Asyncio(Flavour):
-    """Methods are coroutines of asyncio, and cancelling one cancels what it waits for."""
+    """The flavour for asyncio: methods are coroutines, and cancelling one cancels the call."""
 
     def wait(self, portal: Portal, function: Callable[[], Awaitable[Any]], kept: Kept) -> Any:
         return self._wait(portal, function, kept)
@@ -569,8 +576,8 @@ class Asyncio(Flavour):
             try:
                 return task.result()
             except CancelledError:
-                # Somebody cancelled the task. A channel then has ended, and that is all; but None
-                # is no reply to a request, whose caller gets an error.
+                # The program cancelled the task. For the handler of a channel that is a normal end.
+                # For the handler of a request there is no reply, so that the caller gets an error.
                 if not any(isinstance(each, Proxy) for each in given):
                     raise
                 return None
@@ -590,7 +597,7 @@ class Asyncio(Flavour):
 
 
 async def _ended(future: "Future[Any]", call: PortalCall[Any]) -> None:
-    """Wait for a future of a call; cancelled, cancel the call, and wait for its end as well."""
+    """Wait for a future of a call. If cancelled, cancel the call, and wait for its end, too."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done() or not (cancelled is None or call.outcome.done()):
         waiter = asyncio.wrap_future(future if cancelled is None else call.outcome)
@@ -600,7 +607,7 @@ async def _ended(future: "Future[Any]", call: PortalCall[Any]) -> None:
             cancelled = error
             call.cancel()
         finally:
-            # Whoever wants the error asks the future itself.
+            # The caller reads the error from the future itself.
             waiter.add_done_callback(_ignore)
     if cancelled is not None:
         raise cancelled

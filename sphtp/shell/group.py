@@ -1,22 +1,24 @@
 """Groups of clients in lock step, over channels between their members.
 
-``sphtp.core.group`` decides who takes part in each step. Here are its channels: a client dials each
-peer that has announced the group and has a lower id, and admits the others. What arrives is handed
-to the machine in the turn in which it was read; the program wakes once for a step, not once for a
-member. A contribution is packed once, and queued for all members before anything is waited for.
+``sphtp.core.group`` decides which members take part in each step. This module has the channels of a
+group: a client dials each peer that has announced the group and has a lower id, and admits the
+others. The machine gets arriving messages in the turn of the loop that read them. The program wakes
+once for a step, not once for a member. A contribution is packed once, and queued for all members
+before the task waits for anything.
 
-**Waking.** By shared memory a step of a few kB costs less than being woken for it. So only one
-member wakes this one: of those that the step lacks, the one that came last in the step before. The
-contributions of the others are there by then, or else one of these is asked to wake it next. Nobody
-wakes a member that computes. Whatever is no contribution comes by packet, which always does.
+**Waking.** With shared memory, waking a member costs more than a step of a few kB. So only one
+member wakes this one: of the members whose contributions the step lacks, the one that was last in
+the step before. By then the contributions of the others have usually arrived; otherwise this member
+has one of these wake it next. No contribution wakes a member that computes. All other messages
+travel in packets, which always wake.
 
-**Copies.** An array is copied from the caller's memory into a segment that all peers on this host
-read, and nowhere else, unless a peer may still need it when the step is over. A smaller one goes
-into the segment of each. What came in a segment stays there as long as others may lack it, and is
-copied once, for the program. Each further copy of 400 kB would cost a fifth of a step of two
-workers: so many fresh bytes are a hundred page faults. So that copy goes where an array of an
-earlier step was that the program has dropped. With ``array_views`` there is no such copy: the
-program reads where the peer wrote.
+**Copies.** A large array is copied from the caller's memory into a segment that all peers on this
+host read. It is copied again only if a peer may still need it when the step is over. A smaller one
+is copied into the segment of each peer. A received array stays in its segment as long as others may
+lack it, and is copied once, for the program. Each further copy of 400 kB would cost a fifth of a
+step of two workers, because fresh memory of that size costs a hundred page faults. So the copy goes
+into the memory of an earlier array that the program has dropped. With ``array_views`` there is no
+such copy: the program reads the memory to which the peer wrote.
 """
 
 import math
@@ -74,20 +76,20 @@ if TYPE_CHECKING:
     from sphtp.shell.node import Node
 
 LEAVING_TIME: Final = 5.0
-"""The most seconds for which a member that leaves stays for others that may need what it holds."""
+"""The most seconds for which a leaving member stays for others that may need its contributions."""
 
 FAREWELL: Final = 0.5
-"""The seconds in which a member whose program has failed can still say so."""
+"""The most seconds for which a member whose program has failed can announce that."""
 
 LARGE: Final = 65_536
-"""Bytes of a contribution from which on it is checked that the channels carry it, and from which on
-it is copied once for all."""
+"""The bytes of a contribution above which its size is checked against the limits of the channels,
+and from which it is copied once for all peers."""
 
 REUSED: Final = 65_536
-"""The bytes of an array from which on its memory is used again."""
+"""The bytes of an array from which its memory is used again."""
 
 MOST_FREE: Final = 16
-"""The most arrays whose memory is kept for later ones."""
+"""The most dropped arrays whose memory is kept for later ones."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors with which a channel ends, on either side."""
@@ -96,33 +98,33 @@ Reduction = Literal["sum", "min", "max"] | Callable[[Any, Any], Any]
 
 
 class GroupMember(NamedTuple):
-    """A member of a group."""
+    """A member of a group in lock step."""
 
     id: int
-    """Its id in the cluster."""
+    """The id of the member's client in the cluster."""
     name: str
-    """The name of its client, or empty."""
+    """The name of the member's client, or empty."""
 
     def __str__(self) -> str:
         return self.name or f"{self.id:#010x}"
 
 
 class MemberJoined(NamedTuple):
-    """A member takes part from a step on."""
+    """The event that a member takes part, from ``step`` on."""
 
     member: GroupMember
     step: int
 
 
 class MemberLeft(NamedTuple):
-    """A member has left, and takes no part from a step on."""
+    """The event that a member has left, and takes no part from ``step`` on."""
 
     member: GroupMember
     step: int
 
 
 class MemberDied(NamedTuple):
-    """A member has died, and takes no part from a step on."""
+    """The event that a member has died, and takes no part from ``step`` on."""
 
     member: GroupMember
     step: int
@@ -135,11 +137,12 @@ class Contributions(Sequence[Any]):
     """The contributions of the members to one step, in the order of members.
 
     ``contributions[0]`` is that of the first member, and ``contributions["fluid"]`` that of the
-    member of this name, of several that of the last; a ``GroupMember`` is an index, too. All are
-    new objects, but an array that this member has sent itself is that array.
+    member of this name, of several that of the last; a ``GroupMember`` is an index, too. An index
+    for no member of the step raises ``KeyError`` or ``IndexError``. All values are new objects,
+    except an array that this member has sent itself.
 
-    The members are agreed: each of them gets the same ones for this step. So a program divides the
-    work of the next step by ``rank`` and ``len(contributions)``.
+    All members get the same ``members`` for this step. So a program can divide the work of the next
+    step by ``rank`` and ``len(contributions)``.
     """
 
     __slots__ = ("_values", "members", "rank", "step")
@@ -148,10 +151,11 @@ class Contributions(Sequence[Any]):
         self, step: int, members: tuple[GroupMember, ...], values: list[Any], rank: int
     ) -> None:
         self.step = step
+        """The number of the step."""
         self.members = members
-        """The members that sent them."""
+        """The members that contributed to the step, in order."""
         self.rank = rank
-        """The place of this client among them, from 0 on."""
+        """The place of this client among the members, from 0 on."""
         self._values = values
 
     def __repr__(self) -> str:
@@ -179,12 +183,12 @@ class Contributions(Sequence[Any]):
         raise KeyError(f"{which} sent nothing for step {self.step}")
 
     def items(self) -> Iterator[tuple[GroupMember, Any]]:
-        """Iterate over the members and what they sent."""
+        """Iterate over the members and their contributions."""
         return zip(self.members, self._values, strict=True)
 
 
 class GroupAdmission:
-    """Admits channels that peers open to a group, as long as this client is in the group."""
+    """The admission of channels that peers open to a group, as long as this client is in it."""
 
     def __init__(self, name: str) -> None:
         self.service = Service(Schema([f"(group): {name}"]), self._admit, HELD, name="group")
@@ -192,9 +196,9 @@ class GroupAdmission:
         self.group: LockstepGroup | None = None
         """The group, while this client is in it."""
         self.admit: Callable[[ServiceChannel], None] | None = None
-        """Takes a channel into the group, while this client is in it."""
+        """The function that takes a member's channel, while this client is in the group."""
         self.admit_watcher: Callable[[ServiceChannel], None] | None = None
-        """Takes a channel of one who watches the group, while this client is in it."""
+        """The function that takes a watcher's channel, while this client is in the group."""
 
     def _admit_watcher(self, channel: ServiceChannel) -> None:
         if self.admit_watcher is None:
@@ -210,7 +214,7 @@ class GroupAdmission:
 
 
 class LockstepGroup(ScopedService):
-    """A group of clients in lock step, as one of its members sees it. Made by ``Client.join``."""
+    """The interface of a member to its group in lock step. Made by ``Client.join``."""
 
     def __init__(
         self,
@@ -233,32 +237,33 @@ class LockstepGroup(ScopedService):
         self._started = trio.Event()
         self._channels: dict[int, ServiceChannel] = {}
         self._ends: dict[int, trio.Event] = {}
-        # What has no room in its channel, by channel.
+        # The messages for which their channels have no room, by channel.
         self._blocked: dict[int, deque[Contribution]] = {}
         self._closing: set[int] = set()
         self._links = 0
-        # The channels that are open, or being closed.
+        # The number of channels that are open, or being closed.
         self._open = 0
-        # The peers that have a channel, by whoever opened it.
         self._dialing = PeerDialing(client, admission.service, self._is_dialled, self._keep_dialled)
-        # The channels whose peers are to wake this member, and the id of who came last in a step.
+        # The channels whose peers are to wake this member, and the id of the member that was last
+        # in the last step.
         self._wakers: set[int] = set()
         self._last = 0
+        # The number of the present channel of each peer, whichever side opened it.
         self._connected: dict[int, int] = {}
         self._waiting = trio.lowlevel.ParkingLot()
         self._changed = trio.lowlevel.ParkingLot()
-        # When the machine's next timer is due, and what sleeps until then.
+        # The time of the machine's next timer, and the scope of the task that sleeps until then.
         self._due: float | None = None
         self._sleep = trio.CancelScope()
         self._known: dict[Key, GroupMember] = {}
-        # The members of the last step that was decoded, which are those of most steps.
+        # The members of the last decoded step; most steps have the same ones.
         self._seats: Seats = ()
         self._members: tuple[GroupMember, ...] = ()
         self._rank = 0
         self._contributed_at = -math.inf
         self._memory = _ArrayMemory(are_views=node.array_views)
         self.statistics = StepStatistics[GroupMember]()
-        """The times of this member's steps, and by member the times that it was waited for."""
+        """The times of this member's steps, and of its waiting, by the member that was last."""
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self.members))
@@ -272,10 +277,10 @@ class LockstepGroup(ScopedService):
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
-        """The members of the present step, in order: who joined first stands first.
+        """The members of the present step in order: the member that joined first stands first.
 
-        As far as this client knows: until the step is complete, others may still enter or leave.
-        ``members`` and ``rank`` of what ``exchange`` returns are the same everywhere.
+        Until the step is complete, members may still enter or leave it, and the other clients may
+        have other values. ``members`` and ``rank`` of the result of ``exchange`` are final.
         """
         return tuple(map(self._member, self._machine.members))
 
@@ -283,8 +288,8 @@ class LockstepGroup(ScopedService):
     def rank(self) -> int:
         """The place of this client among ``members``, from 0 on.
 
-        It changes when a member before this one leaves or dies, and never otherwise. Raises
-        ``StateError`` if this client is not among them, or no more.
+        It changes only when a member before this one leaves or dies. Raises ``StateError`` if this
+        client is not among the members.
         """
         for rank, seat in enumerate(self._machine.members):
             if seat.key == self._machine.key:
@@ -293,14 +298,14 @@ class LockstepGroup(ScopedService):
 
     @property
     def step(self) -> int:
-        """The number of the step that is exchanged next, or is being exchanged."""
+        """The number of the present step: the one that is being exchanged, or the next one."""
         return self._machine.step
 
     @property
     def missing(self) -> tuple[GroupMember, ...] | None:
         """The members whose contributions the present step lacks; None between two steps.
 
-        Between two steps the program computes, and the others may be waiting for it.
+        Between two steps this member's program computes, and the others may be waiting for it.
         """
         missing = self._machine.missing
         if missing is None:
@@ -312,58 +317,62 @@ class LockstepGroup(ScopedService):
         )
 
     def _has_arrived(self, peer_id: int) -> bool:
-        """Return True if a message of a member is here that nobody was woken for."""
+        """Return True if a message of a member has arrived for which no task was woken."""
         channel = self._channels.get(self._connected.get(peer_id, 0))
         return channel is not None and channel.has_ready
 
     @property
     def malformed(self) -> int:
-        """The messages of members that could not be read."""
+        """The number of malformed messages of other members."""
         return self._machine.counters["malformed"]
 
     @property
     def snapshot(self) -> Any:
-        """The state at the step at which this client came in, as an older member gave it.
+        """The state of the simulation at this client's first step, from an older member.
 
-        None for those who founded the group, and where no member gave ``state`` to ``join``. Each
-        look unpacks it anew. Raises ``RemoteError`` if what that member gave is no value.
+        None for a member that founded the group, and if no older member gave ``state`` to ``join``.
+        Each access unpacks the state again. Raises ``RemoteError`` if it is malformed.
         """
         packed = self._machine.snapshot
         try:
             return None if packed is None else unpack(packed)
         except MALFORMED as error:
-            raise RemoteError(f"the state that a member gave is no value: {error}") from None
+            raise RemoteError(f"the state from a member is malformed: {error}") from None
 
     def events(self) -> Listener[MembershipEvent]:
-        """Return an async iterator over who joins, leaves and dies from now on."""
+        """Return an async iterator over the members that join, leave and die from now on.
+
+        It ends with this client's membership.
+        """
         return self._feed.listen()
 
     async def exchange(
         self, value: Any, *, with_: Iterable[GroupMember] | None = None
     ) -> Contributions:
-        """Send a value to all members, and wait for what they send for the same step.
+        """Send a value to all members, and wait for their values for the same step.
 
         Args:
-            value: an array, or anything else that channels carry. An array must not change before
-                this returns; it is not copied, and is itself this member's among those returned.
-            with_: exchange with these members only, who name this one as well; the others make the
-                step without waiting. A member gets at most 256 steps ahead of another one.
+            value: an array, or any other value that channels carry. An array must not change before
+                the call returns. The value of this member in the result is the same array object.
+            with_: the members to exchange with, which have to name this member as well. This call
+                waits for no others. A member gets at most 256 steps ahead of another one.
 
-        An array of another member is the program's own. The memory of one of 64 KiB or more is used
-        again when it is dropped, so that ``array.resize`` refuses it; ``numpy.resize`` does not.
-        With ``array_views`` of ``ChannelSettings``, one that came by shared memory is a read-only
-        view of it instead: what that member wrote, without a copy.
+        The program may change the arrays of other members in the result. When it drops an array of
+        64 KiB or more, later steps use the memory again. So ``array.resize`` refuses such an array;
+        ``numpy.resize`` does not. With ``array_views`` of ``ChannelSettings``, an array that came
+        by shared memory is a read-only view of that memory, without a copy.
 
-        If cancelled, the value has been sent and the step goes on; ``resume`` waits for it.
+        If the call is cancelled, the value has been sent and the step goes on; ``resume`` waits for
+        its end.
 
         Raises:
-            MemberDiedError: a member died, and that is an error in this group. All members raise it
-                at the same step.
-            ExcludedError: the others could not reach this client and go on without it, or may.
+            MemberDiedError: a member died, and ``on_death`` is ``"raise"``. All members raise it at
+                the same step.
+            ExcludedError: the other members go on without this client, or may do so.
             MessageTooLargeError, TypeError, OverflowError: as ``Channel.send``; nothing was sent.
             StateError: a step is under way, in another task or after a cancellation, or one of
                 ``with_`` is no member at this step.
-            RemoteError: a member sent what is no value; the step is made.
+            RemoteError: the value of a member is malformed; the step is complete nevertheless.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         machine = self._machine
@@ -383,12 +392,16 @@ class LockstepGroup(ScopedService):
             done = await self._complete()
         finally:
             if done is None or done.is_own_kept or self._blocked:
-                # It may still have to be sent, and from now on the caller may change its array.
+                # The data may still have to be sent, and the caller may now change its array.
                 data.detach()
         return self._decode(done, value)
 
     async def resume(self) -> Contributions:
-        """Wait for the step whose exchange was cancelled. Raises as ``exchange``."""
+        """Wait for the end of a step whose ``exchange`` was cancelled.
+
+        Return the contributions, and raise, as ``exchange``. Raises ``StateError`` if no step is
+        under way, or another task waits for the step.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._machine.is_open and not self._machine.has_result:
             self._machine.check()
@@ -398,23 +411,27 @@ class LockstepGroup(ScopedService):
         return self._decode(await self._complete())
 
     async def barrier(self) -> None:
-        """Wait until all members wait here. It is a step like any other, and raises as one."""
+        """Wait until all members have called this method, which exchanges None as one step.
+
+        Raises as ``exchange``.
+        """
         await self.exchange(None)
 
     async def reduce(self, value: Any, how: Reduction = "sum") -> Any:
-        """Exchange a value and combine those of all members: the same bits at every member.
+        """Exchange a value as one step, and return the combination of the values of all members.
 
         Args:
             value: a number, or an array.
-            how: ``"sum"``, ``"min"``, ``"max"`` (of arrays, of each item), or a function of two
-                values. They are combined in the order of members, whatever order they arrive in.
+            how: ``"sum"``, ``"min"``, ``"max"`` (of arrays, item by item), or a function of two
+                values.
 
-        Raises as ``exchange``.
+        The values are combined in the order of members, so that the result has the same bits at
+        every member. Raises as ``exchange``, and ``SettingsError`` for another ``how``.
         """
         if not callable(how) and how not in ("sum", "min", "max"):
             raise SettingsError(f"how is {how!r}; allowed are 'sum', 'min', 'max' or a function")
         if callable(how) and is_array(value):
-            # It may write to what it gets.
+            # The function may write to its arguments.
             value = value.copy()
         result = reduce(_combiner(how), await self.exchange(value))
         return value.copy() if result is value and is_array(value) else result
@@ -422,9 +439,9 @@ class LockstepGroup(ScopedService):
     # The step
 
     def _check_size(self, data: bytes | Parts) -> None:
-        """Raise ``MessageTooLargeError`` for a contribution or a state that cannot be sent.
+        """Raise ``MessageTooLargeError`` for a contribution or a state that a channel cannot carry.
 
-        A member may have to pass on the contribution of another one, with a few bytes around it.
+        A member may have to pass on the contribution of another one with some bytes around it.
         """
         if len(data) > LARGE:
             for channel in self._channels.values():
@@ -454,13 +471,13 @@ class LockstepGroup(ScopedService):
         if done.last is not None:
             last, self._last = self._member(done.last), done.last.id
         self.statistics.add(self._contributed_at, trio.current_time(), last)
-        # A step that was complete at once waits for nobody, and yet others have their turn.
+        # A step that is complete at once does not wait, but other tasks need their turn.
         if self._loop.is_turn_over:
             await self._loop.give_way()
         return done
 
     def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
-        """Return the values of a step; ``own`` is what this member has contributed, if known."""
+        """Return the values of a step; ``own`` is this member's contribution, if it is known."""
         if self._watchers:
             self._watchers.completed(done.step, done.seats)
         if done.seats is not self._seats:
@@ -477,7 +494,7 @@ class LockstepGroup(ScopedService):
                     value = self._memory.unpack_untrusted(data, CONTRIBUTION.size)
             except MALFORMED as error:
                 who = self._members[len(values)]
-                raise RemoteError(f"{who} sent what is no value: {error}") from None
+                raise RemoteError(f"{who} sent a malformed value: {error}") from None
             values.append(value)
         return Contributions(done.step, self._members, values, self._rank)
 
@@ -499,9 +516,9 @@ class LockstepGroup(ScopedService):
     # The machine's inputs and outputs
 
     def _perform(self, *, in_loop: bool = False) -> bool:
-        """Do what the machine wants. Return true if a task that waited for messages goes on.
+        """Perform the machine's outputs. Return true if a task that waited for messages goes on.
 
-        Inside the loop it only marks what has to leave: the loop sends next anyway.
+        With ``in_loop`` the messages are only queued, because the loop sends next anyway.
         """
         machine = self._machine
         self._poll(in_loop=in_loop)
@@ -531,7 +548,7 @@ class LockstepGroup(ScopedService):
             self._close_if_sent(number)
         while (event := machine.poll_event()) is not None:
             self._feed.publish(self._event(event))
-            # Nothing is kept of members that are gone.
+            # Forget the members that are gone.
             self._known.clear()
             self.statistics.keep_only(self.members)
         if has_sent and in_loop:
@@ -540,7 +557,7 @@ class LockstepGroup(ScopedService):
             self._loop.flush_now()
 
     def _send(self, number: int, outgoing: deque[Contribution]) -> bool:
-        """Send to a member what there is room for. Return true if it is held until a flush."""
+        """Send to a member as room allows. Return true if messages are held until a flush."""
         channel, is_held = self._channels.get(number), False
         if channel is None:
             outgoing.clear()
@@ -554,7 +571,7 @@ class LockstepGroup(ScopedService):
         except trio.WouldBlock:
             self._blocked[number] = outgoing
         except GONE:
-            # Its end is reported by itself.
+            # The loop reports the end of the channel separately.
             outgoing.clear()
             self._blocked.pop(number, None)
         return is_held
@@ -575,14 +592,14 @@ class LockstepGroup(ScopedService):
     # Channels
 
     def _admit(self, channel: ServiceChannel) -> None:
-        """Take a channel that another one who wants to be in the group opened."""
+        """Take a channel that a member or a newcomer has opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
             return
         self._nursery.start_soon(self._keep_admitted, channel)
 
     def _admit_watcher(self, channel: ServiceChannel) -> None:
-        """Take a channel that one who watches the group opened."""
+        """Take a channel that a watcher of the group has opened."""
         if self._nursery is None:
             channel.abort("this client is leaving the group")
         else:
@@ -596,7 +613,7 @@ class LockstepGroup(ScopedService):
         with suppress(*GONE), self._counted():
             async with channel:
                 await self._keep(channel)
-        # Its opener may have another id now, and this client a higher one.
+        # The ids may have changed, so that this client now has to dial the peer.
         self._consider(channel.peer_id)
 
     @contextmanager
@@ -622,7 +639,7 @@ class LockstepGroup(ScopedService):
             self._deliver(number)
             self._perform()
             await ended.wait()
-            # Also one that the machine had closed: until then it keeps its side of the link.
+            # Also for a channel that the machine has closed: it keeps the link until this input.
             machine.handle_link_lost(trio.current_time(), number)
             self._perform()
         finally:
@@ -635,12 +652,13 @@ class LockstepGroup(ScopedService):
                 del self._connected[channel.peer_id]
 
     def _deliver(self, number: int) -> bool:
-        """Hand what came to the machine. Return true if a task that waited for messages goes on."""
+        """Pass arrived messages to the machine. Return true if a waiting task goes on."""
         channel = self._channels.get(number)
         if channel is None:
             return False
         if number in self._wakers:
-            # What came without waking anybody came before it: the last one counts as the last.
+            # Messages that woke no task arrived earlier. They are taken first, so that the machine
+            # sees the right member as the last one.
             self._take_missing(but=number)
         self._take(number, trio.current_time())
         if number in self._blocked:
@@ -653,13 +671,13 @@ class LockstepGroup(ScopedService):
         return is_awaited
 
     def _take(self, number: int, now: float) -> bool:
-        """Hand what came through a channel to the machine. Return true if anything did."""
+        """Pass the messages of a channel to the machine. Return true if there were any."""
         channel, machine = self._channels.get(number), self._machine
         if channel is None:
             return False
         has_taken = False
         try:
-            # Until there is nothing: a channel that has ended says so only behind its last message.
+            # Until there is none: a channel that has ended raises only after its last message.
             while messages := channel.take_ready():
                 has_taken = True
                 for data in messages:
@@ -674,19 +692,19 @@ class LockstepGroup(ScopedService):
         return True
 
     def _take_missing(self, *, but: int | None = None) -> None:
-        """Hand over what came of those that the step lacks, but for one that comes later."""
+        """Pass on the messages of the members that the step lacks, except those of one channel."""
         now = trio.current_time()
         for number in self._machine.awaited:
             if number != but:
                 self._take(number, now)
 
     def _take_or_await(self) -> bool:
-        """Have one of those that the step lacks wake this member, or take what is there already.
+        """Have one member that the step lacks wake this one, or take messages that have arrived.
 
         Return true if anything was taken.
         """
         if self._machine.is_put_off:
-            # Anybody may be the one that has to come up first.
+            # The step waits for another member to catch up, which may be any of them.
             return self._set_wakers(set(self._channels))
         awaited = self._machine.awaited
         if not self._wakers.isdisjoint(awaited):
@@ -695,7 +713,7 @@ class LockstepGroup(ScopedService):
         return self._set_wakers({last} if last in awaited else set(awaited[:1]))
 
     def _set_wakers(self, numbers: set[int]) -> bool:
-        """Have these channels wake this member. Return true if something was there, and taken."""
+        """Have these channels wake this member. Return true if messages were taken at once."""
         for number in self._wakers - numbers:
             if (channel := self._channels.get(number)) is not None:
                 channel.stop_waiting()
@@ -715,8 +733,7 @@ class LockstepGroup(ScopedService):
     # Tasks
 
     async def _watch_peers(self, events: Listener[Any]) -> None:
-        """Open channels to those who announce the group; report those of whom servers say that
-        they are gone.
+        """Open channels to peers that announce the group, and report departed peers to the machine.
 
         Raises ``trio.ClosedResourceError`` when the client is closed.
         """
@@ -731,14 +748,14 @@ class LockstepGroup(ScopedService):
                     here.discard(peer.id)
                     self._note_departed(peer.id)
             if events.missed != missed:
-                # Thousands came at once, and not all of their events are here.
+                # This listener missed events, because thousands came at once.
                 missed, before, here = events.missed, here, self._consider_all()
                 for peer_id in before - here:
                     self._note_departed(peer_id)
         raise trio.ClosedResourceError("this client was closed")
 
     def _consider_all(self) -> set[int]:
-        """Consider all peers. Return their ids."""
+        """Dial the peers that have to be dialled. Return the ids of all peers."""
         peers = set(self._client.peers)
         for peer_id in peers:
             self._consider(peer_id)
@@ -785,7 +802,7 @@ class LockstepGroup(ScopedService):
 
     @asynccontextmanager
     async def _taking_part(self) -> AsyncIterator[None]:
-        """Be in the group for the length of the block."""
+        """Run the group, enter it, and leave it at the end of the block."""
         client = self._client
         with client.events() as events:
             async with running(self._run), running(partial(self._watch_peers, events)):
@@ -816,7 +833,7 @@ class LockstepGroup(ScopedService):
             try:
                 await trio.sleep_forever()
             finally:
-                # Before the nursery refuses tasks: the loop hands over channels at any time.
+                # Before the nursery refuses tasks: the loop may pass a channel at any time.
                 self._nursery = None
 
     async def _enter(self) -> None:
@@ -828,7 +845,7 @@ class LockstepGroup(ScopedService):
         await trio.lowlevel.checkpoint()
 
     async def _leave(self, seconds: float) -> None:
-        """Leave, and wait until nobody needs this member any more."""
+        """Leave the group, and wait until no other member needs this one any more."""
         machine = self._machine
         with trio.move_on_after(seconds, shield=True):
             machine.leave(trio.current_time())
@@ -841,25 +858,25 @@ class LockstepGroup(ScopedService):
 
 
 class _ArrayMemory:
-    """The memory of arrays that the program has dropped, for those of later steps.
+    """The memory of arrays that the program has dropped, for arrays of later steps.
 
-    The C library gives the memory of several large arrays back to the system when they are freed
-    together, as those of a step are; each step would then wait for its pages once more.
+    The arrays of a step are freed together. The C library then returns their memory to the system,
+    and the next step would need fresh pages.
     """
 
     __slots__ = ("_are_views", "_free", "_lent")
 
     def __init__(self, *, are_views: bool) -> None:
-        # Then the program reads arrays where the peer wrote them, and nothing is copied.
+        # True if the program reads arrays in the peer's memory, without a copy.
         self._are_views = are_views
         self._free: deque[bytearray] = deque(maxlen=MOST_FREE)
-        # By the id of their array: what tells that it is gone, and its memory.
+        # Weak references to the arrays in use, by the id of the array.
         self._lent: dict[int, ref[Any]] = {}
 
     def unpack_untrusted(self, payload: memoryview, start: int) -> Any:
         """Return the value from ``start`` on in memory that its sender may change.
 
-        An array is a new one, or where the program wants views, a view that keeps ``payload``.
+        An array is a copy, or with views a view, which keeps ``payload`` alive.
         """
         value = unpack_shared_untrusted(payload, start, is_copied=False)
         if not is_array(value):
@@ -872,9 +889,9 @@ class _ArrayMemory:
         return self._copy(value)
 
     def _take(self, size: int) -> bytearray:
-        # The last one that was dropped is the first to be used again, since the caches of the
-        # processor have it. Members may have arrays of different sizes. Arrays are dropped at any
-        # time, also by other threads, so that nothing iterates over the deque.
+        # The memory that was dropped last is used first, because it is in the processor's caches.
+        # Members may have arrays of different sizes. Other threads may drop arrays at any time, so
+        # that nothing iterates over the deque.
         free = self._free
         for _ in range(len(free)):
             memory = free.pop()
@@ -891,9 +908,10 @@ class _ArrayMemory:
         return copy
 
     def _lend(self, array: Any, memory: Any, *, is_own: bool) -> None:
-        """Keep the memory of an array until the array is gone, and if it is own, for others.
+        """Keep the memory of an array until the array is gone; then reuse it if it ``is_own``.
 
-        A view of the array keeps the array: NumPy looks no further where the owner is no array.
+        A view of the array keeps the array alive: NumPy looks for the owner of the memory no
+        further than an array whose base is no array.
         """
         free, lent, key = self._free, self._lent, id(array)
 
@@ -933,7 +951,7 @@ async def join_group(
     on_death: str,
     state: Callable[[], Any] | None,
 ) -> AsyncIterator[LockstepGroup]:
-    """Be in a group for the length of the block."""
+    """Join a group for the length of the block. Raises as ``Client.join``."""
     check_group(name)
     if on_death not in tuple(OnDeath):
         allowed = ", ".join(repr(one.value) for one in OnDeath)
@@ -954,7 +972,7 @@ async def join_group(
         async with LockstepGroup(client, node, admission, terms, state) as group:
             yield group
     finally:
-        # A program may join any number of groups, one after the other.
+        # The names are free again: a program may join any number of groups, one after the other.
         node.services.remove(admission.service)
         node.services.remove(admission.watch)
         del admissions[name]

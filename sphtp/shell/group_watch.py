@@ -4,11 +4,11 @@ Theory of operation. A watcher opens a channel to each member of the group. A me
 its own contributions there, and a list of the members whenever they have changed. It sends
 contributions together, every 20 ms, because single packets and their acks would cost more than the
 bytes. A member does not wait for watchers: it drops contributions for which a watcher has no room,
-and sends the watcher their steps. Without watchers, this costs a check of an empty list.
+and sends the watcher their steps. Without watchers, a step costs only the check for an empty list.
 
-A watcher gets every step only if it was there before the member's first one. So a watcher announces
-itself, as a member of a group with a name of its own, and a member that enters waits for it
-briefly.
+A watcher gets every step of a member only if its channel is open before the member's first step. So
+watchers announce a group with a name of its own, which ``mark_of`` returns. A member that enters
+waits up to ``PATIENCE`` seconds for the channels of the announced watchers.
 
 A message is a byte 0, a step u64 and the value as msgpack; or a byte 1 and a list in msgpack.
 """
@@ -42,47 +42,50 @@ HEAD: Final = Struct("<BQ")
 """The head of a contribution: 0, and the number of its step."""
 
 CONTROL: Final = b"\x01"
+"""The head of any other message."""
 
 PATIENCE: Final = 5.0
-"""The most seconds for which a member that enters waits for those who have announced to watch."""
+"""The most seconds for which a member that enters waits for announced watchers."""
 
 DELAY: Final = 0.02
 """Seconds for which contributions wait for others, to leave in fewer packets."""
 
 MOST_QUEUED: Final = 1 << 16
-"""The bytes of contributions that leave without waiting for others."""
+"""The bytes of queued contributions from which they leave at once."""
 
 REDIAL: Final = 0.25
 LONGEST_REDIAL: Final = 2.0
-"""Seconds from an attempt to reach a member to the next one; they double, and begin anew when it
-changes, or a channel was open for longer."""
+"""Seconds from an attempt to reach a member to the next one: the first pause, which doubles, and
+the longest. The first pause applies again after a change of the peer, and after a channel that was
+open for longer than ``LONGEST_REDIAL``."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class WatchMessage(IntEnum):
-    """The messages of a member beside its contributions; each is a list that begins with it."""
+    """The kinds of a member's other messages; each message is a list that begins with its kind."""
 
     HELLO = 0
-    """Its id, the number that it drew when it joined, and its name."""
+    """The member: its id, the number that it drew when it joined, and its name."""
     MEMBERS = 1
-    """A step, and its members from then on, as in HELLO."""
+    """A step, and the members from that step on, each as in HELLO."""
     SKIPPED = 2
-    """The first and the last step of contributions that had no room."""
+    """The first and the last step of contributions for which there was no room."""
     NEIGHBOURS = 3
-    """A step to which the next contribution is for some members only."""
+    """A step. The next contribution, to this step, is for some members only."""
 
 
 class WatchedMember(NamedTuple):
-    """A member, as a watcher knows it."""
+    """A member of a watched group."""
 
     id: int
     incarnation: int
+    """The number that the member drew when it joined."""
     name: str
 
 
 class MemberContribution(NamedTuple):
-    """A contribution to a step, as msgpack."""
+    """A member's contribution to a step; ``payload`` is msgpack."""
 
     member: WatchedMember
     step: int
@@ -97,7 +100,7 @@ class StepMembers(NamedTuple):
 
 
 class ContributionsSkipped(NamedTuple):
-    """The steps of which contributions of a member are missing, from first to last."""
+    """The first and the last step of missing contributions of a member."""
 
     member: WatchedMember
     first: int
@@ -115,10 +118,10 @@ Watched = MemberContribution | StepMembers | ContributionsSkipped | NeighboursOn
 
 
 class PeerDialing:
-    """The channels of a service that one client opens: one to each peer that is wanted.
+    """The channels of a service that one client opens: one to each wanted peer.
 
-    A peer is looked at when something about it changes: it entered, or its groups are others, or
-    its channel ended. Only an attempt that failed is repeated after a time.
+    ``is_wanted`` is evaluated when a peer enters or changes, and when its channel has ended. An
+    attempt that failed is repeated after a pause.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class PeerDialing:
         self._service = service
         self._is_wanted = is_wanted
         self._use = use
-        # The peers that have a task, and what ends its pause.
+        # The peers that have a task, each with the event that ends the pause of the task.
         self._changed: dict[int, trio.Event] = {}
 
     def consider(self, nursery: trio.Nursery, peer_id: int) -> None:
@@ -154,7 +157,7 @@ class PeerDialing:
                 self._changed[peer_id] = changed = trio.Event()
                 lasted = await self._try(peer)
                 pause = REDIAL if lasted > LONGEST_REDIAL else min(2 * pause, LONGEST_REDIAL)
-                # Also after a change: of a peer that refuses and changes all the time, too.
+                # This pause applies after a change, too: a peer may refuse and change all the time.
                 await trio.sleep(REDIAL)
                 with trio.move_on_after(pause - REDIAL):
                     await changed.wait()
@@ -163,10 +166,7 @@ class PeerDialing:
             del self._changed[peer_id]
 
     async def _try(self, peer: Peer) -> float:
-        """Open a channel and use it; return for how many seconds it was open.
-
-        That is 0 for an attempt that failed, however long it took.
-        """
+        """Open a channel and use it; return the seconds for which it was open, perhaps 0."""
         opened_at = inf
 
         @asynccontextmanager
@@ -183,12 +183,12 @@ class PeerDialing:
 
 
 def mark_of(group: str) -> str:
-    """Return the group in which the watchers of a group are."""
+    """Return the name of the group that the watchers of a group announce."""
     return f"{group} (watched)"
 
 
 def watch_service(group: str, admit: Callable[[ServiceChannel], None]) -> Service:
-    """Return the service over which a group is watched."""
+    """Return the service whose channels carry contributions to watchers of a group."""
     return Service(Schema([f"(group watch): {group}"]), admit, RAW)
 
 
@@ -199,12 +199,12 @@ class GroupWatchers:
         self._group = group
         self._member = member
         self._loop = loop
-        # The steps that each of them lacks since there was no room.
+        # The channels, each with the first and the last step that was skipped since the last send.
         self._channels: dict[ServiceChannel, tuple[int, int] | None] = {}
         self._scopes: dict[ServiceChannel, trio.CancelScope] = {}
         self._members: tuple[WatchedMember, ...] = ()
         self._changed = trio.lowlevel.ParkingLot()
-        # What leaves together: steps, or None for what is no contribution, and messages.
+        # The messages that leave together, each with its step, or None if it is no contribution.
         self._queued: list[tuple[int | None, bytes]] = []
         self._queued_bytes = 0
         self._is_queued = trio.Event()
@@ -213,11 +213,11 @@ class GroupWatchers:
         return bool(self._channels)
 
     async def keep(self, channel: ServiceChannel) -> None:
-        """Serve a watcher until it goes."""
+        """Serve a watcher until its channel ends."""
         with suppress(*GONE):
             async with channel:
                 await channel.send(CONTROL + pack([WatchMessage.HELLO, *self._member]))
-                # It is told the members with the next step.
+                # All watchers get the members again with the next step.
                 self._members = ()
                 self._channels[channel] = None
                 self._changed.unpark_all()
@@ -235,7 +235,7 @@ class GroupWatchers:
             scope.cancel()
 
     async def wait_for_announced(self, client: "Client") -> None:
-        """Wait a while for those who have announced that they watch this group."""
+        """Wait for the channels of announced watchers, up to ``PATIENCE`` seconds."""
         mark = mark_of(self._group)
         with trio.move_on_after(PATIENCE):
             while True:
@@ -246,20 +246,20 @@ class GroupWatchers:
                     await self._changed.park()
 
     def contributed(self, step: int, value: Any, *, is_for_all: bool) -> None:
-        """Send this member's contribution to all watchers, a little later."""
+        """Queue this member's contribution for all watchers."""
         if not is_for_all:
             self._queue(None, CONTROL + pack([WatchMessage.NEIGHBOURS, step]))
         self._queue(step, pack(value, HEAD.pack(0, step)))
 
     def completed(self, step: int, seats: Sequence[Seat]) -> None:
-        """Send the members of a step, if they are others than before."""
+        """Queue the members of a step, if they have changed."""
         members = tuple(WatchedMember(*seat[:3]) for seat in seats)
         if members != self._members:
             self._members = members
             self._queue(None, CONTROL + pack([WatchMessage.MEMBERS, step, members]))
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
+        """Send the queued messages at intervals, until cancelled."""
         while True:
             await self._is_queued.wait()
             await trio.sleep(DELAY)
@@ -283,7 +283,7 @@ class GroupWatchers:
         self._loop.ask()
 
     def _send(self, channel: ServiceChannel, step: int | None, payload: bytes) -> bool:
-        """Send a message, or note what a watcher lacks; return False if the channel has ended."""
+        """Send a message, or record its step as skipped; return False if the channel has ended."""
         try:
             if (skipped := self._channels[channel]) is not None:
                 channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
@@ -291,7 +291,7 @@ class GroupWatchers:
             channel.hold_nowait(payload)
         except trio.WouldBlock:
             if step is None:
-                # The members again, with the next step.
+                # Send the members again with the next step.
                 self._members = ()
             else:
                 first, _ = self._channels[channel] or (step, step)
@@ -302,9 +302,9 @@ class GroupWatchers:
 
 
 async def watch_group(client: "Client", group: str, take: Callable[[Watched], None]) -> None:
-    """Watch a group until cancelled; ``take`` is called with all that its members send.
+    """Watch a group until cancelled: call ``take`` with each message of its members.
 
-    ``take`` must not wait. Raises ``SettingsError`` if ``group`` is none.
+    ``take`` must not wait. Raises ``SettingsError`` if ``group`` is not a valid name.
     """
     check_group(group)
     service = watch_service(group, lambda channel: channel.abort("it is no member"))
@@ -324,14 +324,14 @@ async def watch_group(client: "Client", group: str, take: Callable[[Watched], No
                 if isinstance(event, PeerEntered | PeerChanged):
                     dialing.consider(nursery, event.peer.id)
                 if events.missed != missed:
-                    # Thousands came at once, and not all of their events are here.
+                    # This listener missed events, because thousands came at once.
                     missed = events.missed
                     for peer_id in tuple(client.peers):
                         dialing.consider(nursery, peer_id)
 
 
 async def read_member_untrusted(channel: Any, take: Callable[[Watched], None]) -> None:
-    """Take what a member sends until its channel ends. Raises ``RemoteError``."""
+    """Pass the messages of a member to ``take`` until its channel ends. Raises ``RemoteError``."""
     member: WatchedMember | None = None
     while True:
         data = await channel.receive()

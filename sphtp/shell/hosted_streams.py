@@ -1,6 +1,6 @@
-"""Streams on their node: a source and a subscription, each with its machine and its seals.
+"""The sources and subscriptions of a node, each with its machine of the core and its seals.
 
-A source also has its socket and its receivers; a subscription has the address of its source.
+A source also has its socket and its receivers; a subscription has the channel to its source.
 """
 
 from collections import deque
@@ -36,7 +36,10 @@ from sphtp.shell.udp import MulticastGroup, UdpSocket, largest_datagram, open_se
 
 @contextmanager
 def open_fan_out(udp: UdpSocket, group: MulticastGroup | None) -> Iterator["FanOutSocket"]:
-    """Open the socket of a source. Raises ``UdpAddressError`` for an unknown interface."""
+    """Open the socket of a source for the length of the block.
+
+    Raises ``UdpAddressError`` for an unknown interface.
+    """
     if group is None:
         yield FanOutSocket(udp)
         return
@@ -45,24 +48,24 @@ def open_fan_out(udp: UdpSocket, group: MulticastGroup | None) -> Iterator["FanO
 
 
 class FanOutSocket:
-    """A socket for a stream. With a group, it sends everything to the group."""
+    """A socket that sends each datagram of a stream to several addresses, or to a group."""
 
     def __init__(self, udp: UdpSocket, group: MulticastGroup | None = None) -> None:
         self._udp = udp
         self._group = group
-        # Rows, each with the size of its datagrams and the addresses that it has not left for.
+        # Rows, each with the size of its datagrams and the addresses to which it has not left.
         self._unsent: deque[tuple[bytes, int, list[Address]]] = deque()
-        # For one address, what the socket had no room for, or did not take at once.
+        # The rest of a row for one address: the socket had no room, or it takes several calls.
         self._refused: deque[Datagrams] = deque()
 
     @property
     def group(self) -> Address:
-        """The group's address; empty and 0 without."""
+        """The address of the group; an empty host and the port 0 without a group."""
         return self._group.address if self._group else ("", 0)
 
     @property
     def loopback_datagram(self) -> int:
-        """The bytes of the largest datagram if only this machine is reached, else 0."""
+        """The bytes of the largest datagram if the socket reaches only this machine, else 0."""
         return largest_datagram(self._udp.address)
 
     def put(self, rows: Sequence[tuple[bytes, int]], addresses: Sequence[Address]) -> None:
@@ -75,14 +78,14 @@ class FanOutSocket:
     def send(self) -> bool:
         """Send the queued rows. Return False if the socket has no room for all of them.
 
-        A further address costs a system call and no decision, as long as the socket takes all.
+        As long as the socket has room, each address costs only a system call.
         """
         udp, unsent = self._udp, self._unsent
         while unsent or self._refused:
             if self._refused:
                 if not udp.send(self._refused):
                     return False
-                # A size that the host refuses is the settings' doing; it counts as lost.
+                # A datagram that the host refuses for its size, which is a setting, counts as lost.
                 udp.too_large.clear()
             if unsent:
                 data, size, addresses = unsent[0]
@@ -95,12 +98,12 @@ class FanOutSocket:
 
 
 class StreamReceiver(NamedTuple):
-    """The public record of a source's receiver.
+    """The state of one receiver at a source.
 
-    ``peer_id`` is its id in the cluster, 0 if it has none. ``behind`` counts the datagrams that
-    the source does not know to have arrived. ``room`` is in bytes. The last message from the
-    receiver came ``silence`` seconds ago. A receiver that ``is_left_behind`` made no progress for
-    too long; the source does not wait for it.
+    ``peer_id`` is the receiver's id in the cluster, 0 if it has none. ``behind`` is the number of
+    sent datagrams whose arrival it has not reported. ``room`` is the number of bytes for which it
+    had room at its last report, which was ``silence`` seconds ago. If it made no progress for too
+    long, ``is_left_behind`` is true, and the source does not wait for it.
     """
 
     peer_id: int
@@ -121,7 +124,7 @@ class HostedReceiver:
 
 
 class HostedSource:
-    """One source of a node, with its topics by name. ``touched`` makes the node serve it."""
+    """One source of a node, with its topics. ``touched`` makes the node send its output."""
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class HostedSource:
             shared=bool(outlet.group[1]),
         )
         self.changed = trio.lowlevel.ParkingLot()
-        # A task for each receiver waits for it, and for nothing that changes with each message.
+        # A task for each receiver waits for this event. ``changed`` would wake them too often.
         self._all_sent = trio.Event()
         self.history_port = 0
         self._settings = settings
@@ -157,13 +160,13 @@ class HostedSource:
         self._receivers: dict[int, HostedReceiver] = {}
         self._is_stale = False
         self.is_abandoned = False
-        """True if its node was closed under it."""
+        """True if the node was closed before the source."""
         self._scopes: set[trio.CancelScope] = set()
         self._connections: dict[int, trio.CancelScope] = {}
 
     @property
     def session(self) -> int:
-        """The session's id."""
+        """The id of the source's session."""
         return self.source.session
 
     @property
@@ -178,7 +181,7 @@ class HostedSource:
 
     @property
     def is_full(self) -> bool:
-        """True if it has as many receivers as it may have."""
+        """True if the source has ``max_receivers``."""
         return len(self._receivers) >= self._settings.max_receivers
 
     def find(self, receiver: int) -> HostedReceiver | None:
@@ -188,7 +191,7 @@ class HostedSource:
     # Membership
 
     def welcome(self, now: float, join: Join, channel: Channel) -> Welcome:
-        """Add a receiver. Return its WELCOME."""
+        """Add a receiver. Return the WELCOME for it."""
         receiver = self._new_id()
         key = draw_key(self._secrets) if self._is_sealed else b""
         self._receivers[receiver] = HostedReceiver(channel, FeedbackUnsealer(key, self.seals), key)
@@ -246,7 +249,7 @@ class HostedSource:
         self._is_stale = False
         if self.is_over:
             return None
-        # Even if nobody is left: the next one to come must not share a key with those.
+        # Even without receivers: the next one must not share a key with those that have left.
         key = self._seal.renew()
         return key if self._receivers else None
 
@@ -267,9 +270,9 @@ class HostedSource:
 
     @contextmanager
     def only_connection_of(self, receiver: int) -> Iterator[None]:
-        """Cancel the block when the same receiver has a newer connection, or is gone.
+        """Cancel the block when the receiver opens another connection, or leaves.
 
-        Raises ``RemoteError`` when it is gone already.
+        Raises ``RemoteError`` if it has left already.
         """
         if receiver not in self._receivers:
             raise RemoteError("it has left meanwhile")
@@ -284,7 +287,7 @@ class HostedSource:
                     del self._connections[receiver]
 
     def close(self, now: float) -> None:
-        """Close the source: it sends what waits, lingers and ends."""
+        """Close the source: it sends waiting data, repairs for the linger, and ends."""
         self.source.close(now)
 
     @property
@@ -293,7 +296,7 @@ class HostedSource:
         return self.is_abandoned or self.source.state is SourceState.CLOSED
 
     def abandon(self) -> None:
-        """Note that the node is closed, so that no datagram leaves any more."""
+        """End the source because its node is closed, so that no further datagram leaves."""
         self.is_abandoned = True
         self.end()
 
@@ -306,7 +309,7 @@ class HostedSource:
     # Datagrams and times
 
     def handle_feedback_untrusted(self, now: float, receiver: int, row: Datagrams) -> bool:
-        """Take a receiver's feedback. Return False if none here has that number and address."""
+        """Handle feedback. Return False if no receiver has that number and address."""
         known = self._receivers.get(receiver)
         if known is None or known.channel.peer_address != row.address:
             return False
@@ -319,11 +322,11 @@ class HostedSource:
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due, or ``send`` has more to do."""
+        """Return the time at which ``handle_timeout`` or ``send`` is due; None if neither is."""
         return self.source.poll_timeout()
 
     def send(self, now: float) -> bool:
-        """Send what may leave. Return False if the socket has no room for more."""
+        """Send the datagrams that may leave. Return False if the socket has no room for more."""
         while self._outlet.send():
             outgoing = self.source.poll_transmit(now)
             if outgoing is None:
@@ -337,7 +340,7 @@ class HostedSource:
         return False
 
     def _places(self, receiver: int) -> list[Address]:
-        """Return the addresses of a receiver, or of all; two behind one socket get one copy."""
+        """Return the distinct addresses of a receiver, or of all: one socket gets one copy."""
         those = (
             self._receivers.values() if receiver == ALL_RECEIVERS else [self._receivers[receiver]]
         )
@@ -354,7 +357,7 @@ class HostedSource:
 class HostedSubscription:
     """One subscription to a source of another node.
 
-    ``changed`` wakes tasks that wait for changes; ``touched`` makes the node look after it.
+    ``changed`` wakes the tasks that wait for changes. ``touched`` makes the node send its output.
     """
 
     def __init__(
@@ -373,7 +376,7 @@ class HostedSubscription:
         self.counters = counters
         self.changed = trio.lowlevel.ParkingLot()
         self.count_unread: Callable[[], int] = int
-        """Counts the bytes of messages that were polled and that the reader has not read."""
+        """The function that counts the bytes of messages that were polled and not read."""
         self._touched = touched
         self._is_linked = True
         self._is_sealed = welcome.key is not None
@@ -382,36 +385,39 @@ class HostedSubscription:
 
     @property
     def session(self) -> int:
-        """The session's id."""
+        """The id of the source's session."""
         return self.welcome.session
 
     # Membership
 
     def learn(self, key: StreamKey) -> None:
-        """Take the key with which the source seals from now on."""
+        """Handle the next key of the source."""
         self._unsealer.learn(key)
 
     def handle_closing(self, closing: Closing) -> None:
-        """Note that the source ends."""
+        """Handle the END of the source."""
         self.subscription.handle_closing(trio.current_time(), *closing)
         self.touch()
 
     def handle_gone(self, *, anew: bool = False) -> None:
-        """Note that the source is gone, or began ``anew``."""
+        """Handle the loss of the source, or with ``anew`` its restart."""
         self.subscription.handle_gone(trio.current_time(), anew=anew)
         self.touch()
 
     def unlink(self) -> None:
-        """Note that the channel to the source's node broke: datagrams show whether it lives."""
+        """Handle the loss of the channel to the source's node.
+
+        From now on only datagrams show that the source is alive.
+        """
         self._is_linked = False
 
     @property
     def join(self) -> Join:
-        """Return the JOIN by which it comes back."""
+        """The JOIN with which this side joins the same session again."""
         return Join(self.topic, self.session, self.subscription.settled)
 
     def relink(self, welcome: Welcome, channel: Channel) -> None:
-        """Note that this side rejoined the same session, over another channel."""
+        """Handle the WELCOME of the same session over another channel."""
         if welcome.key is not None:
             self._unsealer.learn(welcome.key)
         self.welcome, self.channel, self._is_linked = welcome, channel, True
@@ -428,7 +434,7 @@ class HostedSubscription:
     # Datagrams and times
 
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams that came together."""
+        """Handle datagrams that came together."""
         if not self._is_from_source(row.address):
             self.counters.foreign += row.number
             return
@@ -439,8 +445,8 @@ class HostedSubscription:
     def handle_timeout(self, now: float) -> None:
         """Run the timers that are due.
 
-        A source is alive as long as its channel lives. But a group may be silent all the same:
-        networks may carry the one and not the other.
+        Without a group, a source counts as alive as long as its channel is. With a group it does
+        not, because a network may carry unicast and no multicast.
         """
         if not self.welcome.group and self._is_linked:
             self.subscription.handle_alive(now)
@@ -464,5 +470,5 @@ class HostedSubscription:
         source = self.channel.peer_address
         if source is None or not self.welcome.group:
             return address == source
-        # What is sent to a group comes from a socket of its own, perhaps on another network.
+        # Datagrams to a group come from another socket of the source, perhaps on another network.
         return self._is_sealed or address[0] == source[0]

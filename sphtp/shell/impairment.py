@@ -1,9 +1,9 @@
 """A bad network at a node's own socket, for experiments.
 
-Incoming datagrams are dropped, duplicated and delayed on purpose. A delayed datagram is delivered
-after a few later ones from the same address, or after a few receive calls if no later ones come.
-The faults depend on the seed and on the datagrams, not on the time. ``sphtp.testing.network`` has
-links with a rate, and with delays in seconds.
+The socket drops, duplicates and holds back incoming datagrams on purpose. It delivers a held
+datagram after a few later ones from the same address, or after a few receive calls if no later ones
+arrive. The faults depend on the seed and on the datagrams, not on the time.
+``sphtp.testing.network`` has links with a rate, and with delays in seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,28 +19,30 @@ from sphtp.errors import SettingsError
 from sphtp.shell.udp import UdpSocket
 
 MOST_OVERTAKING: Final = 3
-"""The most later datagrams that overtake one that is held back; at least one does if it comes."""
+"""The most later datagrams that overtake a held one; the least number is 1."""
 
 MOST_CALLS: Final = 8
-"""The receive calls after which a held datagram goes on, overtaken or not."""
+"""The receive calls after which a held datagram is delivered, overtaken or not."""
 
 LULL: Final = 0.005
-"""Seconds to the next receive call on a silent socket while a datagram is held."""
+"""Seconds until the next receive call on a silent socket while a datagram is held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impairment:
-    """Shares of the datagrams that a node receives, each at least 0 and less than 1.
+    """The faults of the datagrams that a node receives: shares from 0 to less than 1.
 
     Raises ``SettingsError``, naming the share, when one is out of range.
     """
 
     duplicate: float = 0.0
-    """Duplicated. Each copy may be dropped or held back by itself."""
+    """The share of datagrams that are duplicated; ``loss`` and ``reorder`` apply to each copy."""
     loss: float = 0.0
-    """Dropped."""
+    """The share of datagrams that are dropped."""
     reorder: float = 0.0
-    """Held back, so that later ones from the same address overtake them."""
+    """The share of datagrams that are held back, so that later ones from the same address overtake
+    them.
+    """
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -50,7 +52,7 @@ class Impairment:
 
 
 def open_socket(host: str, port: int, impairment: Impairment | None, seed: int | None) -> UdpSocket:
-    """Bind a socket: an ordinary one if nothing is impaired."""
+    """Bind a socket with this impairment, or an ordinary one if all shares are 0."""
     if impairment is None or impairment == Impairment():
         return UdpSocket(host, port)
     return ImpairedSocket(host, port, impairment, Random(seed))
@@ -70,7 +72,7 @@ class _Held:
 
 
 class ImpairedSocket(UdpSocket):
-    """A socket that impairs what it receives, and counts that."""
+    """A socket that impairs the datagrams that it receives, and counts the faults."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class ImpairedSocket(UdpSocket):
         return ImpairedSocket(host, port, self._impairment, random, is_shared=True)
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Sequence[Datagrams]:
-        """Return datagrams that are here or were held long enough, each in a row of its own."""
+        """Return new datagrams, and those held long enough, each in a row of its own."""
         rows: list[Datagrams] = []
         for row in super().receive_batch(limit, size):
             for datagram in row.datagrams:
@@ -102,7 +104,7 @@ class ImpairedSocket(UdpSocket):
         return rows + self._release()
 
     async def wait_readable(self) -> None:
-        """Wait for a datagram; only briefly if one is held."""
+        """Wait for a datagram, for ``LULL`` seconds at most while one is held."""
         if not self._held:
             await super().wait_readable()
             return

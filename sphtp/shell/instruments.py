@@ -1,7 +1,4 @@
-"""Reports about a node: several instruments as one, and the log of limits.
-
-A faulty instrument affects no other one.
-"""
+"""The instruments of a node, called as one, and the log of limits."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +29,7 @@ log: Final = logging.getLogger("sphtp.instrument")
 
 @contextmanager
 def watching(instruments: Sequence[Instrument], address: Address) -> Iterator[Instrument | None]:
-    """Call instruments at a node's start and end; yield one that stands for all, None for none."""
+    """Call the instruments at a node's start and end; yield one that calls all, or None."""
     if not instruments:
         yield None
         return
@@ -45,10 +42,10 @@ def watching(instruments: Sequence[Instrument], address: Address) -> Iterator[In
 
 
 class Instruments(Instrument):
-    """Passes every event on to the instruments that have a method for it.
+    """An instrument that passes every event to the instruments that override its method.
 
-    An instrument that raises gets no further events; its error is logged under
-    ``sphtp.instrument``.
+    An instrument that raises an error gets no further events, and the error is logged under
+    ``sphtp.instrument``. The other instruments are not affected.
     """
 
     def __init__(self, instruments: Sequence[Instrument]) -> None:
@@ -78,7 +75,7 @@ def _has_own(player: Instrument, name: str) -> bool:
     return getattr(method, "__func__", method) is not getattr(Instrument, name)
 
 
-# The log of limits: it names each setting that held something back.
+# The log of limits: it names each setting that took effect.
 
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -105,13 +102,13 @@ ORDINARY: Final = frozenset(("held_by_receive_buffer", "held_by_receive_buffer_b
 """Counters that rise whenever a reader is slower than a writer: logged, but not as a warning."""
 
 QUIET: Final = 10.0
-"""Seconds between two lines about one setting: a flood must not fill a disk."""
+"""Seconds between two lines about one counter, so that a flood does not fill a disk."""
 
 limit_log: Final = logging.getLogger("sphtp.limits")
 
 
 class LimitLog:
-    """Watches the counters of a node, and of its sources and subscriptions."""
+    """The log of the limits that counters of a node, a client or a source show."""
 
     def __init__(self, *counters: "Watched") -> None:
         self._sources: dict[int, list[tuple[str, Callable[[], int]]]] = {}
@@ -121,17 +118,17 @@ class LimitLog:
             self.watch(one)
 
     def watch(self, counters: "Watched") -> None:
-        """Watch these counters from now on, too."""
+        """Log limits of these counters from now on, too."""
         self._sources[id(counters)] = list(_readers(counters))
         self._seen[id(counters)] = self._read(id(counters))
 
     def forget(self, now: float, counters: "Watched") -> None:
-        """Stop watching these counters, after a last look."""
+        """Check all counters once more, and stop logging limits of these."""
         self.look(now)
         del self._sources[id(counters)], self._seen[id(counters)]
 
     def look(self, now: float) -> None:
-        """Log each limit that was reached since the last look, if one is due."""
+        """Log each limit that took effect since the last call, if ``QUIET`` seconds have passed."""
         for key in self._sources:
             seen = self._read(key)
             if seen != self._seen[key]:

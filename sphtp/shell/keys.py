@@ -1,9 +1,9 @@
-"""Keys: drawing them, saving them to files that nobody else may read, and loading them.
+"""Keys: they are drawn, saved to files that only their owner may read, and loaded.
 
-The key log is for analysing a captured network, as SSLKEYLOGFILE is for TLS: whoever has it and
-the capture reads every message and can forge others while the channels live. So nothing but an
-environment variable switches it on, every node that writes one warns of it, and the file is for its
-owner only.
+The key log is for the analysis of captured packets, as SSLKEYLOGFILE is for TLS. Everybody who has
+the log and the capture can read all messages, and can forge messages while the channels live. So
+only an environment variable switches the log on, every node that writes one logs a warning, and
+only the owner may read the file.
 """
 
 import logging
@@ -31,7 +31,7 @@ def read_own(path: Path, most: int = -1) -> bytes:
     Raises ``SettingsError`` if others may read the file, and ``OSError``.
     """
     with path.open("rb") as file:
-        # Of the open file: who may change what stands at the path shall not choose what is judged.
+        # The mode of the open file, because another file may replace it at the path.
         _require_own(path, os.fstat(file.fileno()).st_mode)
         return file.read(most)
 
@@ -55,10 +55,10 @@ _TITLES: Final = {
     OF_AUTHORITY: "# SphTP key of a cluster, which vouches for servers: keep it to yourself",
     OF_SERVER: "# SphTP key of a server: keep it to yourself",
 }
-"""The first line of a file, so that none is taken for another one."""
+"""The first line of a file, which shows the kind of its key."""
 
 ENOUGH: Final = 1024
-"""The most bytes of a file with one key; a longer file is something else."""
+"""The most bytes that are read of a file; no file with a key is longer."""
 
 
 def draw_identity() -> Identity:
@@ -83,7 +83,10 @@ def draw_server_key(cluster: ClusterKey | None = None) -> ServerKey:
 
 
 def save_identity(path: Path, identity: Identity, *, overwrite: bool = False) -> None:
-    """Write an identity to a file of mode 0600, whole or not at all. Raises ``SettingsError``."""
+    """Write an identity to a file of mode 0600, whole or not at all.
+
+    Raises ``SettingsError`` if the file cannot be written, or exists and is not to be overwritten.
+    """
     _save(path, OF_NODE, identity.export(), overwrite)
 
 
@@ -104,22 +107,25 @@ def save_server_key(path: Path, key: ServerKey, *, overwrite: bool = False) -> N
 
 
 def load_identity(path: str | Path) -> Identity:
-    """Read an identity. Raises ``SettingsError``, also when others may read the file."""
+    """Read an identity from a file, such as ``sphtp keygen`` writes.
+
+    Raises ``SettingsError`` if the file is unreadable or of another kind, or others may read it.
+    """
     return Identity(_load(Path(path), OF_NODE))
 
 
 def load_secret(path: str | Path) -> bytes:
-    """Read a cluster's secret. Raises ``SettingsError``, also when others may read the file."""
+    """Read a cluster's secret, 32 bytes, from a file. Raises as ``load_identity``."""
     return _load(Path(path), OF_CLUSTER)
 
 
 def load_cluster_key(path: str | Path) -> ClusterKey:
-    """Read a cluster's key. Raises ``SettingsError``, also when others may read the file."""
+    """Read a cluster's key from a file. Raises as ``load_identity``."""
     return ClusterKey(_load(Path(path), OF_AUTHORITY))
 
 
 def load_server_key(path: str | Path) -> ServerKey:
-    """Read a server's key. Raises ``SettingsError``, also when others may read the file."""
+    """Read a server's key, and its certificate if any, from a file. Raises as ``load_identity``."""
     key, _, certificate = _load_text(Path(path), OF_SERVER).strip().partition("\n")
     try:
         parsed = Certificate.parse(certificate) if certificate else None
@@ -129,17 +135,14 @@ def load_server_key(path: str | Path) -> ServerKey:
 
 
 def load_token(path: Path) -> str:
-    """Read a token for HTTP from a file that only its owner may read: its one line.
-
-    Raises ``SettingsError``.
-    """
+    """Read a token for HTTP, the only line of a file. Raises as ``load_identity``."""
     return _read_private(path).strip()
 
 
 def load_public(path: Path) -> bytes:
-    """Return the public key of the private key in a file; the title of the file gives its kind.
+    """Return the public key of the private key in a file, whose title shows the kind.
 
-    Raises ``SettingsError``.
+    Raises as ``load_identity``.
     """
     what = _title_of(_read_private(path))
     if what == OF_SERVER:
@@ -148,9 +151,10 @@ def load_public(path: Path) -> bytes:
 
 
 KEY_LOG: Final = "SPHTPKEYLOGFILE"
-"""The environment variable that names the file of the key log; without it there is none.
+"""The environment variable that names the file of the key log; without it there is no log.
 
-It is no setting of a program, of which `sphtp cluster` hands none to its processes: these get it.
+`sphtp cluster` passes this variable on to its processes, in contrast to those that begin with
+``SPHTP_``, which are settings of a command.
 """
 
 log: Final = logging.getLogger("sphtp.keys")
@@ -159,7 +163,7 @@ log: Final = logging.getLogger("sphtp.keys")
 class KeyLogFile:
     """A key log in a file, to which several programs may write.
 
-    A line is ``SPHTP_CHANNEL_KEY``, a connection id and a key, both in hexadecimal digits.
+    A line has ``SPHTP_CHANNEL_KEY``, a connection id and a key, both in hexadecimal digits.
     """
 
     def __init__(self, path: str, descriptor: int) -> None:
@@ -181,7 +185,7 @@ class KeyLogFile:
 
 @contextmanager
 def open_key_log(environ: Mapping[str, str]) -> Iterator[KeyLogFile | None]:
-    """Open the key log that the environment asks for; None if it asks for none.
+    """Open the key log that the environment names, for the length of the block; yield it, or None.
 
     Raises ``SettingsError`` if the file cannot be written, or if others may read it.
     """
@@ -215,7 +219,10 @@ def check_new(paths: Iterable[Path]) -> None:
 
 
 def load_public_keys(path: str | Path) -> frozenset[bytes]:
-    """Read public keys, one per line; text after a # is ignored. Raises ``SettingsError``."""
+    """Read a file with a public key on each line; text after a # is ignored.
+
+    Raises ``SettingsError`` if the file is unreadable, or has something else or private keys.
+    """
     keys, text = set(), _read_text(Path(path))
     if (other := _title_of(text)) is not None:
         raise SettingsError(f"{path} holds {other}, and public keys are wanted")
@@ -226,7 +233,7 @@ def load_public_keys(path: str | Path) -> frozenset[bytes]:
 
 
 def allow_only(keys: Iterable[bytes]) -> Callable[[Peer], bool]:
-    """Return a function for ``open_server(admit=...)`` that admits only these public keys."""
+    """Return a function for ``open_server(admit=...)`` that admits only clients with these keys."""
     allowed = frozenset(keys)
     return lambda peer: peer.key in allowed
 
@@ -278,7 +285,7 @@ def _load_text(path: Path, what: str) -> str:
     text = _read_private(path)
     if (other := _title_of(text)) not in (None, what):
         raise SettingsError(f"{path} holds {other}, and {what} is wanted")
-    # Files from before they had a title hold the key alone.
+    # Files of early versions have no title.
     return text.removeprefix(_TITLES[what])
 
 

@@ -1,6 +1,6 @@
-"""Lifetimes: services that run as long as a block, tasks beside it, and signals that end a program.
+"""Lifetimes: services that run for a block, tasks beside a block, and signals that end a program.
 
-This library catches no signal; its commands do, with those that are named here.
+The library catches no signal. Its commands catch the signals that are listed here.
 """
 
 import signal
@@ -24,8 +24,8 @@ def block(
 ) -> Callable[P, AbstractAsyncContextManager[T]]:
     """Make a function a context manager for programs, like ``asynccontextmanager``.
 
-    If an error of this library is raised on entry, its message is enough. So its traceback leaves
-    out the dozen frames between the program's line and the one that raised it.
+    The traceback of an error of this library on entry omits the dozen frames inside the library:
+    the message of the error is enough.
     """
     managed = asynccontextmanager(function)
 
@@ -57,16 +57,17 @@ class _BlockScope(AbstractAsyncContextManager[T], Generic[T]):
         except BaseException as caught:
             if error is None or not _is_cancelled(caught):
                 raise
-            # Tasks that found this closed under them have cancelled the one that is leaving. Were
-            # that what leaves, the error that began it all would be lost among those it caused.
+            # Other tasks may have failed because this object closed, and their nursery has
+            # cancelled this task. If the cancellation were raised here, it would hide the first
+            # error, which has caused the others.
             error.__traceback__ = traceback
             return False
 
 
 class ScopedService(AbstractAsyncContextManager[Any]):
-    """A service that runs for the length of an ``async with`` block: its ``_lifetime``.
+    """An object that runs for the length of an ``async with`` block, which ``_lifetime`` returns.
 
-    Programs get it inside the block, from the function that opens it.
+    Programs get it from the function that opens the block.
     """
 
     _entered: AbstractAsyncContextManager[None]
@@ -86,17 +87,17 @@ class ScopedService(AbstractAsyncContextManager[Any]):
 
     @abstractmethod
     def _lifetime(self) -> AbstractAsyncContextManager[None]:
-        """Return the block that runs the service, and cleans up at its end."""
+        """Return the block that runs the object, and cleans up at its end."""
 
 
 @asynccontextmanager
 async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Run ``task`` beside the block and cancel it at the block's end; its error ends the block.
 
-    A nursery would raise a single error inside a group. Here it is raised by itself, so that
-    ``except ValueError`` around the block catches it. An error of the block is raised as the same
-    object, even if it is a group of the block's own nursery. Only then does ``contextlib`` restore
-    its traceback, without the frames of this library.
+    A nursery would raise a single error inside a group. This function raises the error itself, so
+    that ``except ValueError`` around the block catches it. An error of the block is raised as the
+    same object, even if it is a group of the block's own nursery. ``contextlib`` restores the
+    traceback, without the frames of this library, only of the same object.
     """
     of_block: BaseException | None = None
     alone: BaseException | None = None
@@ -113,13 +114,13 @@ async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
         if len(group.exceptions) > 1:
             raise
         alone = group.exceptions[0]
-        # Of a group of the block, the nursery has made a copy. It is not the block's where that was
-        # only cancelled, because the task failed.
+        # If the block raised a group, the nursery has made a copy of it. The error is the task's if
+        # the block was only cancelled.
         is_of_block = of_block is not None and not _is_cancelled(of_block)
         if isinstance(alone, BaseExceptionGroup) and is_of_block:
             alone = of_block
     if alone is not None:
-        # What is handled while the block is left, a cancellation, has nothing to do with it.
+        # ``raise`` would set the cancellation that is being handled as the context of the error.
         context = alone.__context__
         try:
             raise alone
@@ -135,7 +136,7 @@ def _is_cancelled(error: BaseException) -> bool:
 
 
 ASKED: Final = (signal.SIGINT, signal.SIGTERM)
-"""Signals that ask a program to end."""
+"""Signals that request the end of a program."""
 
 OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that end a program without clean-up unless it handles them."""
@@ -144,7 +145,7 @@ OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 def ending() -> tuple[signal.Signals, ...]:
     """Return the signals at which a command ends.
 
-    Signals that it was started to ignore stay ignored, such as SIGHUP under ``nohup``.
+    Signals that are ignored when the command starts stay ignored, such as SIGHUP under ``nohup``.
     """
     caught = (each for each in OTHERS if signal.getsignal(each) is not signal.SIG_IGN)
     return (*ASKED, *caught)

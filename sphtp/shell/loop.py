@@ -1,33 +1,34 @@
 """The loop of a node: receive a batch, handle it, wake readers, send a batch.
 
-Two tasks run it. The first waits for the socket and handles a batch. It wakes the tasks that wait
-for messages. Mostly nothing has to leave then, for an ack waits for an answer, or for its timer. If
-an ack is due, those tasks have a turn before it leaves, so that it travels with an answer. The
-second task sends the rest: corked messages, large transfers, output of timers, and datagrams that
-the socket had no room for. There is one way in, ``_receive``, and one way out, ``flush``.
+Two tasks run the loop. The first task waits for the socket, handles a batch, and wakes the tasks
+that wait for messages. Mostly nothing has to leave then, because an ack waits for a message of the
+program, or for its timer. If an ack is due, the woken tasks have a turn before it leaves, so that
+it travels with their messages. The second task sends the rest: corked messages, large transfers,
+output of timers, and datagrams for which the socket had no room. There is one way in, ``_receive``,
+and one way out, ``flush``.
 
-**Corking.** A message that finds the line idle leaves within the call. What follows within
-``CORKING`` seconds of it is queued only, and leaves together as soon as the program waits for
-anything: the cost of a packet, some 100 us, is then shared by all of them (Nagle's algorithm, RFC
-896, with the turn of the event loop in place of the acknowledgement). The interval counts from the
-end of the lone send, or the packet's own cost would be taken for the program's pause. It ends when
-the program has waited for a message: what it sends then is an answer, which has nothing to wait
-for.
+**Corking.** If nothing has left within the last ``CORKING`` seconds, a message leaves within the
+call. Otherwise it is corked: it leaves together with other messages as soon as the program waits
+for anything. So they share the cost of a packet, some 100 us (Nagle's algorithm, RFC 896, with the
+turn of the event loop in place of the acknowledgement). The interval begins at the end of a send,
+because otherwise the cost of the packet itself would count as a pause of the program. It also ends
+when the program has waited for a message: the next message is probably a reply, and need not wait.
 
-**Turns.** A program that sends or reads without ever waiting lets others have a turn when ``TURN``
-seconds have gone by since it had its own. At every message a turn would cost as much as ten
-messages. The loop, too, sends for ``TURN`` seconds at most, and leaves the rest to the second task.
+**Turns.** A program that sends or reads without ever waiting lets other tasks have a turn after
+``TURN`` seconds. A turn at every message would cost as much as ten messages. The loop, too, sends
+for ``TURN`` seconds at most, and leaves the rest to the second task.
 
 **Timers.** The second task sleeps until the next timer is due. Most timers are postponed before
 they fire, so the loop does not move the wakeup with each packet. It moves the wakeup only if a
-timer is set to an earlier time; and when the task wakes, it checks whether a timer is due. The
-timer of a connection is set after it was polled. So while the socket has no room, and connections
-cannot be polled, the task wakes every ``BLOCKED`` seconds.
+timer is set to an earlier time. When the task wakes, it checks whether a timer is due. The timer of
+a connection is set after the connection was polled. So while the socket has no room, and
+connections cannot be polled, the task wakes every ``BLOCKED`` seconds.
 
-**Busy polling.** A task that sleeps is woken late, on a virtual machine some 25 us after the
-datagram came, and with cold caches. So where answers come soon, the loop looks for the next one for
-a while before it sleeps (the kernel's ``net.core.busy_poll``). It does so only while a task waits
-for an answer, and if the last answer came within that time: a single miss ends it.
+**Busy polling.** A sleeping task is woken late, on a virtual machine some 25 us after the datagram
+arrived, and with cold caches. So where replies arrive soon, the loop polls the socket for up to
+``busy_poll`` seconds before it sleeps (the kernel's ``net.core.busy_poll``). It does so only while
+a task waits for a reply, and only if the last reply arrived within that time: a single miss ends
+it.
 """
 
 import math
@@ -54,41 +55,41 @@ TURN: Final = 0.0005
 """Seconds of sending or reading after which other tasks have a turn."""
 
 CORKING: Final = 0.0001
-"""Seconds after a lone send in which messages wait for others to leave with."""
+"""Seconds after a send in which further messages are corked."""
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 512 * 1024
-"""Datagrams, and bytes, taken off the socket before anything else is done. Acks leave after them:
-with much larger batches one side waits while the other one works."""
+"""The most datagrams, and bytes, that are read from the socket as one batch. Acks leave after a
+batch: with much larger ones, one side would wait while the other one works."""
 
 LITTLE: Final = 1024
-"""The bytes of a batch up to which acks always wait for a task that was woken."""
+"""The bytes of a batch up to which acks always wait for the turn of the woken tasks."""
 
 MOST_BEHIND: Final = 16
 """The full batches in a row after which timers are handled even if the socket holds more."""
 
 LOOKS: Final = 256
-"""The most looks at the socket in busy polling; it ends also under a clock that stands still."""
+"""The most polls of the socket in busy polling, which so ends under a clock that stands still."""
 
 SENT_BYTES: Final = 512 * 1024
-"""The most bytes that leave in a turn of the loop: half a millisecond's worth at 1 GB/s."""
+"""The most bytes that leave in a turn of the loop: at 1 GB/s, they take half a millisecond."""
 
 BLOCKED: Final = 0.01
-"""The most seconds between two looks at the timers while the socket has no room."""
+"""The most seconds between two checks of the timers while the socket has no room."""
 
 LOG_INTERVAL: Final = 0.1
-"""Seconds between two looks at the counters of limits."""
+"""Seconds between two checks of the counters of limits."""
 
 yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 """Yields the core to other processes."""
 
 
 class Loop:
-    """Moves datagrams between the socket of a node and its channels and streams.
+    """The event loop of a node: it moves datagrams between the socket, the channels and streams.
 
-    ``report`` is called with each connection that may have changed. It wakes the tasks that wait,
-    and returns True if one waited for messages that came. ``busy_poll`` is the number of seconds
-    for which the loop polls for an answer before it sleeps.
+    The loop calls ``report`` with each connection that may have changed. ``report`` wakes the
+    waiting tasks, and returns True if one waited for messages that have arrived. ``busy_poll`` is
+    the number of seconds for which the loop polls for a reply before it sleeps.
     """
 
     def __init__(
@@ -106,36 +107,36 @@ class Loop:
         self._limits = limits
         self._report = report
         self._is_closed = False
-        # Connections whose messages are held back, and what queues these; when something last left.
+        # Connections with corked messages, each with the function that queues these; and the time
+        # of the last send.
         self._corked: deque[tuple[Connection, Callable[[], None]]] = deque()
         self._sent_at = -math.inf
-        # When the program had a turn last.
+        # The time at which the program last had a turn.
         self._turn_began = -math.inf
-        # Datagrams that the socket had no room for, and whether there are any, or of streams.
+        # Datagrams for which the socket had no room; and True if there are any, or any of streams.
         self._unsent: deque[Datagrams] = deque()
         self._is_blocked = False
-        # The task that sends: whether there is something to do for it, where it sleeps, and until
-        # when.
+        # The sending task: True if it has work, where it sleeps, and until which time.
         self._is_asked = False
         self._asleep = trio.lowlevel.ParkingLot()
         self._sleep = trio.CancelScope()
         self._wake_at = math.inf
-        # Whether the last batch emptied the socket, and leaves nothing to send at once; batches in
-        # a row that did not empty it.
+        # True if the last batch emptied the socket, and if nothing has to leave at once; and the
+        # number of batches in a row that did not empty the socket.
         self._is_dry = self._is_quiet = True
         self._behind = 0
-        # When to look at the counters of limits.
+        # The time of the next check of the counters of limits.
         self._log_at = math.inf
         # Unparked whenever connections have been reported.
         self.reported = trio.lowlevel.ParkingLot()
-        # Takes messages that came by shared memory, and returns whose they are.
+        # Takes messages that came by shared memory, and returns their connections.
         self.take_entries: Callable[[], list[Connection]] | None = None
-        # Takes STUN messages out of what has come, and returns the rest.
+        # Removes STUN messages from the received rows, and returns the rest.
         self.take_stun: Callable[[float, Sequence[Datagrams]], Sequence[Datagrams]] | None = None
-        # How many times a task that waited for messages has gone on.
+        # The number of times that a task that waited for messages has gone on.
         self._resumed = 0
-        # Busy polling: how many wait for messages, whether something was sent since one was read,
-        # and whether the last one that was waited for came in time.
+        # Busy polling: its seconds, the number of tasks that wait for messages, True if something
+        # was sent since a message was read, and True if the last awaited message came in time.
         self._window = busy_poll
         self._waiting = 0
         self._expects_answer = False
@@ -145,7 +146,7 @@ class Loop:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run beside the block; an error ends the block."""
+        """Run the loop beside the block; an error of the loop ends the block."""
         async with running(self._receive_forever), running(self._send_forever):
             yield
 
@@ -182,7 +183,7 @@ class Loop:
             if is_time and (self._is_blocked or self._due() <= trio.current_time()):
                 await self._handle_timers()
             elif is_done and not self._is_asked:
-                # The timer has moved away, or what was asked for has left with something else.
+                # The timer was postponed, or the output has left with other datagrams.
                 continue
             is_done = self.flush()
 
@@ -193,9 +194,9 @@ class Loop:
             self._asleep.unpark()
 
     async def _handle_timers(self) -> None:
-        # What lies in the socket may hold the acks and signs of life that are overdue, should this
-        # process have stood still; but a flood must not hold up time for ever. The time is that at
-        # which the socket was read: a reader whose turn comes first may stand still, too.
+        # If this process was suspended, overdue acks and other packets may wait in the socket. So
+        # they are read first, except in a flood, which must not postpone the timers for ever. The
+        # timers use the time before the socket was read: a woken reader may be suspended, too.
         now = trio.current_time()
         if self._receive():
             await self._let_readers_go_first()
@@ -219,7 +220,7 @@ class Loop:
         if self._streams.is_busy and (next_due := self._streams.poll_timeout()) is not None:
             due = min(due, next_due)
         if self._is_blocked:
-            # What waits for the socket is set no timer until it was polled.
+            # Connections that wait for the socket have no timer until they are polled.
             due = min(due, trio.current_time() + BLOCKED)
         return due
 
@@ -247,8 +248,8 @@ class Loop:
     def _receive(self) -> bool:
         """Receive a batch from the socket, handle it, and report the changes.
 
-        Return True if a reader was waiting and acks can wait: an answer is expected, or the batch
-        was small.
+        Return True if a reader was waiting and acks can wait for its turn: a reply is expected, or
+        the batch was small.
         """
         now = trio.current_time()
         rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
@@ -257,7 +258,7 @@ class Loop:
         if streams.is_busy:
             rows = [part for row in rows for part in streams.take_own_untrusted(now, row)]
         if self.take_entries is not None:
-            # They were sent before what is in these packets: see ``core.channel.shared_memory``.
+            # The peer sent these before the packets: see ``core.channel.shared_memory``.
             for connection in self.take_entries():
                 self._endpoint.active[connection] = None
         self._endpoint.handle_rows_untrusted(now, rows)
@@ -278,9 +279,9 @@ class Loop:
         self._report_all()
 
     async def _let_readers_go_first(self) -> None:
-        """Let woken readers run before acks leave, so that acks travel with an answer.
+        """Let woken readers run before acks leave, so that acks travel with their messages.
 
-        Tasks that are ready run in any order: their first turn comes before ours or after it.
+        Trio runs ready tasks in any order: their first turn comes before or after that of the loop.
         """
         resumed = self._resumed
         await trio.lowlevel.checkpoint()
@@ -314,9 +315,10 @@ class Loop:
         self._turn_began = self._sent_at = perf_counter()
 
     def cork(self, connection: Connection, push: Callable[[], None]) -> None:
-        """Schedule corked messages to leave, at once if the line is idle.
+        """Schedule corked messages to leave, at once if nothing has left for ``CORKING`` seconds.
 
-        ``push`` queues them in the core. It is called before the core is asked for datagrams.
+        ``push`` queues the messages in the core. The loop calls it before it polls the core for
+        datagrams.
         """
         self._expects_answer = True
         is_idle = (
@@ -326,7 +328,7 @@ class Loop:
         if not is_idle or not self.flush():
             self._ask()
         if is_idle:
-            # Also where window or pacer let nothing leave: or each message would ask them anew.
+            # Also if window or pacer let nothing leave: otherwise each message would poll again.
             self._sent_at = perf_counter()
 
     def hold(self, connection: Connection, push: Callable[[], None]) -> None:
@@ -335,7 +337,7 @@ class Loop:
         self._corked.append((connection, push))
 
     def ask(self) -> None:
-        """Send what is held at the next schedule point: for what the loop itself calls."""
+        """Send held messages at the next schedule point; for functions that the loop calls."""
         self._ask()
 
     def flush_soon(self, connection: Connection) -> None:
@@ -368,7 +370,7 @@ class Loop:
         return is_done
 
     def _wake_by(self, due: float) -> None:
-        """Have the task that sends wake at this time, if it meant to wake later."""
+        """Have the sending task wake at this time, if it would wake later."""
         if due < self._wake_at:
             self._wake_at = self._sleep.deadline = due
 
@@ -402,7 +404,7 @@ class Loop:
                 return False
         return False
 
-    # Who waits
+    # Reports
 
     def _report_all(self) -> bool:
         """Report the connections that changed. Return True if a task waited for messages."""

@@ -1,9 +1,9 @@
-"""The metrics of servers, clients and nodes, as ``web`` gives them to Prometheus.
+"""The metrics of servers, clients and nodes, which ``web`` serves to Prometheus.
 
-Nothing is counted for the metrics alone: each scrape reads the statistics that programs read, too.
-So a channel, stream or group that has ended vanishes from the answer, and the number of series is
-bounded by what is open. ``METRICS`` lists every metric with its meaning, for the answer and for the
-page of the reference.
+Nothing is counted for the metrics alone: each scrape reads the same statistics as programs do. So
+the series of a channel, stream or group end with it, and the number of series is bounded by the
+number of open ones. ``METRICS`` lists every metric with its meaning, for the responses and for the
+reference.
 """
 
 import re
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 Values = Mapping[tuple[str, ...], float | TimeHistogram]
-"""The values of a metric, by its labels."""
+"""The values of a metric, by the values of its labels."""
 
 
 class MetricText(NamedTuple):
@@ -47,7 +47,7 @@ class MetricText(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The type, which follows from the name."""
+        """The type of the metric, which follows from its name."""
         if self.name.endswith("_total"):
             return "counter"
         return "histogram" if self.name.endswith(OF_TIMES) else "gauge"
@@ -56,7 +56,10 @@ class MetricText(NamedTuple):
 def _table(
     prefix: str, labels: tuple[str, ...], *rows: tuple[str, str | Mapping[str, str], str]
 ) -> tuple[MetricText, ...]:
-    """Return metrics that are fields of one object. Those of several fields have a last label."""
+    """Return metrics that are fields of one object.
+
+    A metric of several fields has a further label, which stands in braces behind the name.
+    """
     return tuple(
         MetricText(
             f"{prefix}_{name.partition('{')[0]}",
@@ -73,7 +76,7 @@ def _each(*names: str) -> Mapping[str, str]:
 
 
 NOT_OF_NAMES: Final = re.compile(r"\W", re.ASCII)
-"""The characters that no name of a metric has."""
+"""The characters that a name of a metric must not have."""
 
 OF_TIMES: Final = ("_step_seconds", "_exchange_seconds", "_wait_seconds")
 """The ends of the names of histograms."""
@@ -85,7 +88,7 @@ SERVER: Final = _table(
      "Connections of the message bus."),
     ("connections_ended_total", "connections_ended", "Connections that ended."),
     ("connections_refused_total", "connections_refused", "Connections beyond the limit."),
-    ("events_dropped_total", "events_dropped", "Events that a slow reader of them missed."),
+    ("events_dropped_total", "events_dropped", "Events that a slow listener missed."),
 )  # fmt: skip
 
 CONTROL: Final = (
@@ -97,13 +100,13 @@ CONTROL: Final = (
         "Messages and connections of the control plane that were dropped or refused.",
     ),
     MetricText("sphtp_client_state", ("node", "state"), "1 for the state of the registration."),
-    MetricText("sphtp_client_peers", ("node",), "Other clients that this one knows."),
+    MetricText("sphtp_client_peers", ("node",), "Other clients that this one watches."),
     MetricText("sphtp_client_servers", ("node",), "Live servers."),
     MetricText(
         "sphtp_client_refused_total", ("node", "reason"),
         "Messages of the control plane that were dropped.",
     ),
-    MetricText("sphtp_client_events_dropped_total", ("node",), "Events that a slow reader missed."),
+    MetricText("sphtp_client_events_dropped_total", ("node",), "Events a slow listener missed."),
     MetricText("sphtp_clock_error_seconds", ("node",), "Bound of the error of the cluster's time."),
     MetricText("sphtp_build_info", ("version",), "1, with the version of this program."),
 )  # fmt: skip
@@ -114,11 +117,11 @@ REQUESTS: Final = _table(
     ("sent_total", "sent", "Requests that left."),
     ("ended_total{outcome}", {"reply": "replies", "error": "errors", "cancelled": "cancelled",
      "lost": "lost"}, "Requests of this side that ended."),
-    ("late_total", "late", "Answers to requests that nobody waited for any more."),
+    ("late_total", "late", "Answers that arrived after their caller had stopped waiting."),
     ("received_total", "received", "Requests of peers."),
     ("answered_total", "answered", "Replies and errors for peers."),
     ("failed_total{reason}", _each("refused", "crashed", "malformed"),
-     "Requests of peers that were refused, failed, or were not allowed."),
+     "Requests of peers that were refused, crashed their handler, or were malformed."),
 )  # fmt: skip
 
 NODE: Final = _table(
@@ -127,9 +130,9 @@ NODE: Final = _table(
     ("datagrams_sent_total", "sent", "Datagrams sent."),
     ("datagrams_received_total", "received", "Datagrams received."),
     ("socket_calls_total{direction}", {"send": "send_calls", "receive": "receive_calls"},
-     "Calls of the system for datagrams."),
+     "System calls that sent or received datagrams."),
     ("socket_errors_total{direction}", {"send": "send_errors", "receive": "receive_errors"},
-     "Errors of the socket."),
+     "Errors of sending or receiving datagrams."),
     ("datagrams_rejected_total{reason}", _each(
         "malformed", "unknown", "in_the_clear", "forged", "replayed", "strangers", "denied",
         "stream_malformed", "stream_unknown", "stream_forged", "stream_replayed",
@@ -147,11 +150,11 @@ NODE: Final = _table(
         name: f"over_{name}" for name in (
             "receive_buffer", "receive_buffer_bytes", "max_message", "unreliable_buffer",
             "node_buffer_bytes")},
-     "Times that something was dropped because of a setting."),
+     "Number of times that packets or messages were dropped because of a setting."),
     ("sending_held_total{limit}", {
         "receive_buffer": "held_by_receive_buffer",
         "receive_buffer_bytes": "held_by_receive_buffer_bytes"},
-     "Times that sending waited for a peer to read."),
+     "Number of times that sending waited for a peer to read."),
 )  # fmt: skip
 
 _CHANNEL_LABELS: Final = ("node", "peer", "service", "channel")
@@ -165,7 +168,7 @@ CHANNEL: Final = _table(
     ("received_bytes_total", "bytes_received", "Bytes of packets received."),
     ("packets_lost_total", "lost", "Packets lost on the way to the peer."),
     ("packets_lost_spuriously_total", "lost_in_appearance",
-     "Packets that were taken for lost, and arrived."),
+     "Packets that were declared lost, and arrived later."),
     ("packets_rejected_total{reason}", _each(
         "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
      "Packets of the peer that were not accepted."),
@@ -177,10 +180,10 @@ CHANNEL: Final = _table(
      "Messages dropped: received and undecodable, or unreliable and not sent."),
     ("shared_memory_messages_total{direction}", {
         "sent": "shared_memory_sent", "received": "shared_memory_received"},
-     "Messages among the others that went by shared memory."),
+     "Messages that travelled by shared memory; the other metrics include them."),
     ("shared_memory_bytes_total{direction}", {
         "sent": "shared_memory_bytes_sent", "received": "shared_memory_bytes_received"},
-     "Bytes of these messages; they are in no packet."),
+     "Bytes of messages that travelled by shared memory, which are in no packet."),
     ("messages_waiting", "waiting", "Messages that the peer has not acknowledged."),
     ("messages_unread", "unread", "Messages that the program has not read."),
     ("round_trip_seconds", "rtt", "Smoothed round trip."),
@@ -197,7 +200,8 @@ LANE: Final = (
         "Messages of a lane that the peer has not acknowledged.",
     ),
     MetricText(
-        "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"), "Bytes of these messages.",
+        "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"),
+        "Bytes of the messages of a lane that the peer has not acknowledged.",
     ),
 )  # fmt: skip
 
@@ -229,7 +233,7 @@ SOURCE: Final = _table(
     ("naks_unserved_total{reason}", {
         "ignored": "naks_ignored", "rx_delay": "naks_rx_delay", "shed": "naks_shed",
         "out_of_window": "naks_out_of_window", "over_budget": "naks_over_budget"},
-     "Of these, those that led to no repair."),
+     "Datagrams that receivers reported missing, and that the source did not repair."),
     ("receivers", "receivers", "Receivers."),
     ("receivers_left_behind", "left_behind", "Receivers that the source does not wait for."),
     ("receivers_refused_total", "receivers_refused", "Receivers beyond the limit."),
@@ -242,11 +246,11 @@ SOURCE: Final = _table(
 RECEIVER: Final = (
     MetricText(
         "sphtp_source_receiver_behind_datagrams", ("node", "topics", "peer", "receiver"),
-        "Datagrams that the source does not know to have arrived at a receiver.",
+        "Sent datagrams whose arrival a receiver has not reported.",
     ),
     MetricText(
         "sphtp_source_receiver_room_bytes", ("node", "topics", "peer", "receiver"),
-        "Bytes that a receiver has room for, as far as the source knows.",
+        "Bytes for which a receiver had room at its last report.",
     ),
 )  # fmt: skip
 
@@ -260,10 +264,10 @@ TRANSPORT: Final = _table(
     ("naks_sent_total", "naks_sent", "Datagrams that were reported missing to the source."),
     ("datagrams_missed_total", "lost", "Datagrams that were ever missing."),
     ("datagrams_recovered_total{by}", {"repair": "recovered", "reordering": "out_of_order"},
-     "Of these, those that came after all."),
+     "Missing datagrams that arrived later."),
     ("datagrams_unrecovered_total{reason}", {
         name: f"unrecovered_{name}" for name in ("txw", "tmo", "ncf", "map", "end")},
-     "Of these, those that were given up."),
+     "Missing datagrams that the receiver has given up."),
     ("datagrams_missing", "pending", "Datagrams that are missing now."),
     ("datagrams_rejected_total{reason}", _each(
         "duplicates", "before_start", "after_end", "malformed", "implausible"),
@@ -276,7 +280,7 @@ DELIVERY: Final = _table(
     ("messages_delivered_total", "delivered", "Messages delivered."),
     ("messages_lost_total", "lost", "Messages whose loss was reported."),
     ("messages_waiting", "waiting", "Messages that wait for earlier ones."),
-    ("waiting_bytes", "waiting_bytes", "Bytes of these."),
+    ("waiting_bytes", "waiting_bytes", "Bytes of messages that wait for earlier ones."),
 )  # fmt: skip
 
 GROUP: Final = (
@@ -292,7 +296,7 @@ GROUP: Final = (
     ),
     MetricText(
         "sphtp_group_wait_seconds", ("node", "group", "member"),
-        "The same, by the member whose contribution came last.",
+        "Time of an exchange, by the member whose contribution came last.",
     ),
     MetricText(
         "sphtp_group_exchanging", ("node", "group"),
@@ -331,14 +335,14 @@ def step_metrics(name: str) -> tuple[MetricText, MetricText, MetricText]:
 
 
 Steps = Mapping[str, "StepStatistics[Any]"]
-"""Statistics of steps that are made without a group, by the name of what makes them."""
+"""Statistics of steps that a program makes without a group, by a name for its work."""
 
 
 NO_STEPS: Final[Steps] = {}
 
 
 def check_steps(steps: Steps) -> None:
-    """Raise ``SettingsError`` if metrics of steps would have the names of others."""
+    """Raise ``SettingsError`` if a name in ``steps`` gives a metric the name of another one."""
     taken = dict.fromkeys(METRICS, "this library")
     for name in steps:
         for metric in step_metrics(name):
@@ -351,7 +355,7 @@ def check_steps(steps: Steps) -> None:
 
 
 def metric_texts(steps: Steps) -> Mapping[str, MetricText]:
-    """Return all metrics by name, with those of these steps."""
+    """Return all metrics by name, including those of these steps."""
     return {**METRICS, **{one.name: one for name in steps for one in step_metrics(name)}}
 
 
@@ -362,7 +366,7 @@ class _Samples:
         self.by_name: dict[str, dict[tuple[str, ...], float | TimeHistogram]] = defaultdict(dict)
 
     def add(self, name: str, labels: tuple[str, ...], value: float | TimeHistogram | None) -> None:
-        """Add a value; None is not known yet."""
+        """Add a value; ignore None, which is not known yet."""
         if value is not None:
             self.by_name[name][labels] = value
 
@@ -382,14 +386,14 @@ class _Samples:
 def read_samples(
     watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
 ) -> dict[str, Values]:
-    """Return the values that servers, clients and nodes have now, by the name of the metric.
+    """Return the present values of servers, clients and nodes, by the name of the metric.
 
     The steps are those of the first client.
     """
     samples, taken = _Samples(), set[str]()
     samples.add("sphtp_build_info", (version("sphtp"),), 1)
     for one in watched:
-        # Two of one name have one series each.
+        # Two objects with the same name get separate series.
         label = label_of(one)
         if label in taken:
             label = f"{label} at {_place(one)}"
@@ -410,7 +414,7 @@ def read_samples(
 def metric_rows(
     watched: Iterable[Server | Client | Node], steps: Steps = NO_STEPS
 ) -> list[list[Any]]:
-    """Return a row for each value now: the name of the metric, its labels by name, and the value.
+    """Return a row for each present value: the name of the metric, its labels by name, the value.
 
     A histogram is two rows, ``_count`` and ``_sum``. The steps are those of the first client.
     """
@@ -428,9 +432,9 @@ def metric_rows(
 
 
 def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the rows of a server whose status is known, and nothing else.
+    """Return the rows that the status of a server contains.
 
-    Raises ``RemoteError`` if the status is none.
+    Raises ``WireError`` if the status is malformed.
     """
     try:
         label, state = {"server": f"{document['id']:#010x}"}, document["state"]
@@ -442,7 +446,7 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
         rows.append(["sphtp_server_members", label, float(len(document["view"]["members"]))])
         for reason, count in document["counters"].items():
             labels = {**label, "reason": printable(reason)}
-            # JSON has no other numbers, and yet Python reads them.
+            # Python's JSON reader also accepts NaN and infinity.
             if not isfinite(count):
                 raise ValueError("a count that is no number")
             rows.append(["sphtp_server_refused_total", labels, float(count)])
@@ -452,7 +456,7 @@ def server_rows(document: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def label_of(one: Server | Client | Node) -> str:
-    """Return the value of the label of a server, client or node."""
+    """Return the label of a server, client or node: its id, its name, or its address."""
     match one:
         case Server():
             return f"{one.id:#010x}"
@@ -548,7 +552,7 @@ def _read_channel(samples: _Samples, label: str, node: Node, connection: "Connec
 
 
 def _peer(node: Node, peer_id: int, address: tuple[str, int] | None) -> str:
-    """Return the name of a peer, or else its id, or its address."""
+    """Return the name of a peer; without one its id, and without that its address."""
     peer = node.roster.peers.get(peer_id)
     if peer is not None and peer.name:
         return peer.name
@@ -600,7 +604,7 @@ def _read_group(samples: _Samples, label: str, group: "LockstepGroup") -> None:
 
 
 def find_unready(watched: Iterable[object]) -> list[str]:
-    """Return a line for each server and client that does not serve new peers now."""
+    """Return a line for each server that is not active, and each client that is not established."""
     lines = []
     for one in watched:
         match one:

@@ -1,15 +1,16 @@
 """STUN (RFC 8489) on real sockets: the answers of servers, and the driver of ``NatTraversal``.
 
-STUN shares the socket of a node's channels, as it must: another socket would have another mapping.
-The first byte of a datagram tells the two apart (RFC 7983): it is 0 to 3 in STUN, and has the
-version in its upper half, which is never 0, in all others.
+STUN shares the socket of a node's channels, because another socket would have another mapping at
+the NAT. The first byte of a datagram distinguishes the two (RFC 7983): it is 0 to 3 in STUN. In all
+other datagrams its upper half is the version, which is never 0.
 
-A connectivity check is a Binding indication. Its USERNAME has the ids of both nodes, the one that
-checks last, and its MESSAGE-INTEGRITY the token of the attempt as key. It gets no answer: the
-handshake of the channel goes the way that it has opened.
+A connectivity check is a Binding indication. Its USERNAME has the ids of both nodes: first that of
+the receiver, then that of the sender. The key of its MESSAGE-INTEGRITY is the token of the attempt.
+It gets no response. It opens a path through the NAT of its sender, which the handshake of the
+channel then uses.
 
-This module loads ``aioice``, whose codec does no I/O. So it is itself loaded only by servers that
-answer STUN, and by clients of such servers.
+This module loads ``aioice``, whose codec does no I/O. So only servers that answer STUN load this
+module, clients of such servers, and clients with a relay.
 """
 
 import logging
@@ -73,10 +74,10 @@ UDP_TRANSPORT: Final = 17 << 24
 """The number of UDP in REQUESTED-TRANSPORT (RFC 8656, section 18.8)."""
 
 STATELESS: Final = frozenset((Kind.REFUSE, Kind.COOKIE, Kind.RESET))
-"""The kinds of datagrams that a node sends to whoever it has no connection with."""
+"""The kinds of datagrams that a node sends to addresses without a connection."""
 
 CHANNEL_DATA: Final = struct.Struct(">HH")
-"""The front of a ChannelData message: channel and length (section 12.4)."""
+"""The front of a ChannelData message: channel and length (RFC 8656, section 12.4)."""
 
 MOST_REASON: Final = 128
 """The most characters of an error's reason that are logged (RFC 8489, section 14.8)."""
@@ -90,11 +91,11 @@ TURN_METHODS: Final = {
 BATCH: Final = 256
 
 PER_HOST: Final = 64
-"""The datagrams of one host that a server reads in a second, and at once: a client sends one every
-15 s, so that a thousand may share a NAT."""
+"""The most datagrams of one host that a server reads in a second, and at once. A client sends one
+every 15 s, so that almost a thousand may share a NAT."""
 
 LOOK_UP_AGAIN: Final = 15.0
-"""Seconds until a name that was not known is looked up again."""
+"""Seconds until an unknown name is looked up again."""
 
 log: Final = logging.getLogger("sphtp.client")
 
@@ -114,9 +115,9 @@ def decode_stun_untrusted(datagram: bytes, most: int = LARGEST_STUN) -> stun.Mes
 
 
 def answer_binding_untrusted(datagram: bytes, source: Address) -> bytes | None:
-    """Return the answer to a Binding request, which has its source address; None for others.
+    """Return the response to a Binding request, with its source address; None for other messages.
 
-    Raises ``RemoteError``.
+    Raises ``RemoteError`` if the datagram is no STUN message.
     """
     message = decode_stun_untrusted(datagram)
     if (message.message_method, message.message_class) != (stun.Method.BINDING, stun.Class.REQUEST):
@@ -129,7 +130,7 @@ def answer_binding_untrusted(datagram: bytes, source: Address) -> bytes | None:
 
 
 def _plain(address: Address) -> Address:
-    """Return an IPv4 address as such if it came to a socket for both families."""
+    """Return an address, in the form of IPv4 if it is an IPv4 address mapped to IPv6."""
     host = ip_address(address[0].partition("%")[0])
     mapped = host.ipv4_mapped if isinstance(host, IPv6Address) else None
     return str(mapped or host), address[1]
@@ -138,7 +139,7 @@ def _plain(address: Address) -> Address:
 def _encode_request(request: BindingRequest) -> bytes:
     transaction = request.transaction.to_bytes(TRANSACTION_SIZE, "big")
     message = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, transaction)
-    # It makes the request as long as its answer, within four bytes.
+    # The fingerprint makes the request 28 bytes long, which its response exceeds by four (IPv4).
     message.add_fingerprint()
     return bytes(message)
 
@@ -163,10 +164,10 @@ async def answering(
 ) -> AsyncIterator[None]:
     """Answer Binding requests at a UDP port for the length of the block.
 
-    An answer has 32 bytes, or 44 with an IPv6 address; a request has 20 at least, that of a client
-    28. None leaves beyond the rate: a forged source address is of little use to anybody.
+    A response has 32 bytes, or 44 with an IPv6 address. A request has at least 20, that of a client
+    28. The rate limits the responses, so that an attacker gains little by a forged source address.
 
-    Raises ``UdpAddressError``.
+    Raises ``UdpAddressError`` if the port cannot be bound.
     """
     with UdpSocket(host, port) as udp:
         async with running(partial(_answer, udp, rate, counters)):
@@ -180,7 +181,7 @@ async def _answer(udp: UdpSocket, rate: TokenBucket, counters: ControlCounters) 
         now = trio.current_time()
         for row in udp.receive_batch(BATCH):
             for datagram in row.datagrams:
-                # Whatever is no request takes tokens of its host alone.
+                # Datagrams that are no requests use up only the tokens of their host.
                 if not rates.take(now, row.address[0]):
                     counters.add(Count.OVER_STUN_PER_SECOND)
                     continue
@@ -199,7 +200,7 @@ async def _answer(udp: UdpSocket, rate: TokenBucket, counters: ControlCounters) 
 
 
 def _send(udp: UdpSocket, address: Address, datagram: bytes) -> None:
-    # Whatever has no room is repeated: by a client, or with the next check.
+    # A datagram for which there is no room is lost: clients repeat requests, and checks follow.
     udp.send(deque([Datagrams.of(address, datagram)]))
 
 
@@ -207,7 +208,7 @@ def _send(udp: UdpSocket, address: Address, datagram: bytes) -> None:
 
 
 class RelayLink:
-    """The way through a relay (RFC 8656), on the socket of a node; see ``RelayAllocation``."""
+    """The path through a TURN relay (RFC 8656), on a node's socket; see ``RelayAllocation``."""
 
     def __init__(self, udp: UdpSocket, server: TurnServer, address: Address) -> None:
         self.address = address
@@ -217,8 +218,8 @@ class RelayLink:
         self._key = b""
 
     def wrap(self, peer: Address, datagram: bytes) -> bytes:
-        """Return the datagram that has the relay send this one to a peer."""
-        # Anybody can have this node send an answer to any of his ports.
+        """Return the datagram for the relay that contains this one for a peer."""
+        # Stateless responses use no channel: strangers can cause them, to any number of ports.
         is_answer = not datagram or datagram[0] <= LAST_STUN or datagram[0] & 0x0F in STATELESS
         channel = None if is_answer else self.allocation.channel_to(trio.current_time(), peer)
         if channel is not None:
@@ -231,7 +232,7 @@ class RelayLink:
         return is_private(self.address[0]) or not is_private(host)
 
     def take_channel_untrusted(self, datagram: bytes) -> Datagrams | None:
-        """Return what came from a peer in a channel; None for a channel that is not known."""
+        """Return the datagram of a peer in a ChannelData message; None for an unknown channel."""
         if len(datagram) < CHANNEL_DATA.size:
             return None
         channel, size = CHANNEL_DATA.unpack_from(datagram)
@@ -239,7 +240,7 @@ class RelayLink:
         return None if peer is None or len(data) < size else _relayed(peer, data)
 
     def take_data(self, message: stun.Message) -> Datagrams | None:
-        """Return what came from a peer in an indication; None for any other message."""
+        """Return the datagram of a peer in a Data indication; None for any other message."""
         kind = message.message_method, message.message_class
         peer, data = message.attributes.get("XOR-PEER-ADDRESS"), message.attributes.get("DATA")
         if kind != (stun.Method.DATA, stun.Class.INDICATION) or peer is None or data is None:
@@ -247,7 +248,7 @@ class RelayLink:
         return _relayed(peer, data)
 
     def handle(self, now: float, message: stun.Message) -> bool:
-        """Handle an answer of the relay; return True if it is one to a present request."""
+        """Handle a response of the relay; return True if it belongs to a present request."""
         attributes, kind = message.attributes, message.message_class
         transaction = int.from_bytes(message.transaction_id, "big")
         if kind is stun.Class.RESPONSE and message.check_message_integrity(self._key):
@@ -280,7 +281,7 @@ class RelayLink:
             attributes["USERNAME"] = self._server.user
             attributes["REALM"] = request.realm
             attributes["NONCE"] = request.nonce
-            # RFC 8489, section 9.2.2; relays know no other hash.
+            # RFC 8489, section 9.2.2. All relays support this hash.
             secret = f"{self._server.user}:{request.realm}:{self._server.password}".encode()
             self._key = md5(secret, usedforsecurity=False).digest()
             message.add_message_integrity(self._key)
@@ -295,11 +296,11 @@ PRIVATE: Final = tuple(
     )
 )
 """The networks that no relay on the Internet reaches (RFC 1918, 6598, 3927, 4193). If coturn has no
-route to one, a datagram that goes there ends the allocation that it comes from."""
+route to such a network, a datagram to it ends the allocation of the sender."""
 
 
 def is_private(host: str) -> bool:
-    """Return True for an address of a network that is none of the Internet's."""
+    """Return True for an address in one of the ``PRIVATE`` networks."""
     address = ip_address(host)
     return any(address.version == each.version and address in each for each in PRIVATE)
 
@@ -309,9 +310,9 @@ def _relayed(peer: Address, data: bytes) -> Datagrams:
 
 
 class NatDriver:
-    """Drives the ``NatTraversal`` of a client, on the socket of its node.
+    """The driver of a client's ``NatTraversal``, on the socket of its node.
 
-    ``flush`` sends what a channel has to send.
+    ``flush`` sends the waiting datagrams of a channel.
     """
 
     def __init__(
@@ -330,10 +331,11 @@ class NatDriver:
         self._is_behind = False
         self._link: RelayLink | None = None
         self._peers = peers
-        # The next look for a direct way of channels that use the relay, and the present attempts.
+        # For each channel that uses the relay: the time of the next search for a direct path, and
+        # the token of the present search.
         self._rechecks: dict[Connection, tuple[float, int]] = {}
-        # Addresses through the relay from which checks of an attempt came. They wait for the time
-        # of the relay; an attempt for which it has come is in ``_relaying``.
+        # Addresses through the relay from which checks of an attempt came. They wait until the
+        # attempt may use the relay; then it is in ``_relaying``.
         self._held: dict[int, dict[Address, None]] = {}
         self._relaying: set[int] = set()
         self._troubles: dict[str, str] = {}
@@ -342,9 +344,10 @@ class NatDriver:
 
     @contextmanager
     def attempting(self, connection: Connection) -> Iterator[None]:
-        """Look for ways to the peer of an attempt for the length of the block."""
+        """Search for paths to the peer of an attempt for the length of the block."""
         candidates, wanted = connection.handshake.candidates, connection.handshake.wanted
-        # A peer with one address is not behind NAT, nor is this node; servers know no peer 0.
+        # No search if the peer has no id, or if neither side is behind NAT: a peer with one address
+        # is not.
         if not wanted or (not self._is_behind and len(candidates) == 1):
             yield
             return
@@ -363,7 +366,7 @@ class NatDriver:
     # The socket
 
     def take_own_untrusted(self, now: float, rows: Sequence[Datagrams]) -> Sequence[Datagrams]:
-        """Take STUN messages out of what has come; return the rest."""
+        """Handle the STUN messages among the received rows. Return the other rows."""
         link = self._link
         if all(
             row.data[:1] > b"\3" and (link is None or row.address != link.address) for row in rows
@@ -393,12 +396,12 @@ class NatDriver:
         return rest
 
     def _wake_if(self, has_changed: bool) -> None:
-        """Wake the task if there is something to do: strangers' messages have no such effect."""
+        """Wake the task if an input had an effect, which messages of strangers never have."""
         if has_changed:
             self._wakeup.wake()
 
     def _take_relayed(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
-        """Handle a check that came through the relay; return anything else."""
+        """Handle a check that came through the relay. Yield any other datagram."""
         if row.address[0].endswith(RELAYED) and row.data and row.data[0] <= LAST_STUN:
             with suppress(RemoteError):
                 self._handle_stun(now, row.address, decode_stun_untrusted(row.data))
@@ -442,7 +445,7 @@ class NatDriver:
             self._try(now, connection, source)
 
     def _try(self, now: float, connection: Connection, address: Address) -> None:
-        """Have a channel try an address of its peer; not a relayed one instead of another one."""
+        """Have a channel try an address of its peer, unless it and the present one are relayed."""
         is_relayed = (connection.address or ("", 0))[0].endswith(RELAYED)
         if not (is_relayed and address[0].endswith(RELAYED)):
             self._endpoint.handle_candidate(now, connection, address)
@@ -456,7 +459,7 @@ class NatDriver:
             self._link.allocation.permit(trio.current_time(), hosts)
 
     def _addresses_of(self, connection: Connection) -> tuple[Address, ...]:
-        """Return the addresses that the peer of a channel has announced."""
+        """Return the announced addresses of a channel's peer to which this node can send."""
         number = connection.peer_id or connection.handshake.wanted
         peer = self._peers().get(number)
         return () if peer is None else tuple(filter(self._can_send_to, peer.addresses))
@@ -470,7 +473,7 @@ class NatDriver:
         )
 
     def _try_relay(self, now: float, token: int) -> None:
-        """Have an attempt go through the relay, too."""
+        """Have an attempt, or a stalled channel, try the relay, too."""
         stalled = self._traversal.stalled.items()
         found = [cast("Connection", it) for it, other in stalled if other == token]
         if self._link is None or self._link.allocation.relayed is None:
@@ -488,7 +491,7 @@ class NatDriver:
                 self._try(now, connection, address)
 
     def _try_announced(self, now: float) -> None:
-        """Have attempts dial what their peers have announced meanwhile."""
+        """Have attempts dial the addresses that their peers have announced meanwhile."""
         for connection in self._attempts.values():
             for address in self._addresses_of(connection):
                 if address not in connection.handshake.candidates:
@@ -496,7 +499,7 @@ class NatDriver:
                     self._try(now, connection, address)
 
     def _recheck(self, now: float) -> None:
-        """Look for a direct way of each channel that uses the relay."""
+        """Search for a direct path for each channel that uses the relay."""
         used = [
             it
             for it in (self._endpoint.connections if self._is_behind else ())
@@ -513,7 +516,7 @@ class NatDriver:
                 self._rechecks[connection] = due, token
             addresses = self._addresses_of(connection)
             if addresses:
-                # One in each look: a path is validated at a time.
+                # One address in each turn, because only one path is validated at a time.
                 place = int((due - now) / LOOK) % len(addresses)
                 self._try(now, connection, addresses[place])
 
@@ -528,8 +531,8 @@ class NatDriver:
         announces: bool,
         relay: TurnServer | None = None,
     ) -> None:
-        """Run until cancelled. With ``announces`` public addresses are announced with ``hosts``."""
-        # Lookups of names may take long, and nothing else waits for them.
+        """Run until cancelled. With ``announces``, announce public addresses beside ``hosts``."""
+        # Lookups of names may take long, so that they have tasks of their own.
         async with (
             running(partial(self._follow_servers, machine, registration)),
             running(partial(self._open_relay, relay)),
@@ -555,7 +558,7 @@ class NatDriver:
                 credential = CheckCredential(request.peer, request.token)
                 self._traversal.handle_check_request(now, credential, candidates)
             self._traversal.handle_timeout(now)
-            # Without NAT, these end the attempts of earlier.
+            # If this client is no longer behind NAT, the empty sample ends earlier attempts.
             self._traversal.handle_paths(now, self._sample() if self._is_behind else ())
             self._recheck(now)
             self._try_announced(now)
@@ -584,7 +587,7 @@ class NatDriver:
             self._wakeup.clear()
 
     async def _follow_servers(self, machine: ClientMachine, registration: Registration) -> None:
-        """Keep to the servers that answer STUN. Without any, the address stays what it was."""
+        """Use the present servers that answer STUN. Without any, keep the last ones."""
         asked: tuple[ServerAddress, ...] = ()
         while True:
             servers = machine.stun_servers
@@ -619,7 +622,7 @@ class NatDriver:
             return []
 
     def _note_trouble(self, service: str, trouble: str) -> None:
-        """Log why a service cannot be used, once for each change."""
+        """Log the cause why a service cannot be used, once for each change."""
         if self._troubles.get(service, "") != trouble:
             self._troubles[service] = trouble
             if trouble:

@@ -1,10 +1,10 @@
 """A node: one UDP socket, and all channels behind it.
 
-A node puts together what its channels share: the socket, the core's ``Endpoint``, the ``Loop`` that
-moves datagrams between the two, the streams, and the task that runs callbacks. It makes a
-``Channel`` for each connection that it dials or that a program accepts, and hands on what the loop
-reports. The end of its block ends all of them. The node then answers for a while peers whose last
-ack got lost.
+The channels of a node share the socket, the core's ``Endpoint``, the ``Loop`` that moves datagrams
+between the two, the streams, and the task that runs callbacks. The node makes a ``Channel`` for
+each connection that it dials or that a program accepts, and wakes it when the loop reports a change
+of the connection. The end of the node's block ends all of them. Afterwards the node lingers: it
+acknowledges packets that peers repeat because the last ack was lost.
 """
 
 import os
@@ -56,18 +56,21 @@ if TYPE_CHECKING:
     from sphtp.shell.udp import MulticastGroup
 
 Handler = Callable[[Channel[Any]], Awaitable[object]]
-"""A task for one channel, which is closed when that ends."""
+"""An async function that serves one channel, which is closed when the function returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """Counts of datagrams at a node's socket since it opened, and of those without a channel.
+    """Counts of datagrams, handshakes and limits of a node since it opened.
 
-    ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``HandshakeCounters``
-    describes the counters from ``in_the_clear`` to ``paths_changed``, ``BoundCounters`` those from
-    ``over_receive_buffer`` on. ``stream_...`` counts rejected datagrams of streams: ``malformed``,
-    of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
+    The counters up to ``receive_calls`` are of datagrams and system calls at the socket.
+    ``..._on_purpose`` counts the faults that ``Impairment`` has caused. ``malformed`` and
+    ``unknown`` count datagrams without a channel; ``refused_...``, ``over_backlog`` and
+    ``over_max_channels`` count refused channels. ``HandshakeCounters`` describes the counters from
+    ``in_the_clear`` to ``paths_changed``. ``stream_...`` counts rejected datagrams of streams:
+    ``malformed``, of an ``unknown`` session or receiver, ``forged``, ``replayed``, sealed with an
     ``unknown_key``, or ``foreign``, which means from another address than the source's.
+    ``BoundCounters`` describes the counters from ``over_receive_buffer`` on.
     """
 
     sent: int
@@ -119,19 +122,19 @@ class NodeStatistics:
 
 
 class NodeRoster:
-    """The peers that servers introduced to a node, and its own id: its client keeps both."""
+    """The node's place in a cluster, which its client sets: its id, and the introduced peers."""
 
     def __init__(self, udp: UdpSocket, endpoint: Endpoint, loop: Loop) -> None:
         self.peers: Mapping[int, Peer] = {}
-        """The peers, by id: channels to them have their names."""
+        """The peers, by id. The texts of errors of a channel have the name of its peer."""
         self.nat: NatDriver | None = None
-        """The ways to peers behind NAT, and to this node behind one, if servers help with that."""
+        """The driver of NAT traversal; None until ``open_nat``."""
         self._udp = udp
         self._endpoint = endpoint
         self._loop = loop
 
     def open_nat(self) -> "NatDriver":
-        """Return the driver of the ways through NAT, which takes STUN messages from now on.
+        """Start NAT traversal: return its driver, which gets STUN messages from now on.
 
         Raises ``ModuleNotFoundError`` without the extra ``nat``.
         """
@@ -142,16 +145,19 @@ class NodeRoster:
         return self.nat
 
     def attempting(self, connection: Connection) -> AbstractContextManager[None]:
-        """Look for ways to the peer that is dialled, for the length of the block."""
+        """Search for paths through NAT to the dialled peer, for the length of the block."""
         return nullcontext() if self.nat is None else self.nat.attempting(connection)
 
     def set_own_id(self, peer_id: int) -> None:
-        """Give the node the id that the servers have acknowledged."""
+        """Set the node's id, which the servers have acknowledged."""
         self._endpoint.peer_id = peer_id
 
 
 class Node(ScopedService):
-    """Opens channels to other nodes and accepts theirs. Made by ``open_node``."""
+    """A UDP socket with its channels: it opens channels to other nodes, and accepts theirs.
+
+    Made by ``open_node``.
+    """
 
     def __init__(
         self,
@@ -171,7 +177,7 @@ class Node(ScopedService):
         """True if arrays that came by shared memory are views of it."""
         self._channels: dict[Connection, ChannelHooks] = {}
         self.connections = self._channels.keys()
-        """The connections of its channels, those of the library's own protocols included."""
+        """The connections of the channels, those of services included."""
         self._callbacks = CallbackQueue()
         limits = LimitLog(endpoint.counters, endpoint.handshake_counters, endpoint.bounds)
         self.streams = NodeStreams(
@@ -198,10 +204,10 @@ class Node(ScopedService):
             encoding,
             self._loop,
         )
-        """The protocols of the library itself, of which streams are one."""
+        """The services of the node, such as streams and requests."""
         self.services.add(self.streams.service)
         self.roster = NodeRoster(udp, endpoint, self._loop)
-        """The node's place in a cluster, for its client."""
+        """The node's place in a cluster, which its client sets."""
         self._arrivals = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -212,21 +218,21 @@ class Node(ScopedService):
 
     @property
     def address(self) -> Address:
-        """The address to which it is bound, with the real port."""
+        """The address to which the socket is bound, with the real port."""
         return self._udp.address
 
     @property
     def peer_id(self) -> int:
-        """Its id in the cluster, 0 when it has none."""
+        """The node's id in the cluster; 0 if it has none."""
         return self._endpoint.peer_id
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of its sources."""
+        """The topics of the node's open sources."""
         return self.streams.dispatcher.topics
 
     def statistics(self) -> NodeStatistics:
-        """Return the figures so far."""
+        """Return the statistics of this node since it opened."""
         dispatcher = self.streams.dispatcher
         return NodeStatistics(
             **asdict(self._udp.counters),
@@ -246,19 +252,22 @@ class Node(ScopedService):
         peer_id: int = 0,
         key: bytes | None = None,
     ) -> AsyncIterator[Channel[Any]]:
-        """Open a channel for the length of the block; leaving it drains and closes.
+        """Open a channel for the length of the block.
+
+        Leaving the block waits until all sent messages have arrived, and closes the channel.
 
         Args:
             host, port: the address of the peer.
             peer_id: the peer's id in the cluster; a peer with another id refuses. 0 accepts any.
             key: the peer's public key, 32 bytes; a peer with another key is rejected. By default
-                any key is accepted; ``Channel.peer_key`` is the key that the peer has proven.
+                any key is accepted, and ``Channel.peer_key`` has it.
 
         Raises:
             UnreachableError: no peer answered within ``connect_timeout``, the peer was silent for
-                as long after an answer, or this node's socket can send to none of the addresses.
-            RefusedError: the peer is full or closing, has another id than ``peer_id``, does not
-                admit this node, or has other types of messages; ``reason`` is a word for the cause.
+                as long after an answer, or this node's socket can send to no address of ``host``.
+            RefusedError: the peer is full or closing, has another id than ``peer_id`` or another
+                key than ``key``, does not admit this node, or has other types of messages;
+                ``reason`` is a word for the cause.
             SettingsError: ``key`` is not a public key, or is given for a channel in the clear.
             trio.ClosedResourceError: this node was closed.
         """
@@ -272,7 +281,9 @@ class Node(ScopedService):
         settings: "StreamSettings | None" = None,
         group: "MulticastGroup | None" = None,
     ) -> "AsyncIterator[Source]":
-        """Open a source of one topic or more for the length of the block; leaving it lingers.
+        """Open a source of one topic or more for the length of the block.
+
+        Leaving the block closes the source: see ``Source.aclose``.
 
         Args:
             topics: the names to which receivers subscribe. A message belongs to the first topic
@@ -283,7 +294,8 @@ class Node(ScopedService):
         Raises:
             SettingsError: no topic is given, one is given twice, or a name is not valid.
             StateError: a source of this node has one of the topics already.
-            UdpAddressError: this machine has no such interface as the group names.
+            UdpAddressError: this machine does not have the interface of ``group``.
+            trio.ClosedResourceError: this node was closed.
         """
         self._check_open()
         async with self.streams.open_source(topics, settings, group) as source:
@@ -357,9 +369,9 @@ class Node(ScopedService):
             yield subscription
 
     async def accept(self) -> Channel[Any]:
-        """Wait for the next channel that another node opens.
+        """Wait for the next channel that another node opens, and return the channel.
 
-        Raises ``trio.ClosedResourceError`` when this node is closed, before or meanwhile.
+        Raises ``trio.ClosedResourceError`` if this node was closed before the call or during it.
         """
         await trio.lowlevel.checkpoint()
         self._check_open()
@@ -377,12 +389,13 @@ class Node(ScopedService):
     ) -> NoReturn:
         """Accept channels for ever, and run ``handler(channel)`` for each in a task of its own.
 
-        It is to channels what ``trio.serve_listeners`` is to streams. A channel is closed when its
-        handler returns. An error of a handler ends the nursery that it runs in: by default one of
-        this call, and so this call with all other handlers. A handler that serves on when a peer
-        vanishes catches ``trio.BrokenResourceError``. ``task_status.started()`` is called at once.
+        A channel is closed when its handler returns. The handlers run in ``handler_nursery``, by
+        default in a nursery of this call. An error of a handler cancels the nursery, and by default
+        so ends this call with all handlers. To prevent that when a peer vanishes, a handler has to
+        catch ``trio.BrokenResourceError``. ``task_status.started()`` is called at once. The method
+        is similar to ``trio.serve_listeners``.
 
-        Raises ``trio.ClosedResourceError`` when this node is closed, before or meanwhile.
+        Raises ``trio.ClosedResourceError`` if this node was closed before the call or during it.
         """
 
         async def handle(channel: Channel[Any]) -> None:
@@ -426,7 +439,7 @@ class Node(ScopedService):
 
     def _welcome(self, service: Service | None) -> None:
         """Pass on the channels that other nodes opened: to ``accept``, or to this service."""
-        # Those that nobody accepts stay with the endpoint, which refuses more than its backlog.
+        # Channels that the program has not accepted stay with the endpoint, up to ``backlog``.
         if self._endpoint.has_incoming:
             self._arrivals.unpark_all()
         if service is None:
@@ -435,7 +448,7 @@ class Node(ScopedService):
             service.admit(cast("ServiceChannel", self._adopt(connection)))
 
     def _report(self, connection: Connection) -> bool:
-        """Handle a connection that changed. Return True if a task waited for messages of it."""
+        """Handle a change of a connection. Return True if a task waited for its messages."""
         if connection.closed is not None and self._shared_memory is not None:
             self._shared_memory.end(connection)
         channel = self._channels.get(connection)
@@ -484,7 +497,7 @@ class Node(ScopedService):
             await self._shared_memory.run()
 
     def _close(self) -> None:
-        """Send every live peer a CLOSE, once, and wake the tasks that wait."""
+        """Send one CLOSE on each open channel, and wake the waiting tasks."""
         self._is_closed = True
         for channel in self._channels.values():
             channel.detach()
@@ -496,10 +509,7 @@ class Node(ScopedService):
         self._arrivals.unpark_all()
 
     async def _linger(self) -> None:
-        """Answer peers of closed channels, for as long as they may repeat their last packets.
-
-        They do so if the last ack got lost, and would wait for it otherwise.
-        """
+        """Acknowledge the packets that peers of closed channels repeat after the loss of an ack."""
         async with self._loop.running():
             while self._endpoint.connections:
                 await self._loop.reported.park()
@@ -517,25 +527,27 @@ def _pin(key: bytes | None) -> PeerPin | None:
 async def open_node(
     host: str = "127.0.0.1", port: int = 0, *, peer_id: int = 0, config: Config = DEFAULTS
 ) -> AsyncIterator[Node]:
-    """Bind a UDP socket for the length of the block; leaving it aborts the channels still open.
+    """Open a node on a UDP socket, for the length of the block.
 
-    Leaving takes up to ``linger`` seconds when a peer has closed a channel shortly before.
+    Leaving the block aborts the channels that are still open. It takes up to ``linger`` seconds if
+    a peer has closed a channel shortly before.
 
     Args:
         host, port: the address to bind; port 0 takes any free port.
-        peer_id: this node's id in a cluster, 0 if it is in none.
-        config: the behaviour of this node. A node does not use ``cluster``, ``timers`` and the
-            limits of clients and servers.
+        peer_id: this node's id in a cluster; 0 if it is in none.
+        config: the behaviour of this node. A node does not use ``cluster``, ``timers``, ``relay``
+            and the limits of clients and servers.
 
     Raises:
         UdpAddressError: the address cannot be bound; the message names it.
+        SettingsError: the file that ``SPHTPKEYLOGFILE`` names cannot be used.
     """
     schema = Schema(config.messages.describe() if config.messages else ())
     with (
         open_socket(host, port, config.impairment, config.seed) as udp,
         watching(config.instruments, udp.address) as watch,
         open_key_log(os.environ) as key_log,
-        # A bad network is to be tried out with all that is sent.
+        # ``impairment`` has to affect all messages, so that none may go by shared memory.
         open_rendezvous(
             is_wanted=config.channel.shared_memory > 0 and config.impairment in (None, Impairment())
         ) as (
@@ -571,7 +583,7 @@ async def open_node(
 async def open_channel(
     host: str, port: int, *, key: bytes | None = None, config: Config = DEFAULTS
 ) -> AsyncIterator[Channel[Any]]:
-    """Open a channel to the node at ``host``, from a node of its own, for the length of the block.
+    """Open a node, and a channel from it to the node at ``host``, for the length of the block.
 
     ``host``, ``port`` and ``key`` are those of ``Node.open_channel``; ``config`` is that of
     ``open_node``. Raises as both do.

@@ -1,4 +1,4 @@
-"""The streams of a node: opens sources and subscriptions, which share its socket.
+"""The streams of a node: its sources and subscriptions, which share its socket.
 
 The code of sources and of subscriptions is loaded when a program opens the first one: most programs
 open neither, and this code is a sixth of the library.
@@ -34,7 +34,7 @@ _NOWHERE: Final = ("", 0)
 
 
 class NodeStreams:
-    """Opens the sources and subscriptions of a node. ``touched`` makes the node look after them."""
+    """The sources and subscriptions of a node. ``touched`` makes the node send their output."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class NodeStreams:
         self._is_sealed = is_sealed
 
     async def run(self) -> None:
-        """Serve receivers that join."""
+        """Serve the receivers that join sources of this node, until cancelled."""
         await self._reception.run()
 
     def admit(self, channel: Channel) -> None:
-        """Admit a channel over which a receiver wants to join."""
+        """Admit the channel of a receiver that is going to join a source."""
         try:
             self._reception.admit(channel)
         except trio.WouldBlock:
@@ -76,7 +76,7 @@ class NodeStreams:
         settings: "StreamSettings | None",
         group: "MulticastGroup | None",
     ) -> "AsyncIterator[Source]":
-        """Open a source of these topics for the length of the block; leaving it lingers."""
+        """Open a source of these topics for the length of the block, as ``Node.open_source``."""
         from sphtp.core.stream.settings import StreamSettings
         from sphtp.shell.hosted_streams import HostedSource, open_fan_out
         from sphtp.shell.source import Source
@@ -171,6 +171,6 @@ class NodeStreams:
             recover=settings.recover,
             has_history=has_history,
             reach=welcome.reach,
-            # What the socket holds: a program that computes does not empty it.
+            # The socket's buffer bounds a burst: a program that computes does not empty it.
             burst=self._udp.receive_buffer,
         )

@@ -1,8 +1,8 @@
 """The search for peers: by id, by name, or by a function of the program.
 
 Servers introduce peers a moment after this client has registered, and programs start in any order.
-So a search waits. A client that watches some groups only has to ask the servers for others: for a
-wanted id, and for a caller that it does not know.
+So a search waits. A client that watches only some groups requests other peers from the servers: a
+peer of a wanted id, and a caller, which is a peer that opens a channel to this client.
 """
 
 import logging
@@ -21,10 +21,11 @@ from sphtp.errors import UnreachableError
 from sphtp.shell.registration import Registration
 
 PATIENCE: Final = 5.0
-"""Seconds after which the log says what a program waits for."""
+"""Seconds after which a wait is logged, with the wanted peer."""
 
 LOOKUPS_PER_SECOND: Final = 16
-"""The callers that are looked up per second, and at once, for anybody may claim any id."""
+"""The most callers that are looked up per second, and at once. There has to be a limit, because
+anybody may claim any id."""
 
 log: Final = logging.getLogger("sphtp.client")
 
@@ -33,9 +34,9 @@ Reachable = Peer | int | str
 
 
 class PeerMatcher:
-    """The search for a wanted peer, by its id or by the program's function.
+    """The search for a wanted peer, by its id, its name, or the program's function.
 
-    If the function fails on a peer's data, that peer is not the wanted one.
+    If the function raises an error for a peer, that peer is not the wanted one.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -45,7 +46,7 @@ class PeerMatcher:
         self._failures: dict[int, Exception] = {}
 
     def find(self, peers: Mapping[int, Peer]) -> Peer | None:
-        """Return the wanted peer if there is one. Raises errors of the function itself."""
+        """Return the wanted peer, or None. Raises errors of the function that no data can cause."""
         if isinstance(self._wanted, int):
             return peers.get(self._wanted)
         if isinstance(self._wanted, str):
@@ -62,7 +63,7 @@ class PeerMatcher:
         return None
 
     def describe(self, others: int, time: str = "") -> str:
-        """Return in words that the peer is not there, and why the function may be the reason."""
+        """Return the text for a missing peer, with the last error of the function if it raised."""
         name = "the wanted peer"
         if isinstance(self._wanted, int):
             name = f"peer {self._wanted:#010x}"
@@ -89,16 +90,17 @@ def named(peers: Mapping[int, Peer], name: str) -> Peer | None:
 
 
 def _is_of_function(error: Exception) -> bool:
-    """Return True if the error is the function's own: a misspelt name, or a wrong signature."""
+    """Return True if no data can cause the error: a misspelt name, or a wrong signature."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Peer)
-    # The first entry of the traceback is our call; a function that could be called has a second.
+    # The first entry of the traceback is this module's call. If the call reached the function,
+    # there is a second.
     was_called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
     return isinstance(error, NameError) or (isinstance(error, TypeError) and not was_called)
 
 
 class PeerSearch:
-    """The searches of one client among ``peers``. ``timeout`` is for peers to be reached."""
+    """The searches of one client among ``peers``. ``timeout`` bounds ``reach``, in seconds."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class PeerSearch:
         self._timeout = timeout
 
     def look_up_caller(self, peer_id: int) -> None:
-        """Ask the servers for a caller that this client may not watch."""
+        """Request a caller from the servers, if this client watches only some groups."""
         if self._machine.is_restricted:
             self._look_up(peer_id)
 
@@ -131,9 +133,9 @@ class PeerSearch:
             raise
 
     async def reach(self, peer: Reachable) -> tuple[int, tuple[Address, ...]]:
-        """Return the id and the addresses of a peer that the servers know, or will soon.
+        """Wait until the servers have introduced a peer, and return its id and addresses.
 
-        Raises ``UnreachableError`` if they do not know it in time, or it has no address.
+        Raises ``UnreachableError`` if they do not introduce it in time, or it has no address.
         """
         wanted = peer.id if isinstance(peer, Peer) else peer
         if not isinstance(wanted, int | str):
@@ -168,10 +170,10 @@ class PeerSearch:
 
 
 class CallersIntroduced(Mapping[int, Peer]):
-    """The peers that servers introduced. A caller that is not among them is looked up.
+    """The peers that servers introduced. The lookup of any other id requests it from the servers.
 
-    A client that watches some groups only is called by others, too. A caller is told to ask again,
-    and until then the servers have answered.
+    Peers of other groups may call a client that watches only some groups. The handshake asks such a
+    caller to repeat its attempt, and by then the servers have answered.
     """
 
     def __init__(self, peers: Mapping[int, Peer]) -> None:

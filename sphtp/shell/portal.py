@@ -1,14 +1,14 @@
 """A portal: Trio in a thread of its own, for programs that do not run on Trio.
 
-One thread serves all nodes, clients and servers that the program opened through it, as long as one
-of them is open. A ``PortalCall`` is an async function that runs in the thread as a task. A
-``HeldBlock`` is a task that keeps an ``async with`` block open: in Trio, the task that enters a
-block also has to leave it.
+One thread serves all nodes, clients and servers that the program has opened through the portal, as
+long as one of them is open. A ``PortalCall`` is an async function that runs as a task in the
+thread. A ``HeldBlock`` is a task that keeps an ``async with`` block open: in Trio, the task that
+enters a block also has to leave it.
 
 The alternative was Trio in the guest mode of asyncio. With a thread, packets are acknowledged on
 time even while the program computes, or a notebook waits for its next cell. The thread is a daemon,
 so that a program can end without leaving all blocks. At the end of the interpreter, the portal
-leaves them and waits for the thread.
+leaves these blocks and waits for the thread.
 
 A forked process inherits the objects, but not the thread. There, calls on the parent's objects
 raise ``trio.ClosedResourceError``, and objects that the child opens get a thread of their own.
@@ -28,22 +28,22 @@ import trio
 T = TypeVar("T")
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
-"""The error that leaves a block, as ``__aexit__`` gets it."""
+"""The error that leaves a block: the arguments of ``__aexit__``."""
 
 WITHOUT_ERROR: Final[Raised] = (None, None, None)
 
 
 class CallCancelledError(Exception):
-    """A call was cancelled by the one who waited for it."""
+    """The outcome of a call that its waiting thread or task has cancelled."""
 
 
 class Portal:
-    """The thread, and the way in. Made by ``acquire`` and ended by ``release``."""
+    """The thread that runs Trio. ``acquire`` starts it, and the last ``release`` ends it."""
 
     def __init__(self) -> None:
         self.users = 0
         self.is_lost = False
-        """True in a process that was forked: it has no such thread."""
+        """True in a forked process, which does not have the thread."""
         self._nursery: trio.Nursery | None = None
         self._started = Future[trio.lowlevel.TrioToken]()
         self._thread = threading.Thread(
@@ -54,7 +54,7 @@ class Portal:
 
     @property
     def is_here(self) -> bool:
-        """True in the portal's own thread, where nobody may wait for it."""
+        """True in the portal's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def start(self, function: Callable[[], Awaitable[object]], refuse: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class Portal:
             self._token.run_sync_soon(function)
 
     def stop(self) -> None:
-        """Cancel what still runs, and wait for the end of the thread."""
+        """Cancel the running tasks, and wait for the end of the thread."""
 
         def cancel() -> None:
             if self._nursery is not None:
@@ -106,7 +106,7 @@ _portals: Final = list[Portal]()
 
 
 def acquire() -> Portal:
-    """Return the portal of this process, started if need be. Each user releases it once."""
+    """Return the portal of this process; start it if there is none. Each user releases it once."""
     with _lock:
         if not _portals:
             _portals.append(Portal())
@@ -136,7 +136,7 @@ def _leave_all() -> None:
 
 
 def _lose_all() -> None:
-    """Forget the portals of the parent: a forked process has the calling thread, and no other."""
+    """Mark the portals of the parent as lost: a forked process has only the calling thread."""
     for portal in _portals:
         portal.is_lost = True
     _portals.clear()
@@ -151,7 +151,7 @@ class PortalCall(Generic[T]):
 
     def __init__(self, portal: Portal, function: Callable[[], Awaitable[T]]) -> None:
         self.outcome = Future[T]()
-        # From now on nobody cancels the future by itself; ``cancel`` ends the task, and that the
+        # From now on the future cannot be cancelled. ``cancel`` ends the task, which ends the
         # future.
         self.outcome.set_running_or_notify_cancel()
         self._portal = portal
@@ -160,7 +160,7 @@ class PortalCall(Generic[T]):
         portal.start(self._run, self._refuse)
 
     def cancel(self) -> None:
-        """Cancel the task; ``outcome`` then is ``CallCancelledError``, unless it is done before."""
+        """Cancel the task. Then ``outcome`` is ``CallCancelledError``, unless the task was done."""
         self._portal.run_soon(self._scope.cancel)
 
     async def _run(self) -> None:
@@ -204,7 +204,7 @@ class HeldBlock(Generic[T]):
         """
         self._raised = raised
         if self._portal.is_lost and not self.call.outcome.done():
-            # The block is the parent's, which leaves it by itself.
+            # The block belongs to the parent process, which leaves it.
             self.call.outcome.set_result(False)
         self._portal.run_soon(self._leaving.set)
 
@@ -214,7 +214,7 @@ class HeldBlock(Generic[T]):
         try:
             await self._leaving.wait()
         except BaseException as error:
-            # What runs beside the block has failed, or nobody waits any more.
+            # A task beside the block has failed, or this call was cancelled.
             if not await manager.__aexit__(type(error), error, error.__traceback__):
                 raise
             return False

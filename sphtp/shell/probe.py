@@ -1,11 +1,11 @@
 """Servers that do not answer: the diagnosis of the fault, and the wait for an answer.
 
-NNG dials in the background and does not report why a connection fails. So each address of a silent
-server is dialled once more here. Both sides of a bus connection first send eight bytes: a NUL,
+NNG dials in the background and does not report why a connection fails. So this module dials each
+address of a silent server once more. Both sides of a bus connection first send eight bytes: a NUL,
 "SP", a version, and the number of the sender's protocol. An address that answers with these bytes
-is without fault; any other result is a fault, which is described in plain words.
+has no fault. Any other result is a fault, with a text for users.
 
-Meanwhile ``ServerWait`` logs each fault once, and raises it at the end.
+``ServerWait`` logs each fault once, and raises the last one when the time is over.
 """
 
 import logging
@@ -24,7 +24,7 @@ from sphtp.errors import SettingsError, UnreachableError
 from sphtp.shell.tls import Tls, is_tls
 
 ANSWER_WITHIN: Final = 0.35
-"""Seconds for a connection and its first bytes, which NNG's threads exchange without Python."""
+"""Seconds for a connection and its first bytes."""
 
 PUB: Final = 0x20
 SUB: Final = 0x21
@@ -35,27 +35,27 @@ _HEADER_SIZE: Final = 8
 
 
 class FaultKind(IntEnum):
-    """The kinds of fault: a fault of a higher number is more likely to pass with time."""
+    """The kinds of fault: a fault with a higher number is more likely to pass with time."""
 
     PERMANENT = 0
-    """Time does not help: another program answers, or the secret is wrong."""
+    """Waiting does not help: another program answers, or the secret is wrong."""
     ABSENT = 1
-    """Nobody answers: a server may still be started."""
+    """No program listens at the address: a server may still be started."""
     SILENT = 2
     """The server is silent: it may be slow, stopped, full, or behind a firewall that drops."""
 
 
 class ServerFault(NamedTuple):
-    """The fault that keeps a server from being heard."""
+    """The fault because of which no message of a server arrives."""
 
     kind: FaultKind
     text: str
 
 
 async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> ServerFault | None:
-    """Dial all addresses of these servers at once; return None when a server answers at both.
+    """Dial all addresses of these servers at once; return None if a server answers at both.
 
-    The result names the fault of each server, and has the kind that is most likely to pass.
+    Otherwise the result has the texts of all faults, and the kind that is most likely to pass.
     """
     found: dict[ServerAddress, dict[int, ServerFault]] = {server: {} for server in servers}
 
@@ -75,10 +75,10 @@ async def find_fault(servers: Iterable[ServerAddress], tls: Tls | None) -> Serve
 
 
 def _fault_of(faults: list[ServerFault]) -> ServerFault:
-    """Return the fault that explains a server whose two addresses have these, one or both.
+    """Return the fault of a server from those of its two addresses, of which one may have none.
 
-    A permanent fault explains it. Without one, an address that is silent may yet answer, so the
-    diagnosis stays open: a busy machine needs longer than ``ANSWER_WITHIN`` now and then.
+    A permanent fault decides. Otherwise it is the one that is more likely to pass, because a busy
+    machine sometimes needs longer than ``ANSWER_WITHIN``.
     """
     permanent = [fault for fault in faults if fault.kind is FaultKind.PERMANENT]
     return permanent[0] if permanent else max(faults, key=lambda fault: fault.kind)
@@ -107,7 +107,7 @@ async def _find_at(url: str, protocol: int, tls: Tls | None) -> ServerFault | No
 
 
 class _Probe:
-    """The probe of one address of a server, with its progress."""
+    """The probe of one address of a server."""
 
     def __init__(self, host: str, port: int, protocol: int) -> None:
         self.host = host
@@ -117,7 +117,10 @@ class _Probe:
         self._protocol = protocol
 
     async def run(self, tls: Tls | None) -> ServerFault | None:
-        """Connect and exchange the first bytes. Raises ``OSError`` where that is impossible."""
+        """Connect and exchange the first bytes. Return the fault, or None if the server answers.
+
+        Raises ``OSError`` if connecting fails.
+        """
         async with self._connected() as stream:
             try:
                 if tls is None:
@@ -126,13 +129,14 @@ class _Probe:
                 else:
                     secured = trio.SSLStream(stream, _context(tls), server_hostname=self.host)
                     await secured.do_handshake()
-                    # Nothing is sent here: a server that refuses our certificate would close a
-                    # connection with unread bytes by a reset, which overtakes the alert.
+                    # This side sends nothing here: a server that refuses its certificate would
+                    # close a connection with unread bytes by a reset, which overtakes the alert.
                     header = await _receive_header(secured)
             except trio.BrokenResourceError as error:
                 cause = error.__cause__
-                # By TLS 1.3 our certificate is judged after the handshake, and an alert tells. The
-                # mere end of a connection tells nothing: a full server ends any.
+                # In TLS 1.3 the server checks this side's certificate after the handshake, and
+                # sends an alert. The end of the connection alone may have another cause, because a
+                # full server closes any connection.
                 if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
                     return ServerFault(FaultKind.PERMANENT, self._why_no_handshake(cause, tls))
                 header = b""
@@ -145,14 +149,14 @@ class _Probe:
                 FaultKind.PERMANENT, f"{self.name} speaks TLS: dial tls+tcp://{self.name}"
             )
         if not header:
-            # So does a server that has no place left, until somebody leaves.
+            # A full server does that, too, until a client leaves.
             text = f"{self.name} accepts connections and closes them: full, or no SphTP server"
             return ServerFault(FaultKind.SILENT, text)
         return ServerFault(FaultKind.PERMANENT, self._why_strange(header))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[trio.abc.Stream]:
-        # To the first address of a name and to no other, for so does NNG.
+        # To the first address of a name only, as NNG does.
         answers = await trio.socket.getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = answers[0]
         if address[0] != self.host:
@@ -192,7 +196,7 @@ def _joined(host: str, port: int) -> str:
 
 
 async def _receive_header(stream: trio.abc.Stream) -> bytes:
-    """Return the first eight bytes of the other side, or fewer if it hangs up."""
+    """Return the first eight bytes of the other side, or fewer if it closes the connection."""
     header = b""
     while len(header) < _HEADER_SIZE:
         more = await stream.receive_some(_HEADER_SIZE - len(header))
@@ -232,7 +236,7 @@ log: Final = logging.getLogger("sphtp.client")
 
 
 class ServerWait:
-    """The time that servers have to answer a request, from now on.
+    """The wait for an answer of servers, which begins now.
 
     ``timeout`` is for running servers, ``wait`` for servers that may start later, both in seconds.
     ``missing`` is the state that errors and warnings report, such as "not registered".
@@ -252,10 +256,10 @@ class ServerWait:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next diagnosis: as many as have passed, within bounds.
+        """The seconds until the next diagnosis: as many as have passed, within bounds.
 
-        A diagnosis dials as the bus itself does. If a thousand clients start at once, or the server
-        has no place left, its connection may displace the client's own.
+        A diagnosis opens connections like the bus itself. If a thousand clients start at once, or
+        the server is full, such a connection may displace the client's own.
         """
         passed = self._passed
         if passed <= 2 * GRACE:
@@ -266,8 +270,8 @@ class ServerWait:
     def note(self, fault: ServerFault | None) -> None:
         """Raise ``UnreachableError`` if waiting cannot help; otherwise log each fault once.
 
-        Silence is logged after two diagnoses found it: of a thousand clients that start at once,
-        some find the server too busy to answer.
+        Silence is logged after two diagnoses in a row: if a thousand clients start at once, the
+        server is too busy to answer some of them in time.
         """
         before, self._silent = self._silent, None
         if fault is not None and fault.kind is FaultKind.SILENT:

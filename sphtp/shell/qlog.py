@@ -1,15 +1,16 @@
-"""A log of all events of an instrument, in qlog, so that tools for QUIC can draw it.
+"""An instrument that writes a log of its events in qlog, so that tools for QUIC can draw it.
 
 qlog is the QUIC working group's format for such logs. This module writes its version 0.3
 (draft-ietf-quic-qlog-main-schema-05, draft-ietf-quic-qlog-quic-events-04), the newest one that qvis
-reads, as JSON text sequences (RFC 7464): a line for each event, so that a log that was cut off is
-good up to there.
+reads, as JSON text sequences (RFC 7464): a line for each event. So a log that was cut off is valid
+up to its last whole line.
 
-A channel is drawn as the QUIC connection that it resembles. Its packets are 1-RTT packets; a lane
-is a bidirectional stream, whose bytes are its reliable messages one behind the other; an unreliable
-message is a datagram (RFC 9221); credit is MAX_DATA; the ack in each header is an ACK frame. What
-QUIC has no word for is in a namespace of our own, ``sphtp:``, and fields of our own stand beside
-the standard's. Times are in milliseconds, sizes in bytes, rates in bits per second.
+The log represents a channel as a QUIC connection. Its packets are 1-RTT packets. A lane is a
+bidirectional stream, whose bytes are the lane's reliable messages one behind the other. An
+unreliable message is a datagram (RFC 9221), credit is MAX_DATA, and the ack in each header is an
+ACK frame. Events without a counterpart in QUIC have names in the namespace ``sphtp:``, and some
+standard events have additional fields. Times are in milliseconds, sizes in bytes, rates in bits per
+second.
 """
 
 import logging
@@ -48,13 +49,15 @@ SEPARATOR: Final = "\x1e"
 """The character in front of each record of a JSON text sequence (RFC 7464)."""
 
 NODE: Final = "node"
-"""The group of events that belong to no channel: a log is split by groups only if all have one."""
+"""The group of events that belong to no channel: tools split a log only if all events have a group.
+"""
 
 ANYWHERE: Final = ("::", 0)
 """The address that stands for an unknown one."""
 
 STREAMS: Final = 4
-"""Ids from one bidirectional stream of a side to the next, for two bits tell the kinds apart."""
+"""The difference between the ids of two lanes: the lowest two bits are the type of a QUIC stream.
+"""
 
 QUARTER: Final = HALF // 2
 
@@ -66,7 +69,7 @@ DROP_TRIGGERS: Final[Mapping[Drop, str]] = {
     Drop.UNKNOWN: "connection_unknown",
     Drop.FORGED_ACK: "invalid",
 }
-"""The triggers of drops; of all others it is ``rejected``."""
+"""The triggers of drops; the trigger of all others is ``rejected``."""
 
 LOSS_TRIGGERS: Final[Mapping[LostBy, str]] = {
     LostBy.PACKETS: "reordering_threshold",
@@ -79,7 +82,7 @@ CLOSE_TRIGGERS: Final[Mapping[CloseReason, str]] = {
     CloseReason.VANISHED: "idle_timeout",
     CloseReason.SCHEMA: "version_mismatch",
 }
-"""The triggers of closing; of all others it is ``error``."""
+"""The triggers of closing; the trigger of all others is ``error``."""
 
 VantagePoint = Literal["client", "server", "unknown"]
 
@@ -87,15 +90,16 @@ log: Final = logging.getLogger("sphtp.qlog")
 
 
 class QlogWriter(Instrument):
-    """Writes the events of a node to a file, as qlog; for a ``with`` block around the node.
+    """An instrument that writes the events of a node to a file, as qlog.
 
-    Writing is buffered. If it fails, because the disk is full for example, the node goes on. The
-    error is logged under ``sphtp.qlog`` and kept in ``error``, and nothing more is written.
+    Use it in a ``with`` block around the node, and in ``Config.instruments``. Writing is buffered.
+    If it fails, for example because the disk is full, the node goes on. The error is logged under
+    ``sphtp.qlog`` and kept in ``error``, and no further events are written.
 
     Args:
         path: the file, which is replaced if it exists.
         title: the title of the log, in its first line.
-        vantage_point: the role of the node. A node may both dial and answer, so the default is
+        vantage_point: the role of the node. A node may both dial and accept, so the default is
             ``"unknown"``. A tool that draws the logs of both ends of a channel side by side needs
             ``"client"`` in one and ``"server"`` in the other.
         clock: a function that returns seconds since 1970, for the date in the first line.
@@ -179,7 +183,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "connectivity:connection_state_updated", data)
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """Log the event, with the peer's address, which was not known before."""
+        """Log the event, with the peer's address, which this side did not know before."""
         states = {"old": "attempted", "new": "handshake_confirmed"}
         self._write(now, channel, "connectivity:connection_state_updated", states)
         here, there = self._here, channel.peer_address or ANYWHERE
@@ -253,7 +257,7 @@ class QlogWriter(Instrument):
     def congestion_changed(
         self, now: float, channel: WatchedChannel, congestion: CongestionInfo
     ) -> None:
-        """Log the figures, and the state if it is another."""
+        """Log the figures, and the state if it has changed."""
         data: dict[str, Any] = {
             "congestion_window": congestion.window,
             "bytes_in_flight": congestion.in_flight,
@@ -271,7 +275,7 @@ class QlogWriter(Instrument):
         """Log the event."""
         self._write(now, channel, "connectivity:mtu_updated", {"new": size})
 
-    # Messages. What credit allows is in the frames that carry it.
+    # Messages. Credit is logged with the frames that carry it.
 
     def messages_queued(
         self,
@@ -282,7 +286,7 @@ class QlogWriter(Instrument):
         messages: int,
         size: int,
     ) -> None:
-        """Log that the application hands their bytes to the transport."""
+        """Log that the application passes the bytes of messages to the transport."""
         data = {
             "stream_id": STREAMS * lane,
             "length": size,
@@ -315,7 +319,7 @@ class QlogWriter(Instrument):
         self._write(now, channel, "sphtp:send_unblocked", {})
 
     def _state(self, channel: WatchedChannel) -> "_ChannelTrace":
-        # Packets that follow the end of their channel leave nothing behind.
+        # Packets that arrive after the end of their channel must not add it to the table again.
         return self._channels.get(channel) or _ChannelTrace()
 
     def _write(
@@ -330,14 +334,15 @@ class _Offsets:
 
     qlog gives a frame's offset in its stream, by which tools recognise retransmissions. Frames
     identify messages by ids, so this object stores the offset of each message by its id. The
-    sending side knows all offsets. On the receiving side messages are missing for a while. Each of
-    these is assumed to be as long as the message that arrived after it, so offsets behind a loss
+    sending side knows all offsets. On the receiving side some messages arrive late. Each of these
+    is assumed to be as long as the first later message that arrives, so that offsets behind a loss
     are estimates.
     """
 
     def __init__(self) -> None:
         self._first: int | None = None
-        # Of message ``_first`` and those behind it; the last one is where the next one will begin.
+        # The starts of message ``_first`` and of those behind it; the last entry is the start of
+        # the next message.
         self._starts = array("Q", [0])
 
     def place(self, message_id: int, size: int, count: int = 1) -> int:
@@ -351,7 +356,7 @@ class _Offsets:
         start = starts[index]
         for number in range(len(starts) - index, count + 1):
             starts.append(start + size * number // count)
-        # No message is sent again when it is further behind: a lane keeps to a quarter of the ids.
+        # Older messages are never sent again: the ids in use of a lane span a quarter of all ids.
         if len(starts) > HALF:
             del starts[:QUARTER]
             self._first += QUARTER
@@ -364,7 +369,7 @@ class _ChannelTrace:
     __slots__ = ("congestion", "received", "sent")
 
     def __init__(self) -> None:
-        # What congestion control was last up to.
+        # The last state of congestion control.
         self.congestion: str | None = None
         self.sent: defaultdict[int, _Offsets] = defaultdict(_Offsets)
         self.received: defaultdict[int, _Offsets] = defaultdict(_Offsets)
@@ -397,8 +402,8 @@ class QlogFile:
     def write(self, now: float, group: str, name: str, data: Mapping[str, Any]) -> None:
         """Write an event; ``now`` is in seconds, and the log counts from the first event.
 
-        The times of a log never go back; otherwise tools would sort the events, and warn. An event
-        of a batch that was begun before other events gets the time of the event before it.
+        The times of a log never go back, because tools would sort the events, and warn. An event
+        with an earlier time gets the time of the event before it.
         """
         if self._file.closed:
             return
@@ -414,7 +419,7 @@ class QlogFile:
         try:
             self._file.close()
         except OSError as error:
-            # It is closed all the same, without what waited.
+            # The file is closed nevertheless, without the buffered records.
             self._fail(error)
 
     def _begin(self, now: float) -> None:
@@ -465,7 +470,7 @@ def _packet(packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]
 
 
 def _frame(frame: FrameInfo, packet: PacketInfo, lanes: Mapping[int, _Offsets]) -> dict[str, Any]:
-    """Return a frame's type and fields by their names in QUIC, which has no frame like SKIP."""
+    """Return a frame's type and fields by their names in QUIC. The frame SKIP has none there."""
     if frame.message_id is not None and frame.lane is not None:
         size = frame.total or frame.size
         start = lanes[frame.lane].place(frame.message_id, size, frame.messages or 1)
@@ -484,7 +489,7 @@ def _frame(frame: FrameInfo, packet: PacketInfo, lanes: Mapping[int, _Offsets]) 
         messages, size = frame.limits
         return {"frame_type": "max_data", "maximum": size, "messages": messages}
     if frame.kind == "padding":
-        # It fills its packet, whatever its length says.
+        # Padding fills the rest of its packet, whatever its length field has.
         return {"frame_type": "padding", "payload_length": packet.size - DATA.size}
     if frame.kind == "close":
         return {"frame_type": "connection_close", "error_space": "application"}

@@ -14,15 +14,16 @@ CAME: Final = (Outcome.DELIVERED, Outcome.ARRIVED)
 
 
 class Progress(NamedTuple):
-    """The progress of a message: the part that has arrived, in bytes as packed."""
+    """The progress of a message, in bytes of its packed form."""
 
     acked: int
-    """The bytes that the peer has acknowledged; all at once for a message that fits one packet."""
+    """The bytes that the peer has acknowledged; 0 or all for a message that fits one packet."""
     total: int
+    """The bytes of the whole message."""
 
 
 class Receipt:
-    """The receipt of a message that was sent. Made by ``Channel.post``."""
+    """The receipt of a message: its outcome and its progress. Made by ``Channel.post``."""
 
     __slots__ = ("_callbacks", "_channel_callbacks", "_settled", "_ticket")
 
@@ -35,12 +36,12 @@ class Receipt:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of the message; None as long as that is open."""
+        """The outcome of the message; None as long as it is not known."""
         return self._ticket.outcome
 
     @property
     def latency(self) -> float | None:
-        """Seconds from ``post`` to the ack; None for a message that did not arrive."""
+        """The seconds from ``post`` to the ack; None for a message that is not acknowledged."""
         ticket = self._ticket
         if ticket.outcome not in CAME or ticket.settled_at is None:
             return None
@@ -48,12 +49,12 @@ class Receipt:
 
     @property
     def progress(self) -> Progress:
-        """The part of the message that has arrived. It stays as it was if the rest is lost."""
+        """The acknowledged part of the message. It does not change after the outcome."""
         ticket = self._ticket
         return Progress(ticket.size if ticket.outcome in CAME else ticket.acked, ticket.size)
 
     async def wait(self) -> Outcome:
-        """Wait for the outcome of the message. Cancelling loses nothing."""
+        """Wait for the outcome of the message. Cancelling the call does not affect the message."""
         await trio.lowlevel.checkpoint()
         while self._ticket.outcome is None:
             if self._settled is None:
@@ -62,10 +63,11 @@ class Receipt:
         return self._ticket.outcome
 
     async def wait_for_progress(self, beyond: int = 0) -> Progress:
-        """Wait until more than ``beyond`` bytes have arrived, or the outcome is known.
+        """Wait until more than ``beyond`` bytes are acknowledged, or the outcome is known.
 
-        Returns the progress. Called in a loop with the last ``acked``, it tells of all progress,
-        but not of every packet. Cancelling loses nothing.
+        Return the progress. A loop that passes the last ``acked`` as ``beyond`` follows the
+        progress to its end; one step of it may be the progress of several packets. Cancelling the
+        call does not affect the message.
         """
         await trio.lowlevel.checkpoint()
         while self._ticket.outcome is None and self._ticket.acked <= beyond:
@@ -75,8 +77,8 @@ class Receipt:
     def add_callback(self, callback: Callback) -> None:
         """Call ``callback(receipt)`` when the outcome is known, soon if it is known already.
 
-        Callbacks run one after the other in a task of the node's, never in the one that receives.
-        An error in one of them ends the node.
+        Callbacks run one after the other in a task of the node that does nothing else. An error in
+        a callback ends the node.
         """
         if self._ticket.outcome is None:
             self._callbacks.append(callback)
@@ -93,9 +95,10 @@ class Receipt:
 
 
 class ReceiptCallbacks:
-    """The receipts of a channel that somebody waits for.
+    """The receipts of a channel whose outcome is not known, and the tasks that wait for progress.
 
-    ``open`` maps each message without an outcome to the announcement of it.
+    ``open`` maps the ticket of each message without an outcome to the function that announces the
+    outcome.
     """
 
     __slots__ = ("_watched", "open", "run_soon")
@@ -111,7 +114,7 @@ class ReceiptCallbacks:
         try:
             await lot.park()
         finally:
-            # The next one to wait may have a new lot already.
+            # The next waiting task may have a new lot already.
             if not lot and self._watched.get(receipt) is lot:
                 del self._watched[receipt]
 
@@ -127,14 +130,14 @@ class ReceiptCallbacks:
 
 
 class CallbackQueue:
-    """A queue of calls to make, so that a slow callback holds up no packet."""
+    """A queue of callbacks, so that a slow callback holds up no packet."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callback, Receipt]] = deque()
         self._called = trio.Event()
 
     def run_soon(self, callback: Callback, receipt: Receipt) -> None:
-        """Make a call after those that wait already."""
+        """Queue a call behind those that wait already."""
         self._waiting.append((callback, receipt))
         self._called.set()
 

@@ -1,4 +1,4 @@
-"""A client's registration with the servers: drives `ClientMachine` over the bus."""
+"""A client's registration with the servers, which drives ``ClientMachine`` over the bus."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ class ClientBus:
 def open_bus(
     secret: bytes | None = None, tls: Tls | None = None, server_keys: Collection[bytes] = ()
 ) -> Iterator[ClientBus]:
-    """Open both sockets for the length of the block. The machine decides what they dial."""
+    """Open both sockets for the length of the block. The machine decides which servers to dial."""
     wakeup, trust = Wakeup(), vouching(secret, server_keys)
     with (
         PubSocket(on_connected=wakeup.wake, tls=tls) as publisher,
@@ -56,7 +56,7 @@ def open_bus(
 
 
 class Registration:
-    """Keeps one id registered. ``on_event`` gets every event before all listeners."""
+    """The registration of one id. ``on_event`` is called with every event before any listener."""
 
     def __init__(
         self, machine: ClientMachine, bus: ClientBus, on_event: Callable[[ClientEvent], None]
@@ -80,7 +80,7 @@ class Registration:
         await drive(self.machine, bus.subscriber, bus.vouching, bus.wakeup, self.flush)
 
     async def leave(self) -> None:
-        """Send LEAVE, and wait until it has left the machine. Ends what waits for events."""
+        """Send LEAVE, end the listeners, and give the sockets ``LINGER`` seconds to send it."""
         self._has_left = True
         if self._refusal is None:
             self.machine.leave(trio.current_time())
@@ -89,10 +89,10 @@ class Registration:
         await trio.sleep(LINGER)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that events change.
+        """Wait for a condition that messages of servers change.
 
-        Raises ``RefusedError`` if the client is refused, and ``trio.ClosedResourceError`` if it was
-        closed, before or meanwhile.
+        Raises ``RefusedError`` if the servers refuse the client, and ``trio.ClosedResourceError``
+        if the client was closed before the call or during it.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
@@ -110,8 +110,8 @@ class Registration:
     async def wait_established(self, server_wait: ServerWait, tls: Tls | None) -> None:
         """Wait until every server of the view has acknowledged the id.
 
-        Raises ``RefusedError``, and ``UnreachableError`` with the cause as soon as waiting is of no
-        use.
+        Raises ``RefusedError``, and ``UnreachableError`` with the cause as soon as waiting cannot
+        help.
         """
         async with running(partial(self._look_for_trouble, server_wait, tls)):
             with trio.CancelScope(deadline=server_wait.deadline):
@@ -165,12 +165,14 @@ class Registration:
             return f"no server answered; dialled {tried}{why}"
         live = _listed(servers)
         if self._are_all_joining:
-            return f"heard {live}, which acknowledge no new id while they are JOINING"
+            return f"servers {live} acknowledge no new id while they are JOINING"
         if self.machine.last_refusal is not None:
-            return f"heard {live}; the last refusal said {self.machine.last_refusal.name}"
+            return (
+                f"servers {live} are live; the last refusal said {self.machine.last_refusal.name}"
+            )
         refused = self._bus.vouching.why_refused
         reason = "" if refused is None else f"; {refused}"
-        return f"heard {live}, but not all of the view acknowledged{reason}"
+        return f"servers {live} are live, but not all of the view acknowledged the id{reason}"
 
     def _perform(self, command: BusCommand) -> None:
         match command:
@@ -194,14 +196,14 @@ class Registration:
             self._bus.publisher.dial(address.sub)
             self._bus.subscriber.dial(address.pub)
         except (BusError, SettingsError):
-            # The address may be a stranger's word; it must not bring this client down.
+            # The address may come from a stranger, and must not end this client.
             self.machine.counters.add(Count.UNDIALABLE)
 
 
 class OwnGroups:
-    """The groups that a client is in: those that its program chose, and those that it joined.
+    """The groups of a client: those that its program has set, and groups in lock step.
 
-    Either may change without the other. A group that was both chosen and joined ends with the last.
+    The two sets change independently. A client is in a group as long as one of them has it.
     """
 
     def __init__(self, registration: Registration) -> None:
@@ -211,13 +213,13 @@ class OwnGroups:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, each once."""
+        """The groups of both sets, each once."""
         return tuple(dict.fromkeys([*self._chosen, *self._joined]))
 
     def choose(self, groups: Iterable[str]) -> None:
-        """Replace the chosen groups. Raises ``SettingsError``."""
+        """Replace the groups that the program has set. Raises ``SettingsError``."""
         given = check_groups(groups)
-        # Programs give what they read, with those that are joined: these are not chosen by that.
+        # Programs pass ``client.groups``, which has joined groups, too. This does not set them.
         chosen = tuple(name for name in given if name in self._chosen or name not in self._joined)
         self._replace(chosen, self._joined)
 

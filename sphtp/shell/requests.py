@@ -1,18 +1,18 @@
 """Requests between peers: the served names, the handlers, and the channel of each request.
 
-Theory of operation. Requests are a service: they have channels of their own, which carry nothing
-else. ``RequestTable`` has the requests of both sides on each channel. The first request to a peer
-opens a channel, and both sides use it from then on. If both open one at once, there are two for a
-while: new requests take the one that the peer with the lower id opened, and the other one ends
-idle.
+Theory of operation. Requests are a service (see ``services``): they have channels of their own,
+which carry nothing else. ``RequestTable`` has the requests of both sides on each channel. The first
+request to a peer opens a channel, and both sides use it from then on. If both sides open one at
+once, there are two for a while: new requests take the one that the peer with the lower id opened,
+and the other one closes as soon as it has no open request.
 
-The task of a caller sends the request itself, so that it waits for room as any sender does, and
-then for the answer. Its deadline travels with the request: the scope around the handler ends at
-about the same time as the one around the call. If the call is cancelled earlier, a CANCEL follows.
-A handler is a task in the nursery of ``serve``, and sends its reply itself, too. A further task of
-the channel sends CANCEL, ERROR and GOODBYE, which must not wait for other tasks. The task that
-reads never sends: if two peers refuse many requests of each other, each would otherwise wait for
-the other to read.
+The task of a caller sends the request itself. So it waits for room like any sender, and then for
+the reply. Its deadline travels with the request: the scope around the handler ends at about the
+same time as the one around the call. If the call is cancelled earlier, a CANCEL follows. A handler
+is a task in the nursery of ``serve``, and sends its reply itself, too. A further task of the
+channel sends CANCEL, ERROR and GOODBYE, which must not wait for other tasks. The task that reads
+never sends: if two peers refuse many requests of each other, each would otherwise wait for the
+other to read.
 """
 
 import logging
@@ -65,16 +65,16 @@ from sphtp.shell.services import Service, Services
 log = logging.getLogger("sphtp.requests")
 
 LANES: Final = (Lane(weight=4), Lane())
-"""Small messages, and large ones: a large reply holds up no small one."""
+"""The lanes of small and of large messages, so that a large reply holds up no small one."""
 
 MOST_HANDLED: Final = 4096
-"""The most requests of all peers that one ``serve`` handles at once, unless it says otherwise."""
+"""The default ``limit`` of ``serve``: the most requests of all peers that it handles at once."""
 
 MOST_BYTES: Final = 256 * 1024 * 1024
-"""The most bytes of requests that are handled at once."""
+"""The most bytes of all requests that are handled at once."""
 
 MOST_FROM_PEER: Final = 2
-"""The most channels that one peer may have open to here: one, and the one that replaces it."""
+"""The most channels that one peer may open to this client: one, and the one that replaces it."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors with which a channel ends."""
@@ -82,21 +82,21 @@ GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceE
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as its handler gets it."""
+    """A request of a peer, which the handler gets."""
 
     name: str
-    """The name for which it is served."""
+    """The name under which the handler serves."""
     value: Any
-    """The value that the caller sent."""
+    """The value that the peer sent."""
     peer_id: int
-    """The id of the caller."""
+    """The id of the peer in the cluster."""
     deadline: float
-    """The time of Trio's clock at which the handler is cancelled; infinite for none."""
+    """The time of Trio's clock at which the handler is cancelled; infinite if there is none."""
 
 
 RequestHandler = Callable[[Request], Awaitable[Any]]
 Locate = Callable[[int], Awaitable[Sequence[Address]]]
-"""Returns the addresses of a peer."""
+"""A function that returns the addresses of a peer."""
 
 
 class _ServedName:
@@ -110,7 +110,7 @@ class _ServedName:
 
 
 class _Waiter:
-    """A caller that waits for its answer. It holds a place among those of its channel."""
+    """A caller that waits for the outcome of its request, and has a slot of its channel."""
 
     __slots__ = ("arrived", "outcome")
 
@@ -128,7 +128,7 @@ class _Opening:
 
 
 class RequestChannel:
-    """A channel for requests, with the requests of both sides."""
+    """A channel for requests, with the open requests of both sides."""
 
     def __init__(
         self,
@@ -146,12 +146,12 @@ class RequestChannel:
         self._handle = handle
         self._scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
-        # When the task that writes wakes by itself.
+        # The time at which the writing task wakes by itself.
         self._wakes_at = -inf
 
     @property
     def is_usable(self) -> bool:
-        """True if this side may send requests on it."""
+        """True if this side may send requests on this channel."""
         return self.table.is_open
 
     async def run(self) -> None:
@@ -167,7 +167,7 @@ class RequestChannel:
             self.settle()
 
     def retire(self) -> None:
-        """Leave the channel as soon as no request is open: both sides prefer another one."""
+        """Close the channel as soon as no request is open, because both sides use another one."""
         self.table.retire()
         self.settle()
 
@@ -177,8 +177,8 @@ class RequestChannel:
             self._pass_on(event)
         if self.table.is_over:
             self._scope.cancel()
-        # Most requests leave nothing to the task that writes. To wake it each time took a third of
-        # the CPU time of a lone request: 800 us in place of 520, with both sides on one core.
+        # Most requests need no work of the writing task. To wake it each time took a third of the
+        # CPU time of a lone request: 800 us in place of 520, with both sides on one core.
         due = self.table.poll_timeout()
         if self.table.has_outgoing or (due is not None and due < self._wakes_at):
             self._changed.unpark_all()
@@ -233,11 +233,11 @@ class Requests:
         self._services = services
         self._own_id = own_id
         self._locate = locate
-        # A peer's name, where it is known, and its id, for errors.
+        # The name of a peer, if it is known, and its id, for errors.
         self._label = label
         self._encoding = services.encoding
         self._counters = RequestStatistics()
-        # Peers whose messages have other types are refused, as they are by the program's channels.
+        # The schema of the program's messages is part of it: peers with other types are refused.
         schema = Schema([SERVICE_LINE, *services.schema.lines])
         self._service = Service(schema, self._admit, RAW, LANES, "requests")
         self._channels: defaultdict[int, list[RequestChannel]] = defaultdict(list)
@@ -249,21 +249,21 @@ class Requests:
 
     @property
     def channels(self) -> int:
-        """The channels for requests that are open."""
+        """The number of open channels for requests."""
         return sum(map(len, self._channels.values()))
 
     @property
     def open_requests(self) -> int:
-        """The requests of both sides without an answer."""
+        """The number of requests of both sides without an answer."""
         tables = [one.table for those in self._channels.values() for one in those]
         return sum(table.asked + table.received for table in tables)
 
     def statistics(self) -> RequestStatistics:
-        """Return the figures so far."""
+        """Return the statistics since the start."""
         return replace(self._counters)
 
     async def run(self) -> None:
-        """Keep the channels until cancelled, which aborts them."""
+        """Run the channels until cancelled. Cancelling aborts the channels."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -272,7 +272,7 @@ class Requests:
                 try:
                     await trio.sleep_forever()
                 finally:
-                    # Before the nursery refuses tasks, so that nobody asks it for one.
+                    # Before the nursery refuses tasks, so that no call starts a task in it.
                     self._nursery = None
         finally:
             self._closed.set()
@@ -307,7 +307,7 @@ class Requests:
     async def _send(
         self, channel: RequestChannel, waiter: _Waiter, name: str, payload: bytes
     ) -> int | None:
-        """Send a request. Return its number; None if the channel ended before it left."""
+        """Send a request. Return its number; None if the channel ended before the request left."""
         table, now = channel.table, trio.current_time()
         if not table.has_room:
             channel.slots.release_on_behalf_of(waiter)
@@ -361,7 +361,7 @@ class Requests:
                 raise trio.ClosedResourceError("this client is closed")
             usable = [one for one in self._channels.get(peer_id, ()) if one.is_usable]
             if usable:
-                # Both sides take the same one.
+                # Both sides choose the same channel.
                 return min(usable, key=lambda one: one.opened_by)
             dial = self._dials.get(peer_id)
             if dial is None:
@@ -425,7 +425,7 @@ class Requests:
         """Keep a channel that a peer opened until it ends."""
         peer_id = channel.peer_id
         accepted = [it for it in self._channels.get(peer_id, ()) if it.opened_by == peer_id]
-        # Those that were aborted a moment ago are still among them.
+        # The list still has channels that were aborted a moment ago.
         for former in accepted[: 1 - MOST_FROM_PEER]:
             former.channel.abort("the peer opened others")
         with suppress(*GONE):
@@ -435,13 +435,13 @@ class Requests:
     async def _keep(self, channel: RequestChannel) -> None:
         peer_id = channel.channel.peer_id
         self._channels[peer_id].append(channel)
-        # Where both opened one at once, both take that of the lower id: see ``_channel_to``.
+        # If both sides opened one at once, both use that of the lower id: see ``_channel_to``.
         usable = [one for one in self._channels[peer_id] if one.is_usable]
         first = min(one.opened_by for one in usable)
         for one in usable:
             if one.opened_by != first:
                 one.retire()
-        # Also where the peer opened it: who waits for this side's own attempt may take this one.
+        # Also if the peer opened it: callers that wait for this side's attempt may use this one.
         if (dial := self._dials.get(peer_id)) is not None:
             dial.changed.unpark_all()
         try:
@@ -474,7 +474,7 @@ class Requests:
         arrived: RequestArrived,
         scope: trio.CancelScope,
     ) -> None:
-        """Handle a request, and answer it however that ends."""
+        """Run the handler of a request, and send the reply or an error."""
         number, name, payload, _ = arrived
         error: ErrorMessage | None = ErrorMessage(number, ErrorReason.ENDED)
         try:
@@ -520,7 +520,7 @@ _WHY: Final = {
 
 
 def _error_for(raised: Exception, arrived: RequestArrived, peer: str) -> ErrorMessage:
-    """Return what the caller is told of an error in a handler; log what it is not told."""
+    """Return the ERROR for the caller of a handler that raised. Log an error other than its own."""
     cause: BaseException = raised
     # A handler with a nursery of its own raises its error in a group.
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
@@ -549,7 +549,7 @@ def _error_of(message: ErrorMessage, errors: Collection[type[RequestError]]) -> 
         data = unpack(message.data) if message.data else None
     except MALFORMED:
         data = None
-    # Its own constructor may take whatever it likes.
+    # The constructor of the class may take other arguments, so it is not called.
     error = cls.__new__(cls)
     RequestError.__init__(error, message.text, data=data)
     error.kind = message.type
@@ -557,7 +557,7 @@ def _error_of(message: ErrorMessage, errors: Collection[type[RequestError]]) -> 
 
 
 def _again(error: Exception) -> Exception:
-    """Return an error like this one; several callers may wait for the same channel."""
+    """Return a new error like this one, for each of the callers that wait for one channel."""
     if isinstance(error, RefusedError):
         return RefusedError(str(error), error.reason)
     return UnreachableError(str(error))

@@ -1,8 +1,8 @@
-"""A server on real sockets: drives ``ServerMachine``, decides nothing.
+"""A server on real sockets, which drives ``ServerMachine`` and decides nothing.
 
-It has three sockets of the bus: a PUB to clients, a SUB for clients and servers, and a PUB to other
-servers. ``driver`` hands messages and the time to the machine. After every input ``_flush``
-performs its outputs: messages, connections and events.
+A server has three sockets of the bus: a PUB to clients, a SUB for clients and servers, and a PUB to
+other servers. ``driver`` passes messages and the time to the machine. After every input ``_flush``
+performs the machine's outputs: messages, connections and events.
 """
 
 import logging
@@ -56,7 +56,7 @@ def everybody(_: Peer) -> bool:
 
 
 def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
-    """Return ``admit`` as a function that treats an error as a refusal, and logs it."""
+    """Return a function that calls ``admit``, and that logs an error and treats it as a refusal."""
 
     def ask(record: PeerRecord) -> bool:
         try:
@@ -71,7 +71,7 @@ def guarded_admission(admit: Admit) -> Callable[[PeerRecord], bool]:
 def require_protection(
     bind: ServerAddress, advertise: ServerAddress | None, cluster: ClusterSecurity
 ) -> None:
-    """Raise ``SettingsError`` if an address is open to others and nothing protects it."""
+    """Raise ``SettingsError`` if other machines can reach an address and nothing protects it."""
     _require_tls_throughout(advertise, cluster.tls)
     if cluster.insecure or cluster.secret is not None or cluster.tls is not None:
         return
@@ -79,12 +79,12 @@ def require_protection(
         if not is_loopback(urlsplit(url).hostname or ""):
             raise SettingsError(
                 f"{url} is open to other machines, and nothing protects it: give a secret "
-                "or TLS certificates, or say that it is to be insecure"
+                "or TLS certificates, or allow that with insecure"
             )
 
 
 def _require_tls_throughout(public: ServerAddress | None, tls: Tls | None) -> None:
-    # Members refuse to dial in the clear what has to be TLS, so that nobody would come.
+    # With TLS, members do not dial an address without it, so that none would connect.
     if tls is not None and public is not None and not (is_tls(public.pub) and is_tls(public.sub)):
         raise SettingsError(
             f"TLS files are given, and {public} is advertised, which is no {SCHEME}"
@@ -92,7 +92,7 @@ def _require_tls_throughout(public: ServerAddress | None, tls: Tls | None) -> No
 
 
 JOIN_REPORT_AFTER: Final = 0.5
-"""Seconds until the first diagnosis of a server that hears no server to join."""
+"""Seconds until the first diagnosis of a server to join that is silent."""
 
 JOIN_REPORT_EVERY: Final = 10.0
 """Seconds between two such diagnoses."""
@@ -103,25 +103,25 @@ class ServerStatistics:
     """Statistics of one server since its start."""
 
     counters: Mapping[str, int]
-    """Messages that were dropped or refused, by reason."""
+    """The numbers of messages and connections that were dropped or refused, by reason."""
     publishing_to: int
-    """The connections at present of the PUB socket to clients."""
+    """The present number of connections of the PUB socket to clients."""
     receiving_from: int
-    """The connections at present of the SUB socket."""
+    """The present number of connections of the SUB socket."""
     connections_ended: int
-    """Connections of clients and servers that ended, also for a message of more than twice the
-    largest size. Connections that were never authenticated are counted by their reasons instead.
+    """The number of connections of the SUB socket that ended after the greeting of the bus, for any
+    reason. One reason is a message of more than 131,072 bytes.
     """
     connections_refused: int
-    """The connections that were refused because there were ``max_connections``."""
+    """The number of connections that were refused because there were ``max_connections``."""
     events_dropped: int
-    """The events that listeners missed because they were too far behind."""
+    """The number of events that listeners missed because they were too far behind."""
     undialable: int
-    """The addresses of other servers that the bus cannot dial."""
+    """The number of addresses of other servers that the bus cannot dial."""
 
 
 LEAVE_TIMEOUT: Final = 1.0
-"""Seconds that a server which leaves waits at most for its shared registry."""
+"""The most seconds for which a leaving server waits for its shared registry."""
 
 DEFAULT_BIND: Final = "tcp://127.0.0.1:8764"
 
@@ -140,25 +140,30 @@ async def open_server(
 ) -> AsyncIterator["Server"]:
     """Run a server for the length of the block; leaving the block leaves the cluster's view.
 
-    As long as no other server is heard, a server founds no cluster of its own: it waits, and
-    reports that by ``JoinFailing``. With ``new_cluster`` it reports it and does not wait.
+    A new server acknowledges no new id until another server has sent it the state of the cluster,
+    or twice ``timers.expiry`` has passed. With ``join``, it also waits as long as all servers to
+    join are silent, and reports that by ``JoinFailing`` events. With ``new_cluster`` it reports
+    that, too, but never waits.
 
     Args:
-        bind: the address to listen at; port 0 takes any that is free.
-        advertise: the address that others use, if it differs from ``bind``.
-        join: other servers of the cluster; one that is up is enough, and none needs to be up yet.
-        new_cluster: True if no client holds an id yet, so that there is nothing to wait for.
-        announce: True lets clients find it without an address: those of this user on this host
-            and, unless it listens on loopback only, those on this network.
-        stun: True answers STUN at the UDP port with the number of its PUB socket, so that peers
-            behind NAT find each other. It needs the extra ``nat``.
-        admit: called for each new client. False refuses it, and so does an error, which is logged
-            with its traceback under ``sphtp.server``. See ``sphtp.security.allow_only``.
-        config: ``cluster``, ``timers``, ``server_limits`` and ``seed`` of it.
+        bind: the address to listen at; port 0 takes any free port.
+        advertise: the address that clients and servers dial, if it differs from ``bind``.
+        join: the addresses of other servers of the cluster. One that runs is enough, and they may
+            start later.
+        new_cluster: True for a cluster in which no client holds an id yet.
+        announce: True lets clients find this server without an address: those of this user on this
+            host and, unless the server listens on loopback only, those on this network.
+        stun: True answers STUN at the UDP port with the number of the PUB socket's port, so that
+            peers behind NAT find each other. It needs the extra ``nat``.
+        admit: a function that is called for each new client. If it returns False, the server
+            refuses the client. If it raises an error, the server logs the traceback under
+            ``sphtp.server`` and refuses the client. See ``sphtp.security.allow_only``.
+        config: the behaviour of this server. A server uses ``cluster``, ``timers``,
+            ``server_limits`` and ``seed``.
 
     Raises:
         BusAddressInUseError: a port is in use; the message names it.
-        BusError: the machine does not have that address.
+        BusError: this machine does not have the address, or it is malformed.
         UdpAddressError: with ``stun``, the UDP port is in use.
         ModuleNotFoundError: with ``stun``, the extra is not installed.
         SettingsError: the address is more than loopback and nothing protects it, a file of ``tls``
@@ -181,23 +186,23 @@ async def open_server(
 
 
 class SharedStore(Protocol):
-    """The way to a registry that servers share: it performs what the registry decides."""
+    """The I/O of a registry that servers share: it performs the requests of the registry."""
 
     @property
     def registry(self) -> SharedRegistry:
-        """The registry."""
+        """The registry, which decides."""
         ...
 
     def perform(self) -> None:
-        """Begin the requests that the registry wants by now."""
+        """Start the requests that the registry has queued."""
         ...
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Perform requests until it is cancelled; call ``changed`` after each answer."""
+        """Perform requests until cancelled; call ``changed`` after each response."""
         ...
 
     async def leave(self) -> None:
-        """Perform what the registry wants at its end."""
+        """Perform the last requests of the registry."""
         ...
 
 
@@ -214,9 +219,9 @@ async def open_shared_server(
     admit: Admit = everybody,
     config: Config = DEFAULTS,
 ) -> AsyncIterator["Server"]:
-    """Run a server whose registry is the one of ``store``, and else as ``open_server`` does.
+    """Run a server with the registry of ``store``, and otherwise as ``open_server`` does.
 
-    Without a store the registry is in its memory.
+    Without a store the registry is in the memory of the server.
     """
     cluster, tls = config.cluster, config.cluster.tls
     limits = config.server_limits or ServerLimits()
@@ -267,7 +272,7 @@ async def open_shared_server(
             if not announce:
                 yield server
                 return
-            # Loaded only by servers that announce themselves.
+            # Only servers that announce themselves load this module.
             from sphtp.shell.discovery import announced
 
             async with announced(server, config):
@@ -282,7 +287,7 @@ async def _answering_stun(
     if bound is None:
         yield
         return
-    # Loaded only by servers that answer STUN.
+    # Only servers that answer STUN load this module.
     from sphtp.shell.nat import answering
 
     place = urlsplit(bound.pub)
@@ -295,10 +300,9 @@ def _parse(address: str | ServerAddress) -> ServerAddress:
 
 
 def _require_others(join: Sequence[ServerAddress], *own: ServerAddress) -> None:
-    """Raise ``SettingsError`` if all servers to join are this one: that would found a cluster.
+    """Raise ``SettingsError`` if all servers to join are this one: it would found a new cluster.
 
-    This server's own address is fine beside others, for all servers may have been given the same
-    list.
+    This server's own address is allowed beside others, because all servers may get the same list.
     """
     if join and all(address in own for address in join):
         raise SettingsError(f"join = {join[0]}: that is this server itself")
@@ -337,46 +341,46 @@ class Server(ScopedService):
 
     @property
     def id(self) -> int:
-        """The even number that this server drew."""
+        """The id of this server in the cluster: an even random number."""
         return self._machine.id
 
     @property
     def address(self) -> ServerAddress:
-        """The address that it listens at, with real ports."""
+        """The address at which this server listens, with real ports."""
         return self._address
 
     @property
     def advertised(self) -> ServerAddress:
-        """The address that others use."""
+        """The address that clients and other servers dial."""
         return self._advertised
 
     @property
     def state(self) -> ServerState:
-        """The state of the server; one that is JOINING acknowledges no new id yet."""
+        """The state of this server; only an ACTIVE one acknowledges new ids."""
         return self._machine.state
 
     @property
     def view(self) -> ClusterView:
-        """The servers that have to agree on every new id."""
+        """The cluster's view: the servers that have to agree on every new id."""
         return self._machine.view
 
     @property
     def clock(self) -> Clock:
-        """The cluster's time."""
+        """The clock that shows the cluster's time."""
         return self._clock
 
     @property
     def clients(self) -> Mapping[int, Peer]:
-        """The clients that are registered, here or at another server, by id."""
+        """The clients that are registered, at this or another server, by id."""
         return self._clients
 
     def status(self) -> dict[str, Any]:
-        """Return what ``sphtp status`` shows, ready for JSON."""
+        """Return the document that ``sphtp status`` shows, ready for JSON."""
         self._note_refused()
         return self._machine.status()
 
     def statistics(self) -> ServerStatistics:
-        """Return the figures so far."""
+        """Return the statistics of this server since its start."""
         self._note_refused()
         counters = self._machine.counters
         return ServerStatistics(
@@ -390,25 +394,24 @@ class Server(ScopedService):
         )
 
     def events(self) -> Listener[ServerEvent]:
-        """Return an async iterator over what happens from now on; it ends with the server.
+        """Return an async iterator over the events from now on; it ends with the server.
 
-        ``with server.events() as events:`` closes it; it is also closed when it is dropped. It
-        never holds the server up: a reader that falls 1024 events behind misses some, and
-        ``statistics().events_dropped`` counts them.
+        The end of ``with server.events() as events:`` closes the iterator, and so does dropping its
+        last reference. A slow reader does not hold up the server: a reader that is 1024 events
+        behind misses further ones, which ``statistics().events_dropped`` counts.
         """
         return self._feed.listen()
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Change the limits. Clients and connections beyond them stay."""
+        """Change the limits of this server. Clients and connections beyond them stay."""
         self._machine.set_limits(limits)
         self._bus.handshakes.limits = _accept_limits(limits)
         self._bus.stun_rate.set_rate(limits.stun_per_second)
 
     def set_tls(self, tls: Tls) -> None:
-        """Read certificates, and use them for connections to come; those that are open stay.
+        """Read certificates, and use them for new connections; open ones stay as they are.
 
-        Raises ``SettingsError`` for a wrong file, and if the server has no TLS. Nothing has changed
-        then.
+        Raises ``SettingsError``, without any change, for a wrong file and for a server without TLS.
         """
         tls.check()
         uses = [each.prepare_tls(tls) for each in (self._bus.clients, self._bus.subscriber)]
@@ -420,20 +423,22 @@ class Server(ScopedService):
         """Wait until this server acknowledges new ids.
 
         Raises:
-            trio.ClosedResourceError: the server was closed, before this call or during it.
+            trio.ClosedResourceError: this server was closed before the call or during it.
         """
         await self._wait(lambda: self.state is ServerState.ACTIVE)
 
     def send_command(
         self, simulation: int, command: int, parameters: Sequence[Parameter] = ()
     ) -> None:
-        """Send a message of the application to the subscribers of ``simulation``.
+        """Send a message of the application to the client with the id ``simulation``.
+
+        The id 0 stands for all clients.
 
         Raises:
-            StateError: command and parameters do not have numbers from 0x0100 to 0xffff.
+            StateError: the number of the command or of a parameter is not from 0x0100 to 0xffff.
             MessageTooLargeError: a parameter is over 65,535 bytes, or the message over 65,536. The
-                message has 10 bytes besides the parameters, 4 more for each parameter, 36 more with
-                a secret, and 248 more with a signing key.
+                message has 10 bytes besides the parameters, and 4 more for each parameter. A secret
+                takes 36 more, and a signing key 248, with or without a secret.
             WireError: ``simulation`` is not a number of 32 bits.
         """
         self._machine.publish(trio.current_time(), simulation, command, parameters)
@@ -461,20 +466,20 @@ class Server(ScopedService):
                     await driven()
 
     def _on_registry(self) -> None:
-        """Take what an answer of the shared registry means."""
+        """Handle a response of the shared registry."""
         self._machine.handle_registry(trio.current_time())
         self._flush()
-        # Its next timer may be earlier now.
+        # The machine's next timer may be earlier now.
         self._bus.wakeup.interrupt()
 
     async def _report_missing(self) -> None:
-        """Report at intervals why no server to join is heard."""
+        """Report at intervals why servers to join are silent."""
         met = False
         await trio.sleep(JOIN_REPORT_AFTER)
         while True:
             missing = self._machine.missing
             met = met or not missing
-            # Once it has been active with others, their end is reported as such.
+            # A server that has met the others reports their departure by other events.
             if not met or self.state is ServerState.JOINING:
                 async with trio.open_nursery() as nursery:
                     for address in missing:
@@ -491,8 +496,8 @@ class Server(ScopedService):
         if dropped := self._machine.counters[Count.UNVOUCHED]:
             return f"{dropped} messages were not vouched for with this cluster's secret"
         return (
-            f"{address} answers, and is not heard: it may have another secret or know other server "
-            f"keys, be unable to reach {self._advertised}, or be this very server"
+            f"{address} answers, but no message of it arrives: it may have another secret or other "
+            f"server keys, be unable to reach {self._advertised}, or be this server itself"
         )
 
     async def _leave(self) -> None:
@@ -519,7 +524,7 @@ class Server(ScopedService):
                 counters.add(name, new)
 
     def _flush(self) -> None:
-        # Anew each time, for it may be stepped.
+        # Computed each time, because the wall clock may be stepped.
         self._machine.wall_ahead = time.time() - trio.current_time()
         self._note_refused()
         while (record := self._machine.poll_applicant()) is not None:
@@ -538,9 +543,9 @@ class Server(ScopedService):
                     self._machine.clock.handle_departure(trio.current_time())
                     self._bus.servers.send(marked)
         finally:
-            # This process may have been stopped since its last input: what it knew may be over.
+            # This process may have been suspended since its last input, and its view may be old.
             is_over = not was_detached and self._machine.is_detached(trio.current_time())
-            # One that is too large to be vouched for takes none of the others with it.
+            # If marking one message fails for its size, the others still leave.
             if for_clients and not is_over:
                 self._bus.clients.send_many(for_clients)
         while (event := self._machine.poll_event()) is not None:
@@ -552,7 +557,7 @@ class Server(ScopedService):
     async def _wait(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that messages change.
 
-        Raises ``trio.ClosedResourceError`` if the server was closed, before or meanwhile.
+        Raises ``trio.ClosedResourceError`` if the server was closed before the call or during it.
         """
         await trio.lowlevel.checkpoint()
         while not condition():
@@ -572,7 +577,7 @@ class Server(ScopedService):
         try:
             servers.dial(address.sub)
         except (BusError, SettingsError):
-            # The address may be a stranger's word; it must not bring this server down.
+            # The address may come from a stranger, and must not end this server.
             self._machine.counters.add(Count.UNDIALABLE)
 
 
@@ -586,11 +591,11 @@ class _ServerBus:
     wakeup: Wakeup
     vouching: Vouching
     among_servers: Vouching
-    """Marks messages to servers, which are numbered and signed apart."""
+    """The marks of messages to servers, which have numbers and signatures of their own."""
     handshakes: Handshakes
-    """The limits of connections."""
+    """The handshakes of both listening sockets, with their limits."""
     stun_rate: TokenBucket
-    """The answers to STUN requests in a second."""
+    """The rate limit of answers to STUN requests."""
 
 
 def _accept_limits(limits: ServerLimits) -> AcceptLimits:

@@ -1,8 +1,8 @@
-"""Services: protocols of the library itself, over channels that only they see.
+"""Services: protocols of the library itself, such as streams, over channels of their own.
 
-Streams are one. A service has a schema of its own, which the handshake carries; so the peer knows
-before the first message which service a channel is for, as with ALPN in TLS (RFC 7301). A node
-keeps the channels of a service from the program: ``Node.accept`` never returns one.
+A service has a schema of its own, which the handshake carries. So the peer can assign a channel to
+its service before the first message, as with ALPN in TLS (RFC 7301). The program never gets the
+channel of a service: ``Node.accept`` returns none.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,12 +27,12 @@ class Service(NamedTuple):
 
     schema: Schema
     admit: Callable[[ServiceChannel], None]
-    """Take a channel that a peer opened. It must not wait; it aborts what it does not want."""
+    """The function that takes a channel that a peer opened, or aborts it. It must not wait."""
     encoding: Encoding = PLAIN
     lanes: tuple[Lane, ...] = ()
-    """The lanes of its channels; by default those of the node's settings."""
+    """The lanes of the service's channels; by default those of the node's settings."""
     name: str = ""
-    """Its name in the metrics."""
+    """The name of the service in the metrics."""
 
 
 class Open(Protocol):
@@ -45,14 +45,13 @@ class Open(Protocol):
         pin: PeerPin | None,
         schema: Schema | None,
     ) -> AbstractAsyncContextManager[Channel[Any]]:
-        """Open a channel for the length of the block; without a schema it is the program's."""
+        """Open a channel for the length of the block, by default one of the program."""
 
 
 class Services:
     """The services of one node.
 
-    ``schema`` and ``encoding`` are those of the program's own messages, for a service that carries
-    them.
+    ``schema`` and ``encoding`` are those of the program's messages, which some services carry.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Services:
         self.schema = schema
         self.encoding = encoding
         self.loop = loop
-        """The mover of the datagrams of the node."""
+        """The event loop of the node."""
         self._serve = serve
         self._stop_serving = stop_serving
         self._open_channel = open_channel
@@ -79,19 +78,20 @@ class Services:
         self._serve(service.schema, service.lanes)
 
     def remove(self, service: Service) -> None:
-        """Refuse channels of this service from now on; those that are open stay.
+        """Refuse channels of this service from now on; open ones stay.
 
-        While a peer opens one at this moment, the service stays, and has to refuse it by itself.
+        If the handshake of a channel is under way, the service stays, and its ``admit`` has to
+        abort the channel.
         """
         if self._stop_serving(service.schema):
             del self._by_schema[service.schema]
 
     def has(self, schema: Schema) -> bool:
-        """Return True if a service of this schema is there."""
+        """Return True if a service with this schema was added."""
         return schema in self._by_schema
 
     def of(self, connection: Connection) -> Service | None:
-        """Return the service of a channel; None for one of the program's."""
+        """Return the service of a channel; None for a channel of the program."""
         return self._by_schema.get(connection.handshake.schema)
 
     def encoding_of(self, connection: Connection) -> Encoding:
@@ -105,7 +105,7 @@ class Services:
         return "messages" if service is None else service.name
 
     def kind_of(self, connection: Connection) -> type[Channel[Any]]:
-        """Return the class of a channel: another one for a service than for the program."""
+        """Return the class of a channel: ``ServiceChannel`` for a service, else ``Channel``."""
         return Channel if self.of(connection) is None else ServiceChannel
 
     @asynccontextmanager
@@ -116,10 +116,10 @@ class Services:
         wanted: int = 0,
         pin: PeerPin | None = None,
     ) -> AsyncIterator[Channel[Any]]:
-        """Open a channel of a service, or None for the program's, for the length of the block.
+        """Open a channel of a service, or of the program with None, for the length of the block.
 
-        All addresses are dialled at once, and the first to answer is used; a peer whose id is not
-        the one wanted refuses. Raises as ``Node.open_channel``.
+        All addresses are dialled at once, and the first that replies is used. A peer whose id is
+        not ``wanted`` refuses. Raises as ``Node.open_channel``.
         """
         schema = None if service is None else service.schema
         async with self._open_channel(addresses, wanted, pin, schema) as channel:

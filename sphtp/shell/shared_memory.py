@@ -1,37 +1,41 @@
-"""Segments of shared memory: how they are made, handed over and mapped.
+"""Segments of shared memory: making them, passing them to peers, and mapping them.
 
-``core.channel.shared_memory`` has the theory; this is what performs it on Linux.
+``core.channel.shared_memory`` has the theory; this module performs it on Linux.
 
 **Nothing has a name.** A segment is an anonymous file (``memfd_create``). The kernel frees it with
-its last mapping and descriptor, so that a process that is killed at any moment leaves nothing
-behind. The descriptor is handed over through a Unix socket (``SCM_RIGHTS``) in the abstract
-namespace, which has no file either, and which belongs to a network namespace: a peer in another one
-finds nobody there, and the channel goes on by UDP.
+its last mapping and descriptor, so that a process that is killed at any moment leaves no file
+behind. The descriptor travels through a Unix socket (``SCM_RIGHTS``) in the abstract namespace,
+which has no file either. This namespace belongs to a network namespace: a peer in another one finds
+no socket there, and the channel continues by UDP.
 
-**Who gets a segment.** Both ends of the Unix socket ask the kernel who the other one is
-(``SO_PEERCRED``): it has to be the same user, and in the same IPC and user namespace, so that
-containers that share a network are told apart. Then the side that hands over says the nonce that
-the peer put into the handshake of this channel, and hears its own in return. In a sealed channel
-only the peer can know it, so that the keys of the channel decide who may.
+**The checks of the receiver.** Both ends of the Unix socket read the credentials of the other from
+the kernel (``SO_PEERCRED``). It has to be the same user, in the same IPC, user and network
+namespaces, so that containers that share a network are separated. Then the side with the segment
+sends the nonce that the peer put into the handshake of this channel, and receives its own nonce in
+return. In a sealed channel only the peer can read the nonce, so that the keys of the channel decide
+who gets the segment.
 
-**When.** A segment costs each side two descriptors and addresses, so that none is made before a
-channel has sent ``WORTHWHILE`` bytes in messages for it. These, and those that follow until the
-peer has mapped the segment, go by UDP. An attempt that fails is not repeated in this channel.
+**The first use.** A segment costs each side two descriptors and address space. So none is made
+before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size. These messages, and
+those that follow until the peer has mapped the segment, travel by UDP. An attempt that fails is not
+repeated in this channel.
 
-**The ring** needs a second descriptor, an eventfd, and that stores become visible to another
-processor in their order, which those of x86 do. Elsewhere descriptors travel in packets. The full
-barrier of ``core.channel.shared_memory`` is a lock that is free, whose atomic instruction is one.
+**The ring** needs a second descriptor, an eventfd. It also requires that stores become visible to
+other processors in their order, as on x86. On other processors descriptors travel in packets. For
+the full barrier of ``core.channel.shared_memory``, this module acquires a free lock, whose atomic
+instruction is a barrier.
 
 **A segment that shrinks** under a mapping kills the process that reads it (SIGBUS). The sender
-seals the size of the file, and the receiver maps no file without that seal. What else a peer of the
-same user could do to the memory, it could do to the process itself.
+seals the size of the file, and the receiver maps no file without that seal. Any other harm that a
+peer of the same user can do by the memory, it can also do to the process itself.
 
-**The common segment** of a node is made for the first channel of a group, and handed over together
-with the segment of each such channel. Its seals forbid any further mapping that writes, so that no
-peer can change what another one reads.
+**The common segment** of a node is made for the first channel of a group, and passed to the peer
+together with the segment of each such channel. Its seals forbid further writable mappings, so that
+no peer can change the bytes that another one reads.
 
-**When the segment is full,** the sender waits for the reader for ``PATIENCE`` at most, as long as
-that frees anything at all, and sends by UDP otherwise: then credit holds it up, as ever.
+**A full segment.** The sender checks ``PATIENCE`` times whether the reader has freed enough. After
+a message for which that was in vain, it does not wait again until the reader frees anything.
+Messages without room travel by UDP, where credit limits them as usual.
 """
 
 import fcntl
@@ -86,24 +90,25 @@ from sphtp.shell.config import SECRETS
 IS_SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
 
 HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
-"""True if stores become visible to other processors in their order, so that an entry is there when
-its number is. Elsewhere descriptors travel in packets, and system calls keep the order."""
+"""True if stores become visible to other processors in their order: a reader that sees the new
+``HEAD`` also sees the entry. On other processors descriptors travel in packets."""
 
 _COUNT: Final = 1 << 32
-"""The numbers of entries wrap."""
+"""The modulus of the counts of entries."""
 
 HANDOVER: Final = 5.0
-"""Seconds that handing over a segment may take. Messages go by UDP meanwhile."""
+"""The most seconds for passing a segment to the peer. Messages travel by UDP meanwhile."""
 
 WORTHWHILE: Final = 64 * 1024
-"""The bytes in messages of at least the threshold that make a segment worthwhile."""
+"""The bytes in messages of at least ``shared_memory_threshold`` from which a segment is made."""
 
 PACKETED: Final = 16 * 1024
-"""Bytes of a message from which on a packet for its descriptor costs less than one for itself."""
+"""The bytes of a message from which a packet with its descriptor costs less than its own packets.
+"""
 
 PATIENCE: Final = 8
 PAUSE: Final = 0.0005
-"""The looks of a sender for room in a full segment, and the seconds between two of them. A reader
+"""The checks of a sender for room in a full segment, and the seconds between two of them. A reader
 that is not stuck frees megabytes in that time."""
 
 BACKLOG: Final = 128
@@ -112,16 +117,16 @@ NO_DESCRIPTORS: Final = 0.1
 
 MAPPED: Final = b"\1"
 OVERFLOW_USER: Final = 65_534
-"""The user that the kernel reports for any that this user namespace does not know."""
+"""The user that the kernel reports for users that do not exist in this user namespace."""
 
 _CREDENTIALS: Final = Struct("3i")
 _DESCRIPTOR_WIDTH: Final = 4
 _MOST_DESCRIPTORS: Final = 8
 _FILES: Final = 2
-"""The files that go with a segment: its own, the eventfd of its ring, perhaps a common one."""
+"""The least number of files for a segment: its own, and the eventfd of its ring."""
 
 _F_SEAL_FUTURE_WRITE: Final = 0x10
-"""Of Linux 5.1, and of Python's ``fcntl`` from 3.14 on."""
+"""A seal of Linux 5.1; Python's ``fcntl`` has the name from 3.14 on."""
 
 
 def _make_file(size: int) -> tuple[int, mmap.mmap]:
@@ -137,8 +142,8 @@ def _make_file(size: int) -> tuple[int, mmap.mmap]:
 
 
 def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | None:
-    """Copy a payload into a new region; return where it is, or None if there is no room."""
-    # The items of an array lie at the end, behind a head of any size.
+    """Copy a payload into a new region; return its place, or None if there is no room."""
+    # The items of an array are aligned. They are at the end of the payload, behind the head.
     skew = -parts.head_size % ALIGNMENT
     region = ledger.allocate(skew + parts.size)
     if region is None:
@@ -149,24 +154,24 @@ def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | Non
 
 
 class CommonSegment:
-    """The segment of a node into which it writes what goes to several peers, once.
+    """The segment of a node for payloads that go to several peers: each is written once.
 
-    A channel may end while its peer still reads a region: a program was frozen and goes on, or it
-    holds an array without a copy. Such a region is never used again. A segment that has lost a
-    quarter of its bytes like that is worn out: channels from then on have another one. It is closed
-    with the last of its own.
+    A channel may end while its peer still reads a region, because the peer was frozen, or has an
+    array without a copy. Such a region is never used again. If a segment has lost more than a
+    quarter of its bytes in this way, it is worn out, and new channels get another segment. A
+    segment is closed with the last of its channels.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.file, self._mapping = _make_file(size)
         with suppress(OSError):
-            # An older kernel does not know it; a peer of the same user is trusted there.
+            # An older kernel does not have this seal; peers of the same user are trusted there.
             fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
         self._view = memoryview(self._mapping)
         self._ledger = RegionLedger(size)
-        # The regions, oldest first, by slot; and the segments whose peers have descriptors of each.
+        # The regions by slot, oldest first, each with the segments whose peers have its descriptor.
         self._readers: dict[int, tuple[Region, list[OutboundSegment]]] = {}
         # The payload that was copied last, and its region.
         self._latest: tuple[ref[Parts], Region] | None = None
@@ -179,13 +184,13 @@ class CommonSegment:
 
     @property
     def is_worn_out(self) -> bool:
-        """True if it has lost too much to be worth handing over."""
+        """True if the segment has lost too many bytes for new channels."""
         return self.is_closed or 4 * self._lost > self.size
 
     def store(self, parts: Parts, reader: "OutboundSegment") -> Region | None:
-        """Copy a payload into a region, unless it is there; return its place for one more reader.
+        """Copy a payload into a region, unless it was the last one; return the place for a reader.
 
-        None if there is no room.
+        Return None if there is no room.
         """
         if self._latest is not None and self._latest[0]() is parts:
             region = self._latest[1]
@@ -205,7 +210,7 @@ class CommonSegment:
     def _reclaim(self, *, is_thorough: bool = False) -> None:
         """Take back the regions that all their readers have freed.
 
-        The search ends at the first one that somebody still reads, unless it has to be thorough.
+        Unless ``is_thorough``, the search ends at the first region that has a reader.
         """
         self._latest = None
         for region, readers in tuple(self._readers.values()):
@@ -220,22 +225,22 @@ class CommonSegment:
                 break
 
     def join(self) -> None:
-        """Count a channel that uses it."""
+        """Add a channel that uses this segment."""
         self._channels += 1
 
     def leave(self) -> None:
-        """Count a channel less, and close it with the last one."""
+        """Remove a channel. Close the segment with the last one."""
         self._channels -= 1
         if not self._channels and not self.is_closed:
             self.is_closed = True
             os.close(self.file)
             self._view.release()
-            # What peers have mapped stays with them.
+            # The mappings of peers stay.
             self._mapping.close()
 
 
 class OutboundSegment:
-    """The segment into which this side writes; its peer has that of ``common``, too."""
+    """The segment into which this side of a channel writes; its peer also has ``common``."""
 
     def __init__(self, size: int, common: CommonSegment | None = None) -> None:
         self.marker = SECRETS.getrandbits(8 * MARKER_SIZE).to_bytes(MARKER_SIZE, "little")
@@ -268,13 +273,13 @@ class OutboundSegment:
         with self._barrier:
             pass
         if self._words[WAITS]:
-            # Once is enough: the peer sets it again, when the event has come.
+            # One event is enough: the peer sets the word again after the event.
             self._words[WAITS] = 0
             os.eventfd_write(self.event, 1)
 
     @property
     def unread(self) -> int:
-        """The number of messages in it that the peer has not freed."""
+        """The number of messages in this segment that the peer has not freed."""
         self._ledger.reclaim(self._words, is_thorough=True)
         return len(self._ledger)
 
@@ -294,20 +299,20 @@ class OutboundSegment:
         return None if region is None else encode_descriptor(self.marker, region)
 
     def has_freed(self, region: Region) -> bool:
-        """True if the peer has freed a region of the common segment."""
+        """Return True if the peer has freed a region of the common segment."""
         return self._common_words[region.slot] == region.generation
 
     def close_file(self) -> None:
-        """Close the descriptor: the peer has it now, or will not get it."""
+        """Close the file descriptor. Mappings stay."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
 
     def close(self) -> None:
-        """Unmap it. What the peer has mapped stays with the peer."""
+        """Unmap the segment. The peer's mapping stays."""
         self.close_file()
         os.close(self.event)
-        # What the peer has not freed by now, it may read for ever.
+        # Keep the present words: the peer may read regions that it has not freed for ever.
         words, self._common_words = self._common_words, tuple(self._common_words)
         if isinstance(words, memoryview):
             words.release()
@@ -320,7 +325,7 @@ class OutboundSegment:
 
 
 def _map_file(file: int, size: int, access: int) -> mmap.mmap:
-    """Map a peer's file. Raises ``RemoteError`` or ``OSError`` if it is nothing to map."""
+    """Map a peer's file. Raises ``RemoteError`` or ``OSError`` if that is impossible or unsafe."""
     try:
         seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
     except OSError:
@@ -331,10 +336,10 @@ def _map_file(file: int, size: int, access: int) -> mmap.mmap:
 
 
 class InboundSegment:
-    """The segment out of which this side reads, and the peer's common one if it has one.
+    """The segment from which this side of a channel reads, and the peer's common one if any.
 
-    It takes their file descriptors, and closes them. Raises ``RemoteError`` or ``OSError`` if one
-    is nothing to map.
+    The constructor closes the file descriptors ``files``. It raises ``RemoteError`` or ``OSError``
+    if one cannot be mapped safely.
     """
 
     def __init__(self, files: Sequence[int], terms: SegmentTerms, max_message: int) -> None:
@@ -354,21 +359,21 @@ class InboundSegment:
         self._words = self._view[:DATA_START].cast("I")
         # Indexed by whether a region is common.
         self._payloads = self._view.toreadonly(), common
-        # Arrays that are views, by slot: their regions are freed when nobody has them.
+        # Weak references to arrays that are views, by slot: a region is freed with its array.
         self._lent: dict[int, ref[Any]] = {}
         self._tail = 0
         self._barrier = threading.Lock()
         self.is_closed = False
-        # Somebody may wait already.
+        # A task may wait already.
         self._words[WAITS] = 1
 
     @property
     def has_entry(self) -> bool:
-        """True if there is an entry to take."""
+        """True if the ring has an entry to take."""
         return not self.is_closed and self._words[HEAD] != self._tail
 
     def await_entry(self) -> bool:
-        """Have the peer wake this side for the next entry; return False if there is one already."""
+        """Have the peer wake this side for the next entry. Return False if one is there already."""
         if self.is_closed:
             return True
         words = self._words
@@ -378,21 +383,21 @@ class InboundSegment:
         return words[HEAD] == self._tail
 
     def stop_waiting(self) -> None:
-        """Have the peer wake nobody: no reader waits any more."""
+        """Have the peer stop waking this side, because no reader waits any more."""
         if not self.is_closed:
             self._words[WAITS] = 0
 
     def take_entries_untrusted(self, deliver: Callable[[int, int, bytes], bool]) -> bool:
-        """Take entries out of the ring, for as long as there is room; return True if any.
+        """Pass entries of the ring to ``deliver`` until it returns False for want of room.
 
-        Their descriptors are looked at when they are read.
+        Return True if any entry was taken. Their descriptors are checked when they are read.
         """
         if self.is_closed:
             return False
         words, tail = self._words, self._tail
         head = words[HEAD]
         if (head - tail) % _COUNT > SLOTS:
-            # A peer that lies: nothing in the ring means anything.
+            # The peer's count is impossible, so that the content of the ring is ignored.
             tail = head
         while tail != head:
             start = entry_at(tail)
@@ -401,7 +406,7 @@ class InboundSegment:
                 if not deliver(*split_entry(self._marker, entry)):
                     break
             except RemoteError:
-                # A lane that cannot be: the next number counts, and nobody misses the message.
+                # An entry for a lane that does not exist is dropped.
                 pass
             tail = (tail + 1) % _COUNT
         if tail == self._tail:
@@ -410,11 +415,11 @@ class InboundSegment:
         return True
 
     def is_descriptor(self, payload: bytes) -> bool:
-        """True if a message stands for one in this segment."""
+        """Return True if a message is the descriptor of a message in this segment."""
         return len(payload) == DESCRIPTOR_SIZE and payload.startswith(self._marker)
 
     def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
-        """Return the region of a descriptor, and the payload in it; the peer may change it."""
+        """Return the region of a descriptor, and its payload, which the peer may change."""
         region = decode_descriptor_untrusted(payload, self._sizes, self._max_message)
         payloads = self._payloads[region.is_common]
         return region, payloads[region.start : region.start + region.size]
@@ -424,7 +429,7 @@ class InboundSegment:
         self._words[region.slot] = region.generation
 
     def lend(self, region: Region, array: Any) -> None:
-        """Give a region back as soon as nobody has an array any more."""
+        """Give a region back as soon as the program has dropped an array."""
         words = self._words
 
         def give_back(gone: "ref[Any]") -> None:
@@ -436,20 +441,20 @@ class InboundSegment:
         lent[region.slot] = ref(array, give_back)
 
     def close(self) -> None:
-        """Unmap it, or leave that to the last array that is a view of it."""
+        """Unmap the segment, or leave that to the last array that is a view of it."""
         self.is_closed = True
         self._lent.clear()
         self._words.release()
         for payloads in self._payloads:
             payloads.release()
         self._view.release()
-        # Closing the mapping would pull it from under those arrays: NumPy keeps the mapping alive,
-        # but takes no buffer of it that would forbid to close it.
+        # The mapping is not closed but dropped: arrays may still be views of it. NumPy keeps the
+        # mapping alive, but has no buffer of it that would forbid closing.
         del self._mapping
 
 
 class ChannelMemory:
-    """The segments of one channel: one for each direction, as soon as there is need for it."""
+    """The segments of one channel: one for each direction, made on demand."""
 
     def __init__(self, offer: "Offer", settings: ChannelSettings) -> None:
         self.threshold = settings.shared_memory_threshold
@@ -458,20 +463,21 @@ class ChannelMemory:
         self.is_copied = not settings.array_views
         self.is_closed = False
         self.has_common = False
-        """True if messages go that go to several peers. Set before a segment is handed over."""
-        # What the peer had not taken out of the ring when the channel ended.
+        """True if the channel carries messages for several peers. Set before a segment is made."""
+        # The number of entries that the peer had not taken when the channel ended.
         self._left_over = 0
-        # Where a segment was not asked for yet; and the bytes that it would have carried.
+        # The function that makes a segment, until it was called; and the bytes of the messages that
+        # a segment would have carried.
         self._offer: Offer | None = offer
         self._wanted = 0
 
     @property
     def waiting(self) -> int:
-        """The messages in the ring that the peer has not taken out of it."""
+        """The number of messages in the ring that the peer has not taken."""
         return self._left_over if self.outbound is None else self.outbound.in_ring
 
     def ask(self, connection: Connection, size: int) -> None:
-        """Have a segment made and handed to the peer, once, if ``size`` bytes more are worth it."""
+        """Count a message of ``size`` bytes. Have a segment made, once, from ``WORTHWHILE`` on."""
         self._wanted += size
         if self._offer is None or self._wanted < WORTHWHILE:
             return
@@ -497,11 +503,13 @@ class ChannelMemory:
 
 
 Offer: TypeAlias = Callable[[ChannelMemory, Rendezvous, Rendezvous], None]
-"""Starts to hand a segment over; the rendezvous are this side's and the peer's."""
+"""A function that makes a segment and passes it to the peer. It gets both rendezvous: this side's
+and the peer's.
+"""
 
 
 class SharedMemory:
-    """Hands out the segments of a node, and takes those of its peers."""
+    """The segments of a node: it passes its own to peers, and takes those of peers."""
 
     def __init__(
         self,
@@ -516,11 +524,11 @@ class SharedMemory:
         self._report = report
         self._common: CommonSegment | None = None
         self._nursery: trio.Nursery | None = None
-        # The rings of peers, and what ends the task that waits for entries.
+        # The rings of peers, each with the scope of the task that waits for entries.
         self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
 
     def take_entries(self) -> list[Connection]:
-        """Take what is in the rings, before packets are handled; return whose there was."""
+        """Take the entries of all rings, before packets are handled. Return their connections."""
         return [
             connection
             for connection, (segment, _) in self._rings.items()
@@ -528,7 +536,7 @@ class SharedMemory:
         ]
 
     def end(self, connection: Connection) -> None:
-        """Take what is left in the ring of a channel that has ended."""
+        """Take the remaining entries of a channel that has ended."""
         if connection in self._rings:
             segment, waits = self._rings.pop(connection)
             segment.take_entries_untrusted(connection.port.deliver_beside_untrusted)
@@ -547,8 +555,8 @@ class SharedMemory:
                     await trio.lowlevel.wait_readable(event)
                     with suppress(BlockingIOError):
                         os.eventfd_read(event)
-                    # First: an entry that is not taken now brings another event. A reader that gets
-                    # nothing still waits; one that gets something says whether it waits again.
+                    # This is first, so that an entry that is not taken now causes another event. A
+                    # reader that gets an entry calls ``await_entry`` itself if it waits again.
                     segment.await_entry()
                     if segment.take_entries_untrusted(connection.port.deliver_beside_untrusted):
                         self._report(connection)
@@ -560,12 +568,12 @@ class SharedMemory:
         """Return the shared memory of a channel."""
         memory = connection.attachment
         if not isinstance(memory, ChannelMemory):
-            # The peer may have handed a segment over before the program accepts the channel.
+            # The peer may pass a segment before the program accepts the channel.
             memory = connection.attachment = ChannelMemory(self._offer, self._settings)
         return memory
 
     async def run(self) -> None:
-        """Take the segments of peers, and hand over this node's, for ever."""
+        """Take the segments of peers, and pass this node's segments to peers, until cancelled."""
         listener = trio.socket.from_stdlib_socket(self._listener)
         async with trio.open_nursery() as self._nursery:
             while True:
@@ -580,18 +588,18 @@ class SharedMemory:
                     peer.close()
 
     def close(self) -> None:
-        """Free everything: the node is closing."""
+        """Free the segments of all channels, because the node is closing."""
         self._nursery = None
         for connection in self._connections():
             if isinstance(memory := connection.attachment, ChannelMemory):
                 memory.close()
 
     async def _bounded(self, task: Callable[..., Any], *args: Any) -> None:
-        # A peer that is not the one it should be, or that does not answer: UDP does it all.
+        # If the peer is the wrong one, or does not respond, the channel continues by UDP.
         with trio.move_on_after(HANDOVER), suppress(OSError, RemoteError):
             await task(*args)
 
-    # This side hands over
+    # Outbound segments
 
     def _offer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
         if self._nursery is not None:
@@ -631,7 +639,7 @@ class SharedMemory:
                 if segment is not None:
                     segment.close()
 
-    # This side takes
+    # Inbound segments
 
     async def _take(self, there: trio.socket.SocketType) -> None:
         with there:
@@ -680,7 +688,10 @@ def _address(name: int) -> bytes:
 
 @contextmanager
 def open_rendezvous(*, is_wanted: bool) -> Iterator[tuple[socket.socket | None, int]]:
-    """Bind the Unix socket of a node; yield it and its name, or None and 0 if there is none."""
+    """Bind the Unix socket of a node for the length of the block, if it is wanted and possible.
+
+    Yield the socket and its name, or None and 0.
+    """
     if not (is_wanted and IS_SUPPORTED):
         yield None, 0
         return
@@ -690,16 +701,16 @@ def open_rendezvous(*, is_wanted: bool) -> Iterator[tuple[socket.socket | None, 
             listener.bind(_address(name))
             listener.listen(BACKLOG)
         except OSError:
-            # The name is taken, or a sandbox allows no such socket.
+            # The name is in use, or a sandbox forbids such sockets.
             yield None, 0
             return
         yield listener, name
 
 
 def _is_kin(there: trio.socket.SocketType) -> bool:
-    """True if the other end is of the same user, and in the same namespaces.
+    """Return True if the other end is of the same user, and in the same namespaces.
 
-    A process of another PID namespace that is not below this one's has no number here.
+    A process in a PID namespace that is not below this one's has no process id here.
     """
     try:
         credentials = there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -715,7 +726,7 @@ def _is_kin(there: trio.socket.SocketType) -> bool:
 
 
 async def receive_files(there: trio.socket.SocketType) -> tuple[list[int], bytes]:
-    """Return the file descriptors of a packet, and the packet."""
+    """Receive a packet. Return its file descriptors and its bytes."""
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_WIDTH)
     segment, ancillary, _, _ = await there.recvmsg(SEGMENT_SIZE + 1, room, socket.MSG_CMSG_CLOEXEC)
     files = [
@@ -734,7 +745,7 @@ def close_files(files: Iterable[int]) -> None:
 
 
 def check_event(file: int) -> None:
-    """Raise ``RemoteError`` for a file that is no eventfd; have reading it never wait."""
+    """Raise ``RemoteError`` for a file that is no eventfd; make the file non-blocking."""
     if os.readlink(f"/proc/self/fd/{file}") != "anon_inode:[eventfd]":
         raise RemoteError("a file that is no eventfd")
     os.set_blocking(file, False)

@@ -1,4 +1,4 @@
-"""The public source: messages to all subscribers."""
+"""The public source: it sends messages to all subscribers of its topics."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -14,11 +14,11 @@ from sphtp.shell.hosted_streams import HostedSource, StreamReceiver
 
 
 class Source(trio.abc.AsyncResource):
-    """Sends messages of one topic, or of several, to all who have subscribed to it.
+    """A source of one topic or more, which sends each message to all subscribers of its topic.
 
-    A message is any value that a channel carries. The source keeps each message for repairs for a
-    while, and for late joiners within ``retention``. Made by ``Client.publish``
-    and ``Node.open_source``.
+    A message is any value that a channel carries. The source keeps messages for repairs within
+    ``window`` and ``window_age`` of ``StreamSettings``, and for late joiners within ``retention``.
+    Made by ``Client.publish`` and ``Node.open_source``.
     """
 
     def __init__(
@@ -31,38 +31,42 @@ class Source(trio.abc.AsyncResource):
 
     @property
     def topics(self) -> Sequence[str]:
-        """The topics of the source. Messages are of the first one unless they name another."""
+        """The topics of the source; a message belongs to the first unless its call names one."""
         return self._hosted.topics
 
     @property
     def receivers(self) -> Sequence[StreamReceiver]:
-        """The receivers, with their lag."""
+        """The receivers that have joined, each with its lag and its room."""
         return self._hosted.receivers(trio.current_time())
 
     def statistics(self) -> SourceStatistics:
-        """Return the figures so far."""
+        """Return the statistics of this source since it opened."""
         return self._hosted.source.statistics()
 
     async def wait_for_receivers(self, count: int = 1) -> None:
-        """Wait until there are ``count`` subscriptions; they do not get earlier messages live."""
+        """Wait until at least ``count`` receivers are there.
+
+        A receiver gets messages from before it joined only by ``late_join``. Raises
+        ``trio.ClosedResourceError`` if this source is closed.
+        """
         await trio.lowlevel.checkpoint()
         while len(self._hosted.hosted_receivers) < count:
             self._check_open()
             await self._hosted.changed.park()
 
     async def send(self, value: Any, *, topic: str | None = None) -> int:
-        """Send a message; return its number, which is one more than that of the one before.
+        """Send a message; return its number. The messages of a topic have consecutive numbers.
 
-        Waits while the send queue is full. If cancelled, nothing was sent.
+        Waits while the send queue is full. A cancelled call has sent nothing.
 
         Raises:
-            MessageTooLargeError: over ``max_message``.
+            MessageTooLargeError: the message is over ``max_message``.
             trio.ClosedResourceError: this source was closed.
-            StateError: it has no such topic.
-            TypeError, OverflowError, WireError: as a channel's ``send``.
+            StateError: this source has no such topic.
+            TypeError, OverflowError, WireError: as ``Channel.send``.
         """
         payload = self._encoding.encode(value, None)
-        # The message leaves before others get a turn, as with Trio's own sockets.
+        # The message leaves before other tasks have a turn, as with Trio's own sockets.
         await trio.lowlevel.checkpoint_if_cancelled()
         await self._wait_for_room()
         number = self._queue([payload], topic)
@@ -70,7 +74,7 @@ class Source(trio.abc.AsyncResource):
         return number
 
     def send_nowait(self, value: Any, *, topic: str | None = None) -> int:
-        """Send a message as ``send`` does, or raise ``trio.WouldBlock`` instead of waiting."""
+        """Send a message as ``send`` does, or raise ``trio.WouldBlock`` where it would wait."""
         payload = self._encoding.encode(value, None)
         self._check_open()
         if not self._hosted.source.room:
@@ -80,10 +84,10 @@ class Source(trio.abc.AsyncResource):
     async def send_many(self, values: Iterable[Any], *, topic: str | None = None) -> list[range]:
         """Send messages in order, much faster than one by one; return their numbers.
 
-        The numbers are one range, unless other tasks have sent messages meanwhile.
+        The numbers are one range, unless other tasks have sent messages of the topic meanwhile.
 
-        Waits as ``send`` does. A cancelled call has sent the messages before the one for which it
-        waited.
+        Waits and raises as ``send`` does. A cancelled call has sent the messages before the one for
+        which it waited.
         """
         payloads = self._encoding.encode_many(values, None)
         await trio.lowlevel.checkpoint()
@@ -91,7 +95,7 @@ class Source(trio.abc.AsyncResource):
         numbers = list[range]()
         while start < len(payloads):
             await self._wait_for_room()
-            # At least one, and the one that takes up the rest of the room.
+            # At least one message, and at the end the one that exceeds the room.
             stop = bisect_left(ends, ends[start] + self._hosted.source.room, lo=start + 1)
             first = self._queue(payloads[start:stop], topic)
             if numbers and numbers[-1].stop == first:
@@ -101,10 +105,11 @@ class Source(trio.abc.AsyncResource):
         return numbers
 
     async def aclose(self) -> None:
-        """Send what waits, and repair until all receivers have everything and know the end.
+        """Send the waiting messages, and repair losses until all receivers have all messages.
 
-        This takes the linger at most. Receivers that do not know the end by then still learn of it
-        as long as this node is open. If cancelled, the source ends at once.
+        The repairs end ``linger`` seconds after the last message at the latest. Then the source
+        ends, and the receivers get the end over their channels. A cancelled call ends the source at
+        once.
         """
         if self._is_closed:
             await trio.lowlevel.checkpoint()

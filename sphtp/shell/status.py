@@ -1,6 +1,6 @@
-"""The status of servers and of clients: what they tell of themselves, and how it is asked for.
+"""The status of servers and of clients: its documents, and the requests for them.
 
-A server answers on the bus, and a client over a channel of the service ``status``.
+A server answers requests on the bus, and a client over a channel of the service ``status``.
 """
 
 import json
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 REPEAT: Final = 0.25
-"""Seconds between two requests: the first answer may come before the subscription holds."""
+"""Seconds between two requests: the first answer may come before the subscription is in force."""
 
 MOST_NESTED: Final = 16
 """The most levels of nested lists and mappings; a server uses four."""
 
 MAX_STATUS_PARTS: Final = 256
-"""The most messages of one answer."""
+"""The most messages of one answer of a server."""
 
 
 async def fetch_status(
@@ -70,12 +70,12 @@ async def fetch_status(
 ) -> dict[str, Any]:
     """Return the status of a server: its view, clients and counters.
 
-    Of ``config``, a status request uses ``cluster`` and ``timers``. The key that signs the answer
-    has to be one of ``cluster.server_keys``, or be certified by one.
+    A status request uses ``cluster`` and ``timers`` of ``config``. If ``cluster.server_keys`` are
+    given, the key that signs the answer has to be one of them, or be certified by one.
 
     Raises:
-        UnreachableError: the server did not answer; the message has the cause. Raised within a
-            second if no program listens or the secret is wrong, else after
+        UnreachableError: the server did not answer; the message has the cause. It is raised within
+            a second if no program listens or the secret is wrong, else after
             ``timers.answer_timeout``.
         BusError: the address is malformed.
         SettingsError: the secret, a key or a file is invalid, or the files do not fit the address.
@@ -91,7 +91,7 @@ async def fetch_status(
         SubSocket(on_connected=wakeup.wake, tls=tls) as subscriber,
         PubSocket(buffer=1, on_connected=wakeup.wake, tls=tls) as publisher,
     ):
-        # What is for everybody tells, where no answer comes, whether a secret is why.
+        # Without an answer, messages for all clients show whether the secret is the cause.
         for each in (number, EVERYBODY):
             subscriber.subscribe(topic(each))
         subscriber.dial(address.pub)
@@ -125,12 +125,12 @@ async def fetch_status(
                     ask_at = trio.current_time() + REPEAT
     if answer.document is None:
         fault = answer.fault
-        raise server_wait.give_up("it says nothing" if fault is None else fault.text)
+        raise server_wait.give_up("it is silent" if fault is None else fault.text)
     return answer.document
 
 
 class _StatusAnswer:
-    """Joins an answer from its parts. A malformed part is ignored."""
+    """The answer of a server, joined from its parts. A malformed part is ignored."""
 
     def __init__(self, trust: Vouching) -> None:
         self.document: dict[str, Any] | None = None
@@ -174,35 +174,36 @@ def _inside(value: Any) -> Iterable[Any]:
 
 # The status of a client
 #
-# A client that serves its status answers on channels of their own, so that neither the types of its
-# messages nor its requests matter. Each message there is a list: the kind that is asked for, and
-# in the answer the document behind it. Nothing is counted for it: an answer is made when asked for.
+# A client serves its status on separate channels, so that the types of its messages and its
+# requests do not matter. A request is a text, the kind of the wanted document. An answer is a list
+# of this kind and the document. Nothing is counted for the status alone: an answer is made from the
+# statistics when a request arrives.
 
 VERSION: Final = 1
-"""The version of the documents. Keys may be added without a new one."""
+"""The version of the documents. A document may get new keys without a new version."""
 
 STATUS_KIND: Final = "status"
 METRICS_KIND: Final = "metrics"
 
 MOST_OBSERVERS: Final = 16
-"""The most channels of those who ask that a client keeps open."""
+"""The most channels of observers that a client keeps open."""
 
 MOST_OF_PEER: Final = 4
-"""The most of these that one peer has: a page, its questions for metrics, and ``sphtp top``."""
+"""The most of these channels of one peer: a page, its requests for metrics, and ``sphtp top``."""
 
 LONGEST_IDLE: Final = 60.0
-"""The most seconds from one question to the next, and for an answer to be taken."""
+"""The most seconds from one request to the next, including the time to send the answer."""
 
 MOST_CHANNELS: Final = 1024
 """The most channels in one document."""
 
 
 OBSERVER_DATA: Final = {"watches": "cluster"}
-"""The data of a client that only looks, for a page: pages leave out each other's."""
+"""The data of a client that only observes, for a page. Pages leave it out of their picture."""
 
 
 class ChannelStatus(TypedDict):
-    """A channel, from one side; times in seconds, numbers since it opened."""
+    """The status of a channel at one side; times in seconds, counts since it opened."""
 
     peer: int
     service: str
@@ -231,7 +232,7 @@ class TimeSum(TypedDict):
 
 
 class WaitStatus(TypedDict):
-    """The exchanges in which a member, ``name``, was the last one to contribute."""
+    """The number and the time of the exchanges in which the member ``name`` was the last one."""
 
     name: str
     count: int
@@ -241,8 +242,8 @@ class WaitStatus(TypedDict):
 class StepsStatus(TypedDict):
     """The steps of a group in lock step, or of a simulation, at one member.
 
-    ``steps`` are the times from step to step, and ``exchanges`` the parts of them in which this
-    member waited for others.
+    ``steps`` are the times from step to step. ``exchanges`` are the parts of these times in which
+    this member waited for others.
     """
 
     name: str
@@ -254,14 +255,14 @@ class StepsStatus(TypedDict):
 
 
 class ReceiverStatus(TypedDict):
-    """A receiver of a source, and the datagrams that it is behind."""
+    """A receiver of a source, and the number of datagrams that it is ``behind``."""
 
     peer: int
     behind: int
 
 
 class SourceStatus(TypedDict):
-    """A source of a stream."""
+    """The status of a source of a stream."""
 
     topics: list[str]
     messages_sent: int
@@ -270,7 +271,7 @@ class SourceStatus(TypedDict):
 
 
 class TopicStatus(TypedDict):
-    """A subscription: messages delivered and lost, and the datagrams missing now."""
+    """A subscription: its messages delivered and lost, and the datagrams that are missing now."""
 
     peer: int
     topic: str
@@ -280,7 +281,7 @@ class TopicStatus(TypedDict):
 
 
 class ClientStatus(TypedDict):
-    """The status of a client, at a ``time`` of its own clock."""
+    """The status of a client at ``time``, which is in seconds of the client's own clock."""
 
     version: int
     time: float
@@ -299,8 +300,8 @@ def client_status(
 ) -> ClientStatus:
     """Return the status of a client.
 
-    ``steps`` are the statistics of steps that are made without a group, by the name of what makes
-    them.
+    ``steps`` are the statistics of steps that the program makes without a group, by a name for its
+    work.
     """
     node, now = client.node, trio.current_time()
     dispatcher = node.streams.dispatcher
@@ -339,12 +340,12 @@ _OF_CHANNEL: Final = (
 
 def _channel_status(connection: "Connection", service: str) -> ChannelStatus:
     statistics = connection.port.statistics()
-    # Of the packets that were taken for lost, some came.
+    # Without the packets that arrived after they were declared lost.
     lost = statistics.lost - statistics.lost_in_appearance
     status: Any = {name: getattr(statistics, name) for name in _OF_CHANNEL}
     status |= {"peer": connection.peer_id, "service": service, "lost": max(lost, 0)}
     status["channel"] = connection.connection_id
-    # To whoever looks at a link it is one, whether its bytes go in packets or not.
+    # A link has all bytes, whether they travel in packets or by shared memory.
     status["bytes_sent"] += statistics.shared_memory_bytes_sent
     status["bytes_received"] += statistics.shared_memory_bytes_received
     return status  # type: ignore[no-any-return]
@@ -397,7 +398,7 @@ STATUS_SCHEMA: Final = Schema(["sphtp.Status: version 1"])
 
 
 def status_service(admit: Callable[[ServiceChannel], None]) -> Service:
-    """Return the service over which the status of a client is asked for."""
+    """Return the service over which clients request the status of a client."""
     return Service(STATUS_SCHEMA, admit, PLAIN, name="status")
 
 
@@ -412,24 +413,24 @@ async def serve_status(
     steps: "Mapping[str, StepStatistics[Any]] | None" = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Tell peers that ask the status and the metrics of a client, until cancelled.
+    """Send the status and the metrics of a client to peers that request them, until cancelled.
 
-    So the page and ``sphtp top`` of any member of the cluster show this client's channels, streams
-    and steps. It costs nothing as long as nobody asks.
+    So the page and ``sphtp top`` at any member of the cluster show this client's channels, streams
+    and steps. Without requests this costs nothing.
 
     Args:
         client: the client.
-        steps: statistics of steps that are made without a group, by the name of what makes them.
+        steps: statistics of steps that the program makes without a group, by a name for its work.
         task_status: for ``await nursery.start(serve_status, client)``.
 
-    Raises ``StateError`` if the client's status is served already, and ``SettingsError`` if the
-    metrics of ``steps`` would have the names of others, as those of ``group`` would.
+    Raises ``StateError`` if the client's status is served already. Raises ``SettingsError`` if a
+    name in ``steps`` would give a metric the name of another one, as ``group`` would.
     """
     if steps:
         from sphtp.shell.metrics import check_steps
 
         check_steps(steps)
-    # By peer, so that none of them keeps the others out.
+    # By peer, so that no peer uses up the channels of the others.
     open_channels = Counter[int]()
 
     async def keep(channel: ServiceChannel, peer_id: int) -> None:
@@ -446,15 +447,14 @@ async def serve_status(
         while True:
             with trio.move_on_after(LONGEST_IDLE):
                 kind = await channel.receive()
-                # An array would compare item by item.
+                # ``==`` of an array would compare its items.
                 if type(kind) is not str:
                     channel.abort("a question for a status is a text")
                     return
                 try:
                     await channel.send([kind, make(kind)])
                 except MessageTooLargeError:
-                    # The peer's limit, or its own long question: its channel ends, and not this
-                    # program.
+                    # The peer has a low limit, or its request is too long. Only its channel ends.
                     channel.abort("the answer is larger than this channel takes")
                     return
                 continue
@@ -495,7 +495,7 @@ def _metrics_document(
 
 
 def process_rows() -> list[list[Any]]:
-    """Return the metrics of this process that Prometheus' libraries have, too."""
+    """Return the CPU time and the memory of this process, by their usual names in Prometheus."""
     usage = getrusage(RUSAGE_SELF)
     rows = [["process_cpu_seconds_total", {}, usage.ru_utime + usage.ru_stime]]
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
@@ -507,18 +507,18 @@ def process_rows() -> list[list[Any]]:
 # The answer of a client, as its reader takes it
 
 MOST_ITEMS: Final = 2048
-"""The most items of a list in an answer."""
+"""The most items of a list in an answer of a peer."""
 
 
 @untrusted
 def read_client_status_untrusted(value: object) -> ClientStatus:
-    """Return the status in the answer of a peer. Raises ``RemoteError`` if it is none."""
+    """Return the status in the answer of a peer. Raises ``RemoteError`` if it is malformed."""
     return cast("ClientStatus", _read(ClientStatus, value))
 
 
 @untrusted
 def read_metrics_untrusted(value: object) -> list[list[Any]]:
-    """Return the rows of metrics in the answer of a peer. Raises ``RemoteError``."""
+    """Return the metrics in the answer of a peer. Raises ``RemoteError`` if they are malformed."""
     if not isinstance(value, list):
         raise WireError("the metrics of a peer are no list")
     rows = []
@@ -532,8 +532,8 @@ def read_metrics_untrusted(value: object) -> list[list[Any]]:
 
 
 MOST_AMOUNT: Final = 1e18
-"""The largest number that a peer may state: sums and rates of such numbers stay finite, as JSON
-needs them."""
+"""The largest number in a peer's answer. Sums and rates of such numbers stay finite, as JSON
+requires."""
 
 
 @cache
@@ -542,7 +542,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Return a value of a type of the documents, with what is known of it."""
+    """Return a value of a type of the documents, without keys that the type does not have."""
     if is_typeddict(kind):
         if isinstance(value, dict):
             return {name: _read(each, value.get(name)) for name, each in _hints(kind).items()}

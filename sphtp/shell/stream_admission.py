@@ -1,4 +1,4 @@
-"""Admission: receivers join a node's sources, each over a channel that the program never sees."""
+"""Admission of receivers to a node's sources, each over a channel of the service of streams."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class PendingReceivers:
-    """Channels on which a JOIN is awaited: at most ``most``, for ``patience`` seconds each.
+    """Connections without a first message: at most ``most``, for ``patience`` seconds each.
 
-    Beyond that, the oldest is dropped. An honest receiver sends its JOIN within a round trip, and
-    only a faster flood drops it.
+    If there is one more, the oldest is dropped. An honest receiver sends its message within a round
+    trip, so that only a faster flood can displace it.
     """
 
     def __init__(self, most: int, patience: float) -> None:
         self._most = most
         self._patience = patience
-        # In the order of their coming.
+        # In the order of their arrival.
         self._scopes: dict[trio.CancelScope, None] = {}
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class PendingReceivers:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Count the block as one channel. Raises ``trio.TooSlowError`` if it is dropped."""
+        """Count the block as one connection. Raises ``trio.TooSlowError`` if it is dropped."""
         with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
             self._scopes[scope] = None
             if len(self._scopes) > self._most:
@@ -59,12 +59,12 @@ class PendingReceivers:
 
 
 PATIENCE: Final = 5.0
-"""The most seconds from the opening of such a channel to its JOIN."""
+"""The most seconds from the opening of a channel to its JOIN."""
 MOST_PENDING: Final = 64
-"""The most channels that wait for a JOIN, or for a refusal to arrive."""
+"""The most channels on which a JOIN, or the ack of a refusal, is awaited."""
 
 GATHERING: Final = 0.05
-"""Seconds from a receiver's departure to the next key, which it does not get."""
+"""Seconds from the departure of a receiver to the next key."""
 
 GONE: Final = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors with which a channel ends, on either side."""
@@ -80,7 +80,7 @@ class ReceiverAdmission:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Serve all channels that are admitted."""
+        """Serve the admitted channels, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             async for channel in self._arriving:
@@ -91,7 +91,7 @@ class ReceiverAdmission:
         self._arrived.send_nowait(channel)
 
     async def _serve(self, channel: Channel) -> None:
-        # What its peer says wrong, or does not say, ends the channel.
+        # A malformed message, or a missing one, ends the channel.
         with suppress(*GONE, RemoteError, trio.TooSlowError):
             async with channel:
                 joined = await self._receive(channel)
@@ -113,7 +113,7 @@ class ReceiverAdmission:
                 await send_message(channel, _refusal(hosted, join.topic))
                 await channel.aclose()
         except trio.TooSlowError:
-            # It would not answer a good-bye, either.
+            # The peer would be as slow with the close.
             channel.abort("too slow to join")
         return None
 
@@ -129,7 +129,7 @@ class ReceiverAdmission:
                         while True:
                             await receive_message_untrusted(channel)
                 return
-            # Even of a source that was cancelled: what has not left will not.
+            # Also if the source was cancelled: no further datagram leaves.
             await send_message(channel, hosted.closing_now(join.topic))
         finally:
             is_first = hosted.remove_receiver(trio.current_time(), welcome.receiver)
@@ -138,7 +138,7 @@ class ReceiverAdmission:
 
 
 async def _send_closing(hosted: "HostedSource", topic: str, channel: Channel) -> None:
-    """Send END as soon as all data has left, early enough to ask for what is missing."""
+    """Send END as soon as all data has left, so that the receiver can request missing datagrams."""
     with suppress(*GONE):
         await send_message(channel, await hosted.closing(topic))
 
@@ -150,7 +150,7 @@ def _refusal(hosted: "HostedSource | None", topic: str) -> JoinRefused:
 
 
 async def _renew_key(hosted: "HostedSource") -> None:
-    """Renew the key, which receivers that left do not get: once for all that leave together."""
+    """Send a new key to the present receivers, once for all receivers that leave together."""
     await trio.sleep(GATHERING)
     key = hosted.renew_key()
     if key is None:
@@ -162,16 +162,16 @@ async def _renew_key(hosted: "HostedSource") -> None:
         except trio.WouldBlock:
             known.channel.abort("it does not take the key of the stream")
         except GONE:
-            continue  # on its way out
+            continue  # the receiver is leaving
 
 
 async def send_message(channel: Channel, message: Member) -> None:
-    """Send a message of membership."""
+    """Send a message of membership, such as JOIN or WELCOME."""
     await channel.send(encode_member(message))
 
 
 async def receive_message_untrusted(channel: Channel) -> Member:
-    """Wait for the next message. Raises ``RemoteError`` if it is malformed."""
+    """Wait for the next message of membership. Raises ``RemoteError`` if it is malformed."""
     data = await channel.receive()
     if not isinstance(data, bytes):
         raise RemoteError("a message of membership is bytes")

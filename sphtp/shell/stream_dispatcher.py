@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from sphtp.shell.hosted_streams import HostedSource, HostedSubscription
 
 MOST: Final = 4 << 20
-"""The most bytes that are kept, for all sources that are being joined; the rest is repaired."""
+"""The most bytes of early datagrams that are kept for all sources. Further ones are dropped, and
+repaired later.
+"""
 OVERHEAD: Final = 512
-"""The approximate bytes of a row beside its data: small ones must count, too."""
+"""The approximate bytes of a row beside its data, so that the bound holds for small rows, too."""
 
 
 class EarlyDatagrams:
-    """Keeps rows by session while this node joins their source."""
+    """The rows that arrive while this node joins their source, by session."""
 
     def __init__(self) -> None:
         self._expected = Counter[Address]()
@@ -48,7 +50,7 @@ class EarlyDatagrams:
 
     @contextmanager
     def expecting(self, address: Address) -> Iterator[None]:
-        """Keep rows from this address for the length of the block, in which to call ``take``."""
+        """Keep rows from this address for the length of the block. Call ``take`` inside it."""
         self._expected[address] += 1
         try:
             yield
@@ -59,7 +61,7 @@ class EarlyDatagrams:
                 self._size = 0
 
     def keep(self, session: int, row: Datagrams) -> bool:
-        """Keep datagrams. Return False if their address is not expected, or too many are kept."""
+        """Keep a row. Return False if its address is not expected, or there are too many bytes."""
         size = self._size + _size(row)
         if row.address not in self._expected or size > MOST:
             return False
@@ -101,11 +103,11 @@ class HasTimeouts(Protocol):
 
 
 class StreamDispatcher:
-    """Hands stream datagrams to their sources and subscriptions, and theirs to the socket.
+    """The path of stream datagrams between the socket and the node's sources and subscriptions.
 
-    ``counters`` count datagrams that reached none, ``seals`` those that were rejected. ``is_busy``
-    is true if there is any stream, or will be; ``is_blocked`` if the socket had no room for all
-    that was to leave.
+    ``counters`` count datagrams for no source or subscription of this node, ``seals`` count
+    rejected ones. ``is_busy`` is true if there is a source, a subscription, or a join under way.
+    ``is_blocked`` is true if the socket had no room for all datagrams.
     """
 
     def __init__(self, udp: UdpSocket, limits: LimitLog | None = None) -> None:
@@ -118,10 +120,10 @@ class StreamDispatcher:
         self.is_busy = self.is_blocked = False
         self._early = EarlyDatagrams()
         self._feedback: deque[Datagrams] = deque()
-        # When to try again what the socket of a group had no room for.
+        # The time of the next attempt to send to a group whose socket had no room.
         self._retry: float | None = None
 
-    # Who takes part
+    # Sources and subscriptions
 
     def host(self, hosted: "HostedSource") -> None:
         """Add a source. Raises ``StateError`` if one of its topics has a source already."""
@@ -158,21 +160,21 @@ class StreamDispatcher:
         return tuple(self._subscriptions())
 
     def find_topic(self, topic: str) -> "HostedSource | None":
-        """The source here that has a topic."""
+        """Return the source here that has a topic, or None."""
         return next((one for one in self._hosted.values() if topic in one.topics), None)
 
     def find_session(self, session: int) -> "HostedSource | None":
-        """The source here that has a session of this id."""
+        """Return the source here whose session has this id, or None."""
         return self._hosted.get(session)
 
     def close(self) -> None:
-        """Note that the node is closed."""
+        """Abandon all sources, because the node is closing."""
         for hosted in self._hosted.values():
             hosted.abandon()
 
     @contextmanager
     def joining(self, address: Address) -> Iterator[None]:
-        """Keep the datagrams of a source at this address for the block, in which to ``attend``."""
+        """Keep early datagrams from this address for the block. Call ``attend`` inside it."""
         try:
             with self._early.expecting(address):
                 self._note_parties()
@@ -181,7 +183,7 @@ class StreamDispatcher:
             self._note_parties()
 
     def attend(self, subscription: "HostedSubscription") -> None:
-        """Add a subscription, and hand it the datagrams that came before this side was ready."""
+        """Add a subscription, and pass it the early datagrams of its session."""
         self._subscribed.setdefault(subscription.session, []).append(subscription)
         self._note_parties()
         for row in self._early.take(subscription.session):
@@ -199,7 +201,7 @@ class StreamDispatcher:
         has_any = self._hosted or self._subscribed or self._early.is_expecting
         self.is_busy = bool(has_any) or self.is_blocked
 
-    # What comes
+    # Received datagrams
 
     def take_own_untrusted(self, now: float, row: Datagrams) -> Iterator[Datagrams]:
         """Handle the stream datagrams of a row. Yield the others."""
@@ -210,7 +212,7 @@ class StreamDispatcher:
                 yield part
 
     def handle_row_untrusted(self, now: float, row: Datagrams) -> None:
-        """Take datagrams of one kind that came together. Count those for nobody."""
+        """Handle datagrams of one kind that came together. Count those without a receiver here."""
         is_stream = row.data[0] & 0x0F == Kind.STREAM
         front = STREAM_HEADER if is_stream else FEEDBACK_HEADER
         handle = self._handle_stream_untrusted if is_stream else self._handle_feedback_untrusted
@@ -243,7 +245,7 @@ class StreamDispatcher:
         if hosted is None or not hosted.handle_feedback_untrusted(now, receiver, row):
             self.counters.stream_unknown += row.number
 
-    # What goes
+    # Sent datagrams
 
     def poll_timeout(self) -> float | None:
         """Return the time at which ``handle_timeout`` is due."""
@@ -253,7 +255,7 @@ class StreamDispatcher:
         return due
 
     def send(self, now: float) -> bool:
-        """Send what may leave. Return False if the socket has no room for all of it."""
+        """Send the datagrams that may leave. Return False if the socket has no room for all."""
         for subscription in self._subscriptions():
             while (row := subscription.poll_transmit(now)) is not None:
                 self._feedback.append(row)
@@ -270,7 +272,7 @@ class StreamDispatcher:
 
     def _send_feedback(self) -> bool:
         while self._feedback:
-            # One by one: they are for different nodes, and few.
+            # One by one, because they are few, and for different nodes.
             if not self._udp.send(deque([self._feedback[0]])):
                 return False
             self._feedback.popleft()

@@ -1,7 +1,8 @@
 """Late join and off-transport recovery over TCP: the history of a source, and its receivers.
 
 A connection begins with ``session u32, receiver u32, salt 16`` from the receiver, and ``salt 16``
-from the source; then frames go both ways, sealed with keys that both salts give.
+from the source. Frames follow in both directions, sealed with keys that are derived from the
+receiver's key and both salts.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -25,9 +26,9 @@ from sphtp.shell.stream_admission import PendingReceivers
 HELLO: Final = Struct("<II16s")
 SALT_SIZE: Final = 16
 PATIENCE: Final = 5.0
-"""Seconds in which a connection has to be made and identified."""
+"""The most seconds for connecting, and for the identification of a receiver."""
 MOST_PENDING: Final = 64
-"""The most connections that are not identified yet."""
+"""The most connections whose receiver is not identified yet."""
 CHUNK: Final = 65_536
 
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
@@ -43,11 +44,11 @@ class HistoryConnection:
         self._framing = Framing()
 
     async def send(self, *frames: bytes) -> None:
-        """Send frames, together: a system call costs more than any of them."""
+        """Send frames together, because a system call costs more than a frame."""
         await self._stream.send_all(b"".join(prefixed(self._seal.seal(one)) for one in frames))
 
     async def receive_untrusted(self) -> list[bytes]:
-        """Wait for frames; none if the other side hung up.
+        """Wait for frames; return none if the other side has closed the connection.
 
         Raises ``RemoteError`` if a frame has a wrong seal.
         """
@@ -65,7 +66,7 @@ class HistoryConnection:
 async def serving_history(
     hosted: HostedSource, settings: StreamSettings, host: str, secrets: Secrets
 ) -> AsyncIterator[None]:
-    """Answer receivers that ask for history, if there is any, for the length of the block."""
+    """Serve the history of a source to receivers, if it has one, for the length of the block."""
     if not settings.retention:
         yield
         return
@@ -83,11 +84,12 @@ async def serve_connection(
     secrets: Secrets,
     stream: trio.SocketStream,
 ) -> None:
+    """Identify the receiver of a TCP connection, and answer its requests until it ends."""
     with suppress(*LOST, RemoteError):
         async with stream:
             with strangers.one():
                 connection, receiver = await _answer_untrusted(hosted, secrets, stream)
-                # A hello can be repeated by anyone; what is sealed shows who it is.
+                # Anybody can repeat a hello. A sealed frame identifies the receiver.
                 asked = await connection.receive_untrusted()
             with hosted.only_connection_of(receiver):
                 await _answer_all(hosted, connection, asked)
@@ -130,7 +132,7 @@ async def _send_answers(server: FetchServer, connection: HistoryConnection) -> N
 
 
 def _gather(server: FetchServer) -> list[bytes]:
-    """Return frames that may leave now, about as much as one call sends."""
+    """Return frames that may leave now, about ``CHUNK`` bytes."""
     now, size, frames = trio.current_time(), 0, list[bytes]()
     while size < CHUNK and (frame := server.poll_transmit(now)) is not None:
         frames.append(frame)
@@ -142,7 +144,7 @@ def _gather(server: FetchServer) -> list[bytes]:
 
 
 async def fetch(hosted: HostedSubscription, secrets: Secrets) -> None:
-    """Keep a connection to the source's history as long as one is wanted."""
+    """Keep a connection to the history while the subscription wants one, until cancelled."""
     subscription = hosted.subscription
     while True:
         while not subscription.wants_connection:
@@ -186,7 +188,7 @@ async def _until_lost(
     connection: HistoryConnection,
     scope: trio.CancelScope,
 ) -> None:
-    """Run one direction of the connection; when it ends, or fails, the other one ends, too."""
+    """Run one direction of the connection. When it ends or fails, end the other one, too."""
     with suppress(*LOST, RemoteError):
         await work(hosted, connection)
     scope.cancel()
@@ -205,8 +207,9 @@ async def _send_requests(hosted: HostedSubscription, connection: HistoryConnecti
 async def receive_answers_untrusted(
     hosted: HostedSubscription, connection: HistoryConnection
 ) -> None:
+    """Pass the answers of the history to the subscription until the connection ends."""
     while True:
-        # What the reader does not read stays with the source.
+        # If the reader is slow, messages stay at the source.
         while not hosted.subscription.is_hungry:
             await hosted.changed.park()
         frames = await connection.receive_untrusted()

@@ -1,4 +1,4 @@
-"""A subscription: its terms, its joining of a stream, and the public stream."""
+"""A subscription: its terms, the join of a stream, and the public class for its reader."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -45,15 +45,14 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The beginning of a subscription. Raises ``SettingsError`` that names the wrong value."""
+    """The terms of a subscription. Raises ``SettingsError``, which names the wrong value."""
 
     late_join: bool | int = False
     """True to get all earlier messages that the source retains, or the number of them to get."""
     after: int | None = None
-    """The number of a message: every later message is delivered, or its loss reported.
+    """The number of a message: every later message is delivered, or its loss is reported.
 
-    It is for a receiver that comes back to a source that it has read before, and replaces
-    ``late_join``.
+    It is for a receiver that joins a source again, and it replaces ``late_join``.
     """
     settings: StreamSettings = field(default_factory=StreamSettings)
     """Timers and limits of this receiver."""
@@ -67,33 +66,33 @@ class Terms:
 
     @property
     def wanted(self) -> int:
-        """The most messages, sent before this side joined, that are wanted."""
+        """The most messages from before this side joined that it requests."""
         if isinstance(self.late_join, bool):
             return ALL_HISTORY if self.late_join else 0
         return self.late_join
 
 
 AHEAD: Final = 64
-"""The messages that are decoded at once for a program that receives one by one."""
+"""The messages that are decoded together for a program that receives them one by one."""
 
 
 class StreamMessage(NamedTuple, Generic[T]):
-    """A message, and the number that the source's ``send`` returned for it."""
+    """A message with its number, which the source's ``send`` has returned."""
 
     number: int
     value: T
 
 
 class Subscription(trio.abc.ReceiveChannel[T | Loss]):
-    """The messages of another node's source on one topic: each once, or a ``Loss`` for it.
+    """The messages of another node's source on one topic: each once, or a ``Loss`` in its place.
 
-    ``async for item in subscription`` yields messages and, in their places, ``Loss`` events with
-    range and reason. The iteration ends when the source has closed. It raises
-    ``trio.BrokenResourceError`` if the source vanished or began anew; ``ended`` says which. Made by
-    ``subscribe``.
+    ``async for item in subscription`` yields messages. In place of lost messages it yields a
+    ``Loss`` with their range and the reason. The iteration ends when the source has closed. It
+    raises ``trio.BrokenResourceError`` if the source vanished or was started again; ``ended`` has
+    the reason. Made by ``Client.subscribe_to`` and ``Node.subscribe``.
 
     Type checkers take the type of messages from an annotation: ``subscription: Subscription[Step]``
-    yields ``Step | Loss``, and ``Subscription[StreamMessage[Step]]`` is one that is numbered.
+    yields ``Step | Loss``, and a numbered one is a ``Subscription[StreamMessage[Step]]``.
     """
 
     def __init__(
@@ -107,15 +106,16 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         self._topic = topic
         self._hosted = hosted
         self._encoding = encoding
-        # What is decoded; of the batch that is being read, what is not; and the item behind it, if
-        # that is known.
+        # The decoded items; the payloads of the present batch that are not decoded; and the item
+        # behind the batch, if it was polled.
         self._items = deque[T | Loss]()
         self._batch: Iterator[bytes] = iter(())
         self._item: Item | None = None
         # The numbers of messages that were taken and not decoded yet, and that of the next one.
         self._numbers = list[int]() if is_numbered else None
         self._next = 0
-        # What is decoded had so many bytes, when it was so many items; what is not has so many.
+        # The bytes and the number of the decoded items when they were last counted, and the bytes
+        # of the payloads that are not decoded.
         self._decoded_bytes = self._decoded_items = self._batch_bytes = 0
         hosted.count_unread = self._count_unread
         self._ended: StreamEnd | None = None
@@ -124,26 +124,26 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
 
     @property
     def topic(self) -> str:
-        """The topic that was subscribed to."""
+        """The topic of the subscription."""
         return self._topic
 
     @property
     def session(self) -> int:
-        """The source's session, to which the numbers of messages belong."""
+        """The id of the source's session. A source that is started again has another session."""
         return self._hosted.session
 
     @property
     def ended(self) -> StreamEnd | None:
-        """The end of the stream, once all of it was received; None until then."""
+        """The end of the stream; None until the program has received all items before it."""
         return None if self._items else self._ended
 
     @property
     def undecodable(self) -> int:
-        """The messages that were dropped because they cannot be decoded."""
+        """The number of messages that were dropped because they cannot be decoded."""
         return self._undecodable
 
     def statistics(self) -> SubscriptionStatistics:
-        """Return the figures so far."""
+        """Return the statistics of this subscription since it joined."""
         return self._hosted.subscription.statistics()
 
     async def receive(self) -> T | Loss:
@@ -151,16 +151,16 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
 
         Raises:
             trio.EndOfChannel: the source has closed, and all items were received.
-            trio.BrokenResourceError: the source vanished or began anew, and all known items were
-                received; ``ended`` and the error say which. trio.ClosedResourceError: this stream
-                was closed.
+            trio.BrokenResourceError: the source vanished or was started again, and all known items
+                were received; ``ended`` and the error have the reason.
+            trio.ClosedResourceError: this subscription was closed.
         """
         return (await self.receive_many(1))[0]
 
     async def receive_many(self, limit: int = 4096) -> list[T | Loss]:
-        """Wait for messages and losses, and return those that have arrived: at least one.
+        """Wait for items, and return those that have arrived: at least one, at most ``limit``.
 
-        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than one.
+        Raises as ``receive``, and ``LocalError`` if ``limit`` is less than 1.
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint()
@@ -172,7 +172,10 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         return items
 
     def receive_nowait(self) -> T | Loss:
-        """Take the next message or ``Loss``. Raises ``trio.WouldBlock`` if there is none now."""
+        """Take the next message or ``Loss``.
+
+        Raises as ``receive``, and ``trio.WouldBlock`` if there is none now.
+        """
         self._check_open()
         if items := self._take(1):
             return items[0]
@@ -186,7 +189,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         await trio.lowlevel.checkpoint()
 
     def _take(self, limit: int) -> list[T | Loss]:
-        """Take the items that are here and wanted."""
+        """Take up to ``limit`` items that have arrived."""
         items = self._items
         if len(items) < limit:
             self._fill(limit if items else max(limit, AHEAD))
@@ -197,7 +200,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         return taken
 
     def _fill(self, most: int) -> None:
-        """Take the items that are here and decode them, those of several datagrams at once."""
+        """Take items that have arrived and decode them, those of several datagrams together."""
         items, most = self._items, min(most, self._encoding.most_at_once)
         had, size, unread = len(items), 0, self._count_decoded()
         while len(items) < most and size < READ_BYTES:
@@ -216,7 +219,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
             self._hosted.touch()
 
     def _take_payloads(self, most: int) -> list[bytes]:
-        """Take messages up to the next item that is not a message."""
+        """Take payloads up to the next item that is not a message."""
         poll_item = self._hosted.subscription.poll_item
         payloads = list(islice(self._batch, most))
         self._count(len(payloads))
@@ -239,15 +242,15 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         return payloads
 
     def _count_unread(self) -> int:
-        """Return the bytes of messages that were polled and not received."""
+        """Return the approximate bytes of messages that were polled and not received."""
         return self._count_decoded() + self._batch_bytes
 
     def _count_decoded(self) -> int:
-        # About: what each of them had is not kept.
+        # An estimate from the average size, because the size of each item is not kept.
         return self._decoded_bytes * len(self._items) // max(self._decoded_items, 1)
 
     def _count(self, taken: int) -> None:
-        """Note the numbers of messages that were taken, if the terms ask for them."""
+        """Record the numbers of messages that were taken, if the subscription is numbered."""
         if self._numbers is not None:
             self._numbers += range(self._next, self._next + taken)
             self._next += taken
@@ -264,7 +267,7 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
         numbers, decode = self._numbers or (), self._encoding.decode_many_untrusted
         if len(values) == len(numbers):
             return list(map(StreamMessage, numbers, values))
-        # Some are not what a message can be; which of them has to be seen one by one.
+        # Some payloads are malformed. Decode them one by one to find which.
         return [
             StreamMessage(number, value)
             for number, payload in zip(numbers, payloads, strict=True)
@@ -284,16 +287,16 @@ class Subscription(trio.abc.ReceiveChannel[T | Loss]):
 
 
 PATIENCE: Final = 5.0
-"""Seconds within which a source has to answer."""
+"""The most seconds from a JOIN to the WELCOME of the source."""
 
 RETRY: Final = 0.25
-"""Seconds between two tries to come back to a source."""
+"""Seconds between two attempts to join a source again."""
 
 BATCH: Final = 256
 """The datagrams taken from a group's socket before other tasks have their turn."""
 
 Dial = Callable[[], AbstractAsyncContextManager[Channel[Any]]]
-"""Opens a channel to the source's node for the length of a block."""
+"""A function that opens a channel to the source's node for the length of a block."""
 
 
 async def join(channel: Channel[Any], wanted: Join, *, is_sealed: bool) -> Welcome:
@@ -305,7 +308,7 @@ async def join(channel: Channel[Any], wanted: Join, *, is_sealed: bool) -> Welco
     except (*GONE, trio.TooSlowError, RemoteError) as error:
         raise UnreachableError(f"no answer about the topic {wanted.topic!r}: {error}") from error
     match answer:
-        # A stream is sealed exactly if the channel is.
+        # A stream is sealed if, and only if, its channel is.
         case Welcome() if is_sealed == (answer.key is not None):
             return answer
         case JoinRefused(text):
@@ -338,9 +341,9 @@ async def taking_part(
 
 
 async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
-    """Stay joined: take keys and the END, and join again when the channel breaks.
+    """Stay joined: receive keys and the END, and join again when the channel breaks.
 
-    That ends when the source ends, or was silent for its activity timeout.
+    Return when the source has ended, or was silent for ``activity_timeout``.
     """
     await _follow(hosted)
     while hosted.channel.has_vanished and not hosted.subscription.is_over:
@@ -355,7 +358,7 @@ async def _stay_joined(hosted: HostedSubscription, dial: Dial) -> None:
 async def _rejoin(hosted: HostedSubscription, channel: Channel[Any]) -> None:
     is_sealed, known = hosted.welcome.key is not None, hosted.channel.peer_key
     welcome = await join(channel, hosted.join, is_sealed=is_sealed)
-    # Nobody else continues a session, whatever it says.
+    # Only the holder of the same key continues a session.
     if welcome.session == hosted.session and channel.peer_key == known:
         hosted.relink(welcome, channel)
         await _follow(hosted)
@@ -364,7 +367,7 @@ async def _rejoin(hosted: HostedSubscription, channel: Channel[Any]) -> None:
 
 
 async def _follow(hosted: HostedSubscription) -> None:
-    """Take keys and the END over the channel until it ends."""
+    """Receive keys and the END over the channel until it ends."""
     with suppress(*GONE, RemoteError):
         while True:
             message = await receive_message_untrusted(hosted.channel)
@@ -377,7 +380,7 @@ async def _follow(hosted: HostedSubscription) -> None:
 def _group_socket(
     dispatcher: StreamDispatcher, hosted: HostedSubscription, interface: str, udp: UdpSocket
 ) -> AbstractAsyncContextManager[None]:
-    """Receive the group of a stream, if it has one, for the length of the block."""
+    """Receive the datagrams of a stream's multicast group, if any, for the length of the block."""
     welcome = hosted.welcome
     if not welcome.group:
         return nullcontext()

@@ -1,4 +1,4 @@
-"""Certificates for ``tls+tcp``: their files, and the checks of them."""
+"""Certificates for ``tls+tcp``: their files, and the checks of these files."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,20 +14,21 @@ SCHEME: Final = "tls+tcp://"
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM for the sockets of the control plane; they are read when a socket opens.
+    """The PEM files for TLS of the control plane. They are read when a socket listens or dials.
 
-    A server needs ``cert`` and ``key``; a client, and a server that has others to dial, ``ca``.
-    Raises ``SettingsError`` when one of a pair is missing.
+    A server needs ``cert`` and ``key``. A client needs ``ca``, and so does a server that dials
+    others. Raises ``SettingsError`` if only one of ``cert`` and ``key`` is given, or ``mutual``
+    without ``ca``.
     """
 
     ca: Path | None = None
     """The certificates of the authorities that sign the other side's certificate."""
     cert: Path | None = None
-    """Our own certificate, followed by those between it and the authority, if any."""
+    """This side's own certificate, followed by those between it and the authority, if any."""
     key: Path | None = None
     """The private key of ``cert``."""
     mutual: bool = False
-    """True if clients of this server have to show a certificate signed by ``ca``, too."""
+    """True if this server requires clients to have a certificate that ``ca`` has signed."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -36,7 +37,7 @@ class Tls:
             raise SettingsError("mutual TLS needs the authority (ca) that certificates come from")
 
     def read_ca(self) -> str | None:
-        """Return the content of ``ca``. Raises ``SettingsError``, as the others do."""
+        """Return the content of ``ca``, or None without one. Raises ``SettingsError``."""
         return _read(self.ca, "authority", Path.read_bytes)
 
     def read_cert(self) -> str | None:
@@ -44,25 +45,28 @@ class Tls:
         return _read(self.cert, "certificate", Path.read_bytes)
 
     def read_key(self) -> str | None:
-        """Return the content of ``key``. Raises ``SettingsError`` also if others may read it."""
+        """Return the content of ``key``, or None without one.
+
+        Raises ``SettingsError``, also if others may read the file.
+        """
         return _read(self.key, "key", read_own)
 
     def check(self) -> None:
-        """Read all files, so that a wrong one is detected at once. Raises ``SettingsError``."""
+        """Raise ``SettingsError`` if one of the files is missing, unreadable, or not PEM."""
         for read in (self.read_ca, self.read_cert, self.read_key):
             read()
 
 
 def is_tls(url: str) -> bool:
-    """Return True if a URL of the bus asks for TLS."""
+    """Return True for a ``tls+tcp`` URL of the bus."""
     return url.startswith(SCHEME)
 
 
 def require_tls(servers: Iterable[ServerAddress], tls: Tls | None) -> None:
-    """Raise ``SettingsError`` unless these servers can be dialled with these files."""
+    """Raise ``SettingsError`` if TLS files are missing for these servers, or do not fit them."""
     for url in (url for server in servers for url in (server.pub, server.sub)):
         if is_tls(url) and (tls is None or tls.ca is None):
-            raise SettingsError(f"to dial {url} needs a TLS authority (ca) that vouches for it")
+            raise SettingsError(f"dialling {url} needs a TLS authority (ca) for its certificate")
         if tls is not None and not is_tls(url):
             raise SettingsError(f"TLS files are given, and {url} is no {SCHEME} address")
     if tls is not None:
@@ -88,12 +92,12 @@ def is_wanted(tls: Tls | None, url: str, doing: str) -> bool:
     if is_tls(url) and tls is None:
         raise SettingsError(f"to {doing} {url} needs TLS files, and none are given")
     if tls is not None and not is_tls(url):
-        # An address without TLS, learnt from somebody, must not lead around it.
+        # An address from the network must not lead to a connection without TLS.
         raise SettingsError(f"TLS files are given, and {url} is no tls+tcp address")
     return tls is not None
 
 
 def unusable(tls: Tls, why: str) -> SettingsError:
-    """Return the error of files that OpenSSL or NNG does not take."""
+    """Return the error for files that OpenSSL or NNG rejects."""
     files = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
     return SettingsError(f"TLS: {files} cannot be used: {why}")

@@ -1,15 +1,15 @@
-"""Subscriptions to topics of all peers: those that are there, and those to come.
+"""Subscriptions to topics of all peers, present and future.
 
-Theory of operation. Peers announce the topics of their sources to the servers, and a client knows
+Theory of operation. Peers announce the topics of their sources to the servers, and a client has
 them as ``Peer.topics``. A subscription follows that list. For each source with a topic that its
-pattern selects, one task joins the source's stream, and hands on what comes. The task ends when the
-stream has ended and the peer announces the topic no more, which is an event; until then it joins
-again, and goes on behind the last message that it has, as long as it is the same source. What
-cannot be joined is tried again, less and less often.
+pattern selects, one task joins the source's stream, and passes its items to the reader. When the
+stream has ended and the peer no longer announces the topic, the task ends, and publishes an event.
+Until then it joins the stream again. If it is the same session, the subscription continues after
+the last message that it has. After an attempt that failed, the pause before the next one doubles.
 
-A reader that is slow holds up the sources, by the flow control of their streams: at most ``AHEAD``
-items wait for it. With ``latest`` it holds up nobody: each source has one place, in which a newer
-item replaces one that was not read, and counts it.
+A slow reader holds up the sources, by the flow control of their streams: at most ``AHEAD`` items
+wait for the reader. With ``latest`` it holds up no source. Then one message of each source and
+topic waits, and a newer one replaces and counts it.
 """
 
 from collections import deque
@@ -42,78 +42,82 @@ else:
     T = TypeVar("T")
 
 AHEAD: Final = 256
-"""The most items that wait for the reader; sources are held up beyond that."""
+"""The most items that wait for the reader; with more, the sources are held up."""
 
 BATCH: Final = 64
-"""The most items that are taken of a stream at once."""
+"""The most items that are taken from a stream at once."""
 
 RETRY: Final = 0.1
 LONGEST_RETRY: Final = 5.0
-"""Seconds until a source that ended, or could not be joined, is tried again; they double."""
+"""Seconds until the next attempt to join a source: the first pause, which doubles, and the longest.
+"""
 
 
 class TopicMessage(NamedTuple, Generic[T]):
     """A message of one of the sources."""
 
     peer: Peer
-    """The peer whose source sent it."""
+    """The peer whose source sent the message."""
     topic: str
-    """The topic."""
+    """The topic of the message."""
     number: int
-    """The number that the source's ``send`` returned for it. A source that began anew counts anew.
+    """The number that the source's ``send`` returned for the message.
+
+    If the peer opens its source again, the numbers begin again.
     """
     value: T
     """The message itself."""
     skipped: int = 0
-    """With ``latest``: the messages of this source since the one that was read before, which newer
-    ones replaced or which are lost.
+    """With ``latest``: the number of messages, since the last one that was read, that newer ones
+    replaced or that are lost.
     """
 
 
 class TopicLoss(NamedTuple):
-    """Messages of one of the sources that are lost."""
+    """Lost messages of one of the sources."""
 
     peer: Peer
-    """The peer whose source sent them."""
+    """The peer whose source sent the messages."""
     topic: str
-    """The topic."""
+    """The topic of the messages."""
     loss: Loss
-    """Their numbers, and the reason."""
+    """The numbers of the messages, and the reason of the loss."""
 
 
 class TopicSource(NamedTuple):
     """A source that a subscription follows."""
 
     peer_id: int
-    """The peer's id."""
+    """The id of the source's peer."""
     nonce: int
-    """Tells this holder of the id from others."""
+    """A random number that distinguishes this holder of the id from earlier and later ones."""
     topic: str
-    """The topic."""
+    """The topic of the source."""
 
 
 class SourceEndReason(Name):
-    """The reason for which a source is followed no more."""
+    """The reason why a subscription no longer follows a source."""
 
-    CLOSED = "the peer is still there, and announces the topic no more"
+    CLOSED = "the peer is still in the cluster, and no longer announces the topic"
     LEFT = "the peer has left the cluster"
-    DIED = "the peer fell silent, and the servers gave it up"
+    DIED = "the peer was silent, and the servers removed it"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSourceEnded:
-    """The end of a source. Its items came before; some may still wait for the reader."""
+    """The event that a source has ended. Some of its items may still wait for the reader."""
 
     peer: Peer
-    """The peer whose source it was."""
+    """The peer whose source has ended."""
     topic: str
-    """The topic."""
+    """The topic of the source."""
     reason: SourceEndReason
+    """The reason of the end."""
 
 
 @dataclass(slots=True)
 class _FollowedSource:
-    """The position in a source: its session, and the last number that was handed on."""
+    """The position in a source: its session, and the number of the last item for the reader."""
 
     peer: Peer
 
@@ -122,24 +126,26 @@ class _FollowedSource:
     session: int = 0
     last: int | None = None
     lost: int = 0
-    """With ``latest``, the messages that are lost since the last one."""
+    """With ``latest``, the number of messages that were lost since the last one that arrived."""
     reason: SourceEndReason | None = None
-    """The reason of the end, once the peer announces the topic no more."""
+    """The reason of the end; None as long as the peer announces the topic."""
     ended: trio.Event = field(default_factory=trio.Event)
     was_closed: bool = False
-    """True if its last stream was closed by the source."""
+    """True if the source closed the last stream."""
 
 
 Join = Callable[..., AbstractAsyncContextManager[Subscription[Any]]]
-"""Joins a topic of the peer with an id for the length of a block: ``Client.subscribe_to``."""
+"""A function that joins a topic of a peer for the length of a block: ``Client.subscribe_to``."""
 
 
 class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     """The messages of all sources whose topics a pattern selects, and their losses.
 
     ``async for item in subscription`` yields a ``TopicMessage`` for each message, and a
-    ``TopicLoss`` for messages that are lost. The items of one source and topic come in its order.
-    It does not end before it is closed: other sources may come. Made by ``Client.subscribe``.
+    ``TopicLoss`` for lost messages. With ``latest`` it yields only the newest message of each
+    source and topic, and no ``TopicLoss``. The items of one source and topic come in the order of
+    the source. The iteration goes on until the subscription is closed, because new sources may
+    appear. Made by ``Client.subscribe``.
     """
 
     def __init__(
@@ -153,7 +159,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         *,
         is_latest: bool = False,
     ) -> None:
-        # The task that follows the sources is its opener's to run.
+        # The opener of the subscription runs the task that follows the sources.
         attach(self._run)
         self._pattern = pattern
         self._peers = peers
@@ -163,9 +169,11 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         self._is_latest = is_latest
         self._nursery: trio.Nursery | None = None
         self._followed: dict[TopicSource, _FollowedSource] = {}
-        # A peer may change a hundred times a second, and most are not followed.
+        # The keys of ``_followed`` by peer: a peer may change a hundred times a second, and most
+        # peers are not followed.
         self._sources_of: dict[int, set[TopicSource]] = {}
-        # One of the two is in use. The newest item of each source, in the order of their coming.
+        # One of the two is in use: all items, or the newest message of each source, both in the
+        # order of arrival.
         self._waiting = deque[TopicMessage[T] | TopicLoss]()
         self._newest: dict[TopicSource, TopicMessage[T]] = {}
         self._overtaken = 0
@@ -181,32 +189,33 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
 
     @property
     def sources(self) -> tuple[TopicSource, ...]:
-        """The sources that are joined."""
+        """The sources whose streams this subscription has joined at present."""
         return tuple(source for source, it in self._followed.items() if it.is_joined)
 
     @property
     def failures(self) -> Mapping[TopicSource, str]:
-        """The sources that are announced and cannot be joined now, and why."""
+        """The announced sources that cannot be joined now, each with the cause as text."""
         failures = {source: it.failure for source, it in self._followed.items()}
         return {source: why for source, why in failures.items() if why is not None}
 
     @property
     def overtaken(self) -> int:
-        """The messages that newer ones replaced before they were read, with ``latest``."""
+        """With ``latest``, the number of messages that newer ones replaced before a read."""
         return self._overtaken
 
     def events(self) -> Listener[TopicSourceEnded]:
         """Return an async iterator over the ends of sources from now on.
 
-        It ends with the subscription. ``with subscription.events() as events:`` closes it. A reader
-        that falls 1024 events behind misses some.
+        It ends with the subscription. The end of ``with subscription.events() as events:`` closes
+        it. A reader that is 1024 events behind misses further ones.
         """
         return self._feed.listen()
 
     async def receive(self) -> TopicMessage[T] | TopicLoss:
         """Wait for the next item.
 
-        Raises ``trio.ClosedResourceError`` if this subscription was closed, before or meanwhile.
+        Raises ``trio.ClosedResourceError`` if this subscription, or its client, was closed before
+        the call or during it.
         """
         await trio.lowlevel.checkpoint()
         while True:
@@ -216,7 +225,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 await self._arrived.park()
 
     def receive_nowait(self) -> TopicMessage[T] | TopicLoss:
-        """Take the next item. Raises ``trio.WouldBlock`` if there is none now."""
+        """Take the next item. Raises as ``receive``, and ``trio.WouldBlock`` if there is none."""
         if self._is_closed:
             raise trio.ClosedResourceError("this subscription is closed")
         if self._newest:
@@ -243,7 +252,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 async with trio.open_nursery() as self._nursery:
                     self._look_at_all()
                     await self._watch(events)
-                    # The client was closed: what is followed will not come back.
+                    # The client was closed: no source can be joined again.
                     self._nursery.cancel_scope.cancel()
         finally:
             self._is_closed = True
@@ -261,7 +270,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                     event.peer, SourceEndReason.LEFT if has_left else SourceEndReason.DIED
                 )
             if events.missed != missed:
-                # Thousands came at once, and not all of their events are here.
+                # This listener missed events, because thousands came at once.
                 missed = events.missed
                 self._look_at_all()
 
@@ -270,19 +279,19 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             self._look_at(peer)
         for followed in tuple(self._followed.values()):
             if self._peers.get(followed.peer.id) != followed.peer:
-                # The event that had the reason is lost.
+                # This listener missed the event with the reason, so that it is estimated.
                 reason = SourceEndReason.LEFT if followed.was_closed else SourceEndReason.DIED
                 self._end_all(followed.peer, reason)
 
     def _look_at(self, peer: Peer) -> None:
-        """Follow the sources of a peer that are selected, and end those that it closed."""
+        """Follow the selected sources of a peer, and end those that the peer has closed."""
         for topic in peer.topics:
             source = TopicSource(peer.id, peer.nonce, topic)
             followed = self._followed.get(source)
             if followed is not None:
                 followed.peer = peer
                 if followed.reason is not None:
-                    # It was closed, and opened again before the task came to its end.
+                    # The peer closed it, and opened it again before the task noticed the end.
                     followed.reason, followed.ended = None, trio.Event()
             elif self._pattern.matches(topic) and self._nursery is not None:
                 self._followed[source] = followed = _FollowedSource(peer)
@@ -291,7 +300,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         self._end_all(peer, SourceEndReason.CLOSED, but=peer.topics)
 
     def _end_all(self, peer: Peer, reason: SourceEndReason, but: Container[str] = ()) -> None:
-        """Note that the sources of a peer ended, but for those of some topics."""
+        """Note that the sources of a peer have ended, except those of the topics ``but``."""
         for source in self._sources_of.get(peer.id, ()):
             followed = self._followed[source]
             if followed.peer == peer and source.topic not in but:
@@ -299,7 +308,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 followed.ended.set()
 
     async def _follow(self, source: TopicSource, followed: "_FollowedSource") -> None:
-        """Take what a source sends, for as long as its peer announces it."""
+        """Receive from a source, and join it again, as long as its peer announces it."""
         pause = RETRY
         while followed.reason is None:
             try:
@@ -307,7 +316,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
                 pause = RETRY
             except RefusedError as error:
                 if error.reason == "session":
-                    # It began anew: what was left of the former session went with it.
+                    # The source was started again: the rest of the former session is lost.
                     followed.last = None
                     continue
                 followed.failure = str(error)
@@ -316,7 +325,8 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
             with trio.move_on_after(pause):
                 await followed.ended.wait()
             pause = min(2 * pause, LONGEST_RETRY)
-        # From the last look to here nothing waited: whoever announces the topic again is followed.
+        # No checkpoint lies between the last check of the reason and here. So a peer that announces
+        # the topic again is followed again.
         del self._followed[source]
         self._sources_of[source.peer_id].discard(source)
         if not self._sources_of[source.peer_id]:
@@ -326,7 +336,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
     async def _take_part(
         self, source: TopicSource, peer: Peer, followed: "_FollowedSource"
     ) -> None:
-        """Hand on what a stream brings until it ends."""
+        """Pass the items of a stream to the reader until the stream ends."""
         begin: dict[str, Any] = {"late_join": self._late_join}
         if followed.last is not None:
             begin = {"session": followed.session, "after": followed.last}
@@ -372,7 +382,7 @@ class TopicSubscription(trio.abc.ReceiveChannel[TopicMessage[T] | TopicLoss]):
         followed: "_FollowedSource",
         items: Sequence[StreamMessage[T] | Loss],
     ) -> None:
-        """Keep the newest message of a source in place of those that nobody has read."""
+        """Keep the newest message of a source in place of unread ones."""
         for item in items:
             if isinstance(item, Loss):
                 followed.lost += item.last + 1 - item.first

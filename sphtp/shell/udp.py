@@ -5,7 +5,7 @@ Linux 4.18) one call sends up to 64 KiB of datagrams of equal size. With receive
 Linux 5.0) one call receives up to 64 KiB of such datagrams. If the kernel or the path refuses an
 offload, each call sends or receives one datagram.
 
-A datagram to a multicast group reaches all its members: the network copies it.
+The network copies a datagram for a multicast group to all members of the group.
 """
 
 import errno
@@ -31,8 +31,8 @@ LARGEST_DATAGRAM: Final = 65_535
 _SEGMENT: Final = struct.Struct("=H")
 _GRO: Final = struct.Struct("=i")
 
-# What the network says about an earlier datagram, or about a way that does not exist just now. A
-# datagram lost to it is a datagram lost, and the protocol recovers it.
+# Errors about an earlier datagram, or about a path that does not exist at present. The datagram
+# counts as lost, and the protocol recovers it.
 _PASSING: Final = frozenset(
     {
         errno.ECONNREFUSED,
@@ -50,14 +50,14 @@ _PASSING: Final = frozenset(
     }
 )
 
-# What a call gets for many datagrams where the kernel or the device cannot cut them; anything else
+# Errors of a call for many datagrams if the kernel or the device cannot cut them. Any other error
 # is about the datagrams themselves, or about an earlier one.
 _NO_OFFLOAD: Final = frozenset({errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT})
 
 
 @dataclass(slots=True)
 class UdpCounters:
-    """Counts of datagrams at the socket itself."""
+    """Counts of datagrams, system calls, errors and impairments of a socket."""
 
     sent: int = 0
     received: int = 0
@@ -71,18 +71,18 @@ class UdpCounters:
 
 
 class Relaying(Protocol):
-    """A relay: a server to which datagrams for others are sent, wrapped."""
+    """A TURN relay: a server that forwards wrapped datagrams to peers."""
 
     address: Address
-    """The address of the server."""
+    """The address of the relay."""
 
     def wrap(self, peer: Address, datagram: bytes) -> bytes:
-        """Return the datagram that has the server send this one to a peer."""
+        """Return the datagram for the relay that contains this one for a peer."""
         ...
 
 
 class UdpSocket:
-    """A bound socket that never blocks. ``relay`` sends to addresses that end in ``RELAYED``.
+    """A bound socket that never blocks. ``relay`` forwards to hosts that end in ``RELAYED``.
 
     ``too_large`` holds the address and the size in bytes of datagrams that the host refused for
     their size. ``is_drained`` is true if the last ``receive_batch`` left nothing behind.
@@ -109,23 +109,23 @@ class UdpSocket:
         self.close()
 
     def open_shared(self, host: str, port: int) -> "UdpSocket":
-        """Bind another socket of the same kind, to an address that others may bind, too."""
+        """Bind another socket of the same kind, to an address that other sockets may bind, too."""
         return UdpSocket(host, port, is_shared=True)
 
     @property
     def address(self) -> Address:
-        """The address to which it is bound, with the real port; it is known after closing, too."""
+        """The address to which the socket is bound, with the real port; also after closing."""
         return self._address
 
     @property
     def family(self) -> socket.AddressFamily:
-        """IPv4 or IPv6."""
+        """The address family: IPv4 or IPv6."""
         return self._socket.family
 
     @property
     def receive_buffer(self) -> int:
         """The approximate bytes of datagrams that the kernel keeps for this socket."""
-        # It grants double of what was asked for, and takes its bookkeeping out of that.
+        # The kernel grants twice the requested size, and uses a part of it for bookkeeping.
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
     def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
@@ -136,8 +136,8 @@ class UdpSocket:
     def send(self, rows: deque[Datagrams]) -> bool:
         """Send rows, all to one address, and remove those that left.
 
-        Return False if there is no room for the rest, which has to be offered again. Datagrams that
-        the network refuses count as sent and lost.
+        Return False if the socket has no room for the rest, which stays in ``rows``. Datagrams that
+        the network refuses count as sent, and as ``send_errors``.
         """
         if self.relay is not None and rows and rows[0].address[0].endswith(RELAYED):
             return self._send_relayed(rows, self.relay)
@@ -153,7 +153,7 @@ class UdpSocket:
         return True
 
     def _send_relayed(self, rows: deque[Datagrams], relay: Relaying) -> bool:
-        """Send rows through the relay. What finds no room is lost, as on the way behind it."""
+        """Send rows through the relay. A datagram for which there is no room is lost."""
         has_room = True
         while rows and has_room:
             row = rows.popleft()
@@ -165,7 +165,8 @@ class UdpSocket:
     def send_to_all(self, data: bytes, size: int, addresses: list[Address]) -> None:
         """Send one row to each of some addresses, last first, and remove those to which it left.
 
-        It stops at an address for which one call does not do: that row is for ``send``.
+        It stops at an address for which one call fails or is not enough. The caller sends the row
+        to this address by ``send``.
         """
         pieces, number = (data,), -(-len(data) // size)
         cut = ((socket.SOL_UDP, UDP_SEGMENT, _SEGMENT.pack(size)),) if number > 1 else ()
@@ -180,7 +181,7 @@ class UdpSocket:
                 counters.sent += number
 
     def receive_batch(self, limit: int, size: int = maxsize) -> Sequence[Datagrams]:
-        """Return the datagrams that are here, up to about ``limit`` of them or ``size`` bytes."""
+        """Return datagrams that have arrived, up to about ``limit`` of them or ``size`` bytes."""
         rows: list[Datagrams] = []
         counters = self.counters
         self.is_drained = False
@@ -212,7 +213,10 @@ class UdpSocket:
         return row.number > most or len(row.data) > MOST_BYTES
 
     def _fitting(self, rows: Sequence[Datagrams]) -> int:
-        """The rows that may go in one call: equal sizes, and one smaller datagram at the end."""
+        """Return the number of rows that one call can send.
+
+        Their datagrams have equal sizes, except a smaller one at the end.
+        """
         first = rows[0]
         if not self._segments or len(rows) == 1:
             return 1
@@ -232,9 +236,9 @@ class UdpSocket:
         return fitting
 
     def _send_call(self, rows: deque[Datagrams], number: int, *, is_one: bool) -> bool:
-        """Send rows in one call, and take them off; false when there is no room.
+        """Send rows in one call, and remove them. Return False if there is no room.
 
-        ``is_one`` says that they are a single datagram, which the kernel need not cut.
+        With ``is_one`` they are a single datagram, which the kernel need not cut.
         """
         address, data, size = rows[0]
         try:
@@ -272,7 +276,7 @@ class UdpSocket:
                     return False
                 if error.errno not in _PASSING:
                     raise
-                # What it is about shows where they leave one by one.
+                # Sending them one by one shows which datagram the error is about.
                 self._split(rows, 1)
                 return True
             counters.send_calls += 1
@@ -289,9 +293,9 @@ class UdpSocket:
             self.counters.send_errors += 1
             return True
         if error.errno in _NO_OFFLOAD:
-            # The device on this path cannot cut them; from now on the kernel is not asked to.
+            # The device on this path cannot cut datagrams. Stop using segmentation offload.
             self._segments = False
-        # Else it is about one of them, or about an earlier datagram; which one shows singly.
+        # Sending them one by one shows which datagram the error is about, if any.
         singles = self._split(rows, number)
         return all(self._send_call(rows, 1, is_one=True) for _ in range(singles))
 
@@ -303,17 +307,17 @@ class UdpSocket:
         return len(split)
 
     def is_readable(self) -> bool:
-        """Return True if a datagram is here."""
+        """Return True if a datagram, or an error about an earlier one, has arrived."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
-            pass  # about an earlier datagram, and to be fetched like one
+            pass  # about an earlier datagram; ``receive_batch`` reads it
         return True
 
     async def wait_readable(self) -> None:
-        """Wait until a datagram is here."""
+        """Wait until a datagram has arrived."""
         await trio.lowlevel.wait_readable(self._socket)
 
     async def wait_writable(self) -> None:
@@ -336,7 +340,7 @@ def _segment_size(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
 
 
 BUFFER: Final = 4 * 1024 * 1024
-"""The buffer size asked of the kernel each way; it grants what its own limits allow."""
+"""The size in bytes that is requested for each buffer of a socket; the kernel may grant less."""
 
 # From the kernel's headers. An IPv6 socket may have peers of either family.
 _IP_MTU_DISCOVER: Final = (socket.IPPROTO_IP, 10)
@@ -378,10 +382,11 @@ def bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
 def _forbid_fragments(bound: socket.socket) -> None:
     """Forbid routers and the kernel to fragment datagrams: a lost part would lose the whole.
 
-    A datagram that is too large is refused or vanishes. So the largest size is found (RFC 8899).
+    The kernel refuses a datagram that is too large, or a router drops it. Path MTU discovery uses
+    that (RFC 8899).
     """
     for level, option in MTU_DISCOVER[bound.family]:
-        with suppress(OSError):  # a kernel that knows no such thing cuts them
+        with suppress(OSError):  # a kernel without the option fragments datagrams
             bound.setsockopt(level, option, PMTUDISC_PROBE)
 
 
@@ -395,7 +400,7 @@ def has_offload(bound: socket.socket) -> bool:
     return True
 
 
-# From the kernel's headers: what a route takes; and how much of that the headers are.
+# From the kernel's headers: the option with a route's MTU, and the bytes of IP and UDP headers.
 _MTU: Final = {
     4: (socket.AF_INET, socket.IPPROTO_IP, 14, 28),
     6: (socket.AF_INET6, socket.IPPROTO_IPV6, 24, 48),
@@ -403,9 +408,9 @@ _MTU: Final = {
 
 
 def largest_datagram(address: Address) -> int:
-    """Return the largest datagram, in bytes, between sockets that are bound like this one.
+    """Return the largest datagram, in bytes, between sockets that are bound to ``address``.
 
-    It is 0 if other machines may be reached, or the kernel does not tell.
+    Return 0 if other machines can be reached from it, or the kernel does not report the size.
     """
     bound = ip_address(address[0])
     if not bound.is_loopback:
@@ -465,9 +470,9 @@ def open_sender(group: MulticastGroup) -> UdpSocket:
 
 
 def open_receiver(beside: UdpSocket, group: MulticastGroup) -> UdpSocket:
-    """Bind a socket that gets what is sent to a group, and join it on its interface.
+    """Bind a socket that receives the datagrams of a group, and join the group on its interface.
 
-    It has the impairment of the node's own socket. Raises ``UdpAddressError``.
+    The socket has the impairment of the node's own one, ``beside``. Raises ``UdpAddressError``.
     """
     udp = beside.open_shared(*group.address)
     membership = _MEMBERSHIP.pack(socket.inet_aton(group.host), socket.inet_aton(group.interface))

@@ -1,7 +1,8 @@
-"""Authentication of the messages on the bus: marks on the way out, checks on the way in.
+"""Authentication of the messages on the bus: marks of sent messages, checks of received ones.
 
-There are two marks. The MAC by the secret separates members from strangers, and all members add it.
-The signature of a server separates servers from other members; it is inside the MAC.
+There are two marks. The MAC by the cluster's secret separates members from strangers, and all
+members add it. The signature by a server's key separates servers from other members. The MAC covers
+the signature.
 """
 
 from collections.abc import Collection
@@ -48,11 +49,11 @@ class VerifiedMessage(NamedTuple):
     data: bytes
     pipe: Pipe
     session: SigningSession | None = None
-    """The session of the server that signed it, where servers have to sign."""
+    """The session of the server that signed the message, if servers have to sign."""
 
 
 class Vouching:
-    """Marks each message on its way out, and checks each on its way in."""
+    """The marks of one program's messages, and its checks of received ones."""
 
     def __init__(
         self, voucher: Voucher | None, signer: Signer | None, verifier: Verifier | None
@@ -63,16 +64,16 @@ class Vouching:
         self._secret_fault: str | None = None
         self._has_genuine = False
         self.is_repeated = False
-        """True if the last message checked was genuine, but a replay."""
+        """True if the last checked message was a replay of a genuine one."""
 
     @property
     def secret_fault(self) -> str | None:
-        """The fault of secrets or keys that keeps all servers from being heard, or None."""
+        """The fault of secrets or keys because of which no message was genuine so far, or None."""
         return None if self._has_genuine else self._secret_fault
 
     @property
     def why_refused(self) -> str | None:
-        """The fault for which the last message was refused, even if other servers are heard."""
+        """The last fault of secrets or keys, even if other messages were genuine, or None."""
         return self._secret_fault
 
     def mark(self, data: bytes) -> bytes:
@@ -103,7 +104,7 @@ class Vouching:
         self, arrival: BusArrival, counters: ControlCounters
     ) -> VerifiedMessage | None:
         if self._voucher is None:
-            # What tells senders apart is the connection.
+            # Without a secret, the connection identifies the sender.
             if is_marked(arrival.data):
                 self._secret_fault = NONE_GIVEN
             return VerifiedMessage(*arrival)
@@ -121,7 +122,7 @@ class Vouching:
 def vouching(secret: bytes | None, server_keys: Collection[bytes] = ()) -> Vouching:
     """Return the marks and checks of a client with this secret and these keys.
 
-    Raises ``SettingsError``.
+    Raises ``SettingsError`` for a wrong secret or key.
     """
     return Vouching(_voucher(secret), None, _verifier(server_keys, TO_CLIENTS))
 
@@ -131,9 +132,9 @@ def server_vouching(
 ) -> tuple[Vouching, Vouching]:
     """Return a server's marks for messages to clients, and those for messages to servers.
 
-    Each has message numbers of its own, so that a message to clients that is replayed to a server
+    Each has message numbers of its own. So a message to clients that somebody replays to a server
     does not use up the numbers of messages to servers. The first one also checks the messages that
-    the server receives. Raises ``SettingsError``.
+    the server receives. Raises ``SettingsError`` for a wrong secret or key.
     """
     verifier = _verifier(trusted_by_server(key, server_keys), TO_SERVERS)
     to_clients, to_servers = (
@@ -147,9 +148,11 @@ def server_vouching(
 
 
 def trusted_by_server(key: ServerKey | None, server_keys: Collection[bytes]) -> frozenset[bytes]:
-    """Return the keys by which a server recognises other servers. Raises ``SettingsError``.
+    """Return the public keys that a server trusts: those of servers, or of certifying clusters.
 
-    Without ``server_keys`` it is the key that certifies its own.
+    Without ``server_keys`` it is the key that certifies its own ``key``, or else its own public
+    key, or none without a ``key``. Raises ``SettingsError`` if other servers would drop this
+    server's messages.
     """
     named = frozenset(server_keys)
     if key is None:

@@ -1,8 +1,8 @@
 """A web server beside servers, clients and nodes: metrics, health, and a page of the cluster.
 
 One small ASGI application has all pages. ``starlette`` routes requests, and ``hypercorn`` serves
-HTTP on Trio. Only the part of hypercorn that serves one connection is used. Limits protect the
-process, whose main work is another: the number of connections is bounded, a reader that stalls is
+HTTP on Trio. This module uses only the part of hypercorn that serves one connection. Limits protect
+the main work of the process: the number of connections is bounded, a reader that stalls is
 disconnected, and the end of the block does not wait for readers.
 
 The pages are read-only, but not public: they contain names of peers and topics. On loopback, the
@@ -10,10 +10,10 @@ host in a request must be loopback, so that a page of another site cannot read t
 host name. Elsewhere requests need a token. Requests that a browser sends for another site
 (``Sec-Fetch-Site``) are refused before any other work.
 
-The page is a few files without data. From these, a browser requests the status of the cluster, a
-line of JSON each second, and the states of a simulation, as bytes. Both responses have no end. The
-requests carry the token as a header; the page takes it from the fragment of its address, which
-browsers do not send. When the browser has taken one state, it gets the newest one. So a slow
+The page is a few files without data. Its script requests the status of the cluster, a line of JSON
+each second, and the states of a simulation, as bytes. Both responses have no end. The requests
+carry the token in a header; the script takes it from the fragment of the page's address, which
+browsers do not send. When the browser has received one state, it gets the newest one. So a slow
 browser gets fewer states, and no queue grows. As long as no browser shows the page, the server
 requests no status from peers.
 """
@@ -97,10 +97,10 @@ from sphtp.shell.server import Server
 from sphtp.shell.topics import TopicLoss
 
 MOST_CONNECTIONS: Final = 64
-"""The most connections at once; a further one is closed."""
+"""The most connections at once; further ones are closed."""
 
 SEND_TIME: Final = 10.0
-"""Seconds for a reader to take what was sent; then its connection is closed."""
+"""The most seconds that sending a part of a response may take; then the connection is closed."""
 
 IDLE_TIME: Final = 75.0
 """Seconds without a request after which a connection is closed; more than a usual scrape interval,
@@ -110,7 +110,7 @@ SHORTEST_TOKEN: Final = 16
 """The fewest characters of a token."""
 
 PICTURE: Final = "slab/*"
-"""The topics of ``sphtp client``, on which it publishes its spheres."""
+"""The pattern of the topics on which ``sphtp client`` publishes its spheres."""
 
 log: Final = logging.getLogger("sphtp.web")
 
@@ -119,7 +119,7 @@ Watched = Server | Client | Node | Collector
 
 
 class Web:
-    """A web server that runs. Made by ``open_web``."""
+    """A running web server. Made by ``open_web``."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ class Web:
         self._token = token
         self._observer = observer
         self.unready: str | None = None
-        """The reason of the program why it is not ready, beside those of what is watched."""
+        """The program's own reason why ``/readyz`` answers 503, or None; the program sets it."""
 
     def __repr__(self) -> str:
         return f"<Web {self.url}>"
 
     @property
     def address(self) -> Address:
-        """The address that it listens at, with the real port."""
+        """The address at which the server listens, with the real port."""
         return self._address
 
     @property
@@ -149,14 +149,14 @@ class Web:
 
     @property
     def page_url(self) -> str:
-        """The address of the page for a browser, with the token that allows reading the page."""
+        """The address of the page for a browser, with the token that its requests need."""
         return f"{self.url}/" if self._token is None else f"{self.url}/#token={quote(self._token)}"
 
     @property
     def problem(self) -> str | None:
-        """The reason of the program why the page shows only a part of what there is, or None.
+        """The reason why the page shows only a part of the cluster, or None; the program sets it.
 
-        The page shows it among the causes.
+        The page shows the reason among the causes.
         """
         return None if self._observer is None else self._observer.problem
 
@@ -166,10 +166,9 @@ class Web:
             self._observer.problem = reason
 
     def observe_with(self, client: Client) -> AbstractContextManager[None]:
-        """Get the data of the page through this client of a cluster, for the length of the block.
+        """Request the data of the page through this client, for the length of the block.
 
-        The client needs to do nothing else. The page shows it as an observer. Raises ``StateError``
-        if there is no page.
+        The page shows the client as an observer. Raises ``StateError`` if there is no page.
         """
         if self._observer is None:
             raise StateError("there is no page: open_web(page=True) serves one")
@@ -189,19 +188,19 @@ async def open_web(
 ) -> AsyncIterator[Web]:
     """Serve metrics and health, and a page of the cluster, for the length of the block.
 
-    ``/metrics`` is for Prometheus. ``/healthz`` answers 200 as long as the event loop turns, and
-    ``/readyz`` answers 200 if every server is active and every client established, else 503 with
-    the reasons.
+    ``/metrics`` is for Prometheus. ``/healthz`` answers 200 as long as the event loop runs.
+    ``/readyz`` answers 200 if every server is active, every client is established, and
+    ``Web.unready`` is None; otherwise it answers 503 with the reasons.
 
     Args:
-        watched: the servers, clients and nodes to serve metrics of; and collectors of
+        watched: the servers, clients and nodes whose metrics are served, and collectors of
             ``prometheus_client``, with metrics of the program itself.
-        host, port: the address to listen at; port 0 takes any free one.
-        token: the token in ``Authorization: Bearer TOKEN``, which all requests need except those
-            for health. Without one, only a loopback address is allowed.
+        host, port: the address to listen at; port 0 takes any free port.
+        token: the token in ``Authorization: Bearer TOKEN``, which requests for metrics, status and
+            states need. Without a token, only a loopback address is allowed.
         page: True to serve the page of the cluster at ``/``. The first client of ``watched``
-            requests the status of its peers, and sends its own to peers that request it; see also
-            ``observe_with``.
+            requests the status of its peers, unless ``observe_with`` sets another one. All clients
+            of ``watched`` send their own status to peers that request it.
         picture: the pattern of the topics on which peers publish the places of simulated objects.
         steps: statistics of steps that the first client makes without a group, by a name, which is
             part of the names of their metrics: ``sphtp_NAME_step_seconds``.
@@ -211,8 +210,8 @@ async def open_web(
     Raises:
         WebAddressError: the server cannot listen at this address.
         SettingsError: the address is more than loopback and there is no token, the token is
-            shorter than 16 characters, an object has no metrics, or the metrics of ``steps`` would
-            have the names of others, as those of ``group`` would.
+            shorter than 16 characters, an object has no metrics, or a name in ``steps`` would give
+            a metric the name of another one. The name ``group`` would, for example.
     """
     if not 0 <= port <= MOST_PORT:
         raise SettingsError(f"port is {port}; allowed is 0 to {MOST_PORT}")
@@ -231,7 +230,7 @@ async def open_web(
         listeners = await trio.open_tcp_listeners(port, host=host)
     except (OSError, ValueError, OverflowError) as error:
         raise WebAddressError(f"cannot serve http at {host}:{port}: {error}") from error
-    # One name may stand for several addresses, which would have ports of their own.
+    # A host name may have several addresses. Each listener would get its own port.
     listener, *others = listeners
     for other in others:
         await other.aclose()
@@ -253,7 +252,7 @@ async def open_web(
 
 
 class _HttpServer:
-    """Serves connections, within limits."""
+    """The server of HTTP connections, within limits."""
 
     def __init__(self, application: Any) -> None:
         self._config = HttpConfig()
@@ -276,13 +275,13 @@ class _HttpServer:
         prompt = _PromptStream(stream)
         self._streams.add(prompt)
         try:
-            # It tells TLS by what the stream can do, and is annotated for TLS alone.
+            # ``TCPServer`` detects TLS at run time, but its annotation allows only TLS streams.
             taken: Any = prompt
             await TCPServer(
                 self._application, self._config, self._context, ConnectionState({}), taken
             )
         except Exception:
-            # Of one connection, which is nobody else's matter.
+            # An error of one connection must not end the others.
             log.exception("a connection ended with an error")
         finally:
             self._streams.discard(prompt)
@@ -295,7 +294,7 @@ class _HttpServer:
 
 
 class _PromptStream(trio.abc.HalfCloseableStream):
-    """A stream whose reader has to read. Sending is not cancelled from outside, but by this."""
+    """A stream that closes when its reader stalls: sending has a timeout of its own."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -338,7 +337,7 @@ class LibraryCollector(Collector):
 
 
 def collectors(watched: Sequence[Watched], steps: Steps = NO_STEPS) -> tuple[Collector, ...]:
-    """Return the collectors for what is watched, and for the process.
+    """Return the collectors for the watched objects, and for the process.
 
     Raises ``SettingsError`` for an object without metrics.
     """
@@ -432,7 +431,7 @@ class _OneFamily(Collector):
 
 async def _render(families: Iterable[Metric]) -> AsyncIterator[bytes]:
     # One by one: with 200 channels all of them take tens of milliseconds, in which no message
-    # would come or go.
+    # could be sent or received.
     for family in families:
         yield generate_latest(_OneFamily(family))
         await trio.lowlevel.checkpoint()
@@ -461,12 +460,12 @@ HEADERS: Final = (
         ),
     ),
 )
-"""Headers of every answer. A page from here runs only scripts from here, and no other page can put
-it into a frame, read its answers, or learn its address."""
+"""Headers of every response. A page of this server runs only scripts of this server. No other page
+can put it into a frame, read its responses, or get its address."""
 
 
 def _guarded(application: Application, token: str | None) -> Application:
-    """Return the application with the check of token or host before it."""
+    """Return the application behind a check of the token, or of the host without a token."""
     expected = None if token is None else f"Bearer {token}".encode()
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -496,10 +495,11 @@ def _guarded(application: Application, token: str | None) -> Application:
 
 
 def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Return True if a browser says that a page from elsewhere made a request.
+    """Return True if ``Sec-Fetch-Site`` shows that a page of another site made a request.
 
-    Another port of this host is elsewhere, too. Whoever follows a link to the page sees it, and the
-    page with the link does not. Programs that are no browser do not send this header.
+    A page on another port of this host counts as another site. Following a link to the page is
+    allowed, because the page with the link cannot read the response. Programs other than browsers
+    do not send the header.
     """
     if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin"):
         return False
@@ -521,14 +521,14 @@ def _names_loopback(host: str) -> bool:
 # The page
 
 FRAME_PAUSE: Final = 0.25
-"""Seconds between two states of a simulation for a browser, which draws what is between them."""
+"""Seconds between two states of a simulation for a browser, which interpolates between them."""
 
 MOST_PLACES: Final = 200_000
 """The most places in one state of one peer."""
 
 RECORD: Final = Struct("<IIQI")
-"""The head of a state of one peer: bytes that follow, id, step, and number of places. There follow
-the ids as u32, and the places as three f32 each."""
+"""The head of a state of one peer: the number of bytes that follow, the id, the step, and the
+number of places. Behind the head are the ids as u32, and the places as three f32 each."""
 
 
 class _Page:
@@ -558,7 +558,7 @@ class _Page:
             for file in files("sphtp.shell").joinpath("page").iterdir()
         }
         self._viewers = Viewers()
-        # Of each peer the last state, with a number that grows.
+        # The last state of each peer, with a number that grows.
         self._states: dict[int, tuple[int, bytes]] = {}
         self._number = 0
 
@@ -573,7 +573,7 @@ class _Page:
         ]
 
     async def run(self) -> None:
-        """Ask the cluster as long as somebody looks, until cancelled."""
+        """Request status and states while a browser shows the page, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.observer.run)
             nursery.start_soon(self._viewers.work, self._keep_states)
@@ -589,22 +589,22 @@ class _Page:
         if "follow" in request.query_params:
             return _Endless(self._lines(), media_type="application/x-ndjson")
         async with aclosing(self._lines()) as lines:
-            # Two rounds after what there is at once, for rates are differences.
+            # The first lines have no rates, which are differences between two rounds.
             for _ in range(4):
                 last = await anext(lines)
         return Response(last, media_type="application/json")
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
-        """Yield each new document that there is time for."""
+        """Yield the present document, and then new ones as fast as the reader takes them."""
         with self.observer.viewers.viewing():
-            # At first what there is, so that a page is not empty for a second.
+            # At once, so that a page is not empty for a second.
             yield self._document()
             while True:
                 await self.observer.changed.park()
                 yield self._document()
 
     def _document(self) -> bytes:
-        """Return the present document, which is made once for all that look."""
+        """Return the present document, which is encoded once for all browsers."""
         number, line = self._line
         if number != self.observer.number or not line:
             text = json.dumps(self.observer.status(), ensure_ascii=False, separators=(",", ":"))
@@ -641,11 +641,11 @@ class _Page:
                 await trio.sleep(FRAME_PAUSE)
 
     async def _keep_states(self) -> None:
-        """Keep the newest state of each peer, through whatever client there is."""
+        """Keep the newest state of each peer, by subscriptions of the observer's present client."""
         try:
             while True:
                 if (client := self.observer.client) is not None:
-                    # It may end before the page does.
+                    # The client may close before the page does.
                     with suppress(trio.ClosedResourceError):
                         await self._subscribe(client)
                 await trio.sleep(FRAME_PAUSE)
@@ -653,7 +653,7 @@ class _Page:
             self._states.clear()
 
     async def _subscribe(self, client: Client) -> None:
-        # Only the newest state counts, and one that is lost is not worth fetching.
+        # Only the newest state counts, so that lost ones are not fetched.
         settings = StreamSettings(recover=False)
         async with client.subscribe(
             self._pattern.text, latest=True, late_join=1, settings=settings
@@ -665,7 +665,7 @@ class _Page:
                 try:
                     record = encode_places_untrusted(peer_id, item.value)
                 except RemoteError:
-                    # It publishes something else there.
+                    # The peer publishes other messages on this topic.
                     continue
                 if peer_id not in client.peers:
                     continue
@@ -676,7 +676,7 @@ class _Page:
 
 
 def _other_rows(sources: Iterable[Collector]) -> Iterator[list[Any]]:
-    """Yield rows as ``metric_rows``, of the program and of its process."""
+    """Yield the metrics of the program and of its process, in rows as those of ``metric_rows``."""
     for family in chain.from_iterable(source.collect() for source in sources):
         for sample in family.samples:
             if not sample.name.endswith("_bucket") and isfinite(sample.value):
@@ -684,7 +684,7 @@ def _other_rows(sources: Iterable[Collector]) -> Iterator[list[Any]]:
 
 
 class _Endless(StreamingResponse):
-    """An answer without an end. What makes it ends with the connection."""
+    """A response without an end. Its generator is closed when the connection ends."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         async with aclosing(cast("AsyncGenerator[bytes, None]", self.body_iterator)):
@@ -702,10 +702,10 @@ TYPES: Final = {
 
 @untrusted
 def encode_places_untrusted(peer_id: int, message: object) -> bytes:
-    """Return the places in a message that a peer has published, as browsers get them.
+    """Return the places in a message that a peer has published, in the format for browsers.
 
-    The message is a map with the ``step``, and columns of bytes: ``id`` a u32 for each place, and
-    ``x`` three f64. Raises ``RemoteError`` if it is none.
+    The message is a map with the ``step``, and columns of bytes: ``id`` with a u32 for each place,
+    and ``x`` with three f64 for each. Raises ``RemoteError`` for any other message.
     """
     if not isinstance(message, dict):
         raise WireError("a state is a map")

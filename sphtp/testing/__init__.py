@@ -1,4 +1,4 @@
-"""The public test kit: a simulated network in virtual time, without sockets, tasks or clocks."""
+"""The public test kit: simulations in virtual time, without sockets, tasks or real clocks."""
 
 from sphtp.testing.broadcast import Broadcast as Broadcast
 from sphtp.testing.broadcast import Observer as Observer

@@ -1,4 +1,4 @@
-"""Sources and receivers of streams on one network."""
+"""A simulation of sources and receivers of streams on one network."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,36 +18,41 @@ from sphtp.testing.stream import LineFaults, Publisher, Subscriber, SubscriberTe
 STATION: Final[Address] = ("10.2.0.1", 1000)
 """The default address of sources."""
 GROUP: Final[Address] = ("239.2.0.1", 1000)
-"""The address of the multicast group."""
+"""The address of the multicast group of a ``shared`` broadcast."""
 MOST: Final = 65_000
+"""The most receivers that a broadcast can begin with."""
 
 Party = Publisher | Subscriber
 
 
 class Observer:
-    """Observes the traffic of a broadcast; its methods do nothing unless overridden."""
+    """The base class of observers of a broadcast's traffic. Its methods do nothing.
+
+    A body is the content of a datagram behind its header.
+    """
 
     def bodies_sent(self, now: float, publisher: Publisher, outgoing: OutgoingBodies) -> None:
-        """A source sends bodies, to all receivers or to one."""
+        """Handle bodies that a source sends to all receivers or to one."""
 
     def bodies_received(self, now: float, subscriber: Subscriber, bodies: Sequence[bytes]) -> None:
-        """A subscriber receives bodies of its session."""
+        """Handle bodies that a subscriber receives from its source."""
 
     def feedback_sent(self, now: float, subscriber: Subscriber, body: bytes) -> None:
-        """A subscriber sends a NAK or STATUS."""
+        """Handle a NAK or STATUS that a subscriber sends."""
 
     def items_delivered(self, now: float, subscriber: Subscriber, items: Sequence[Item]) -> None:
-        """A subscriber reads items."""
+        """Handle items that a subscriber reads."""
 
 
 class Broadcast(Simulation):
-    """A ``publisher``, and ``subscribers`` that joined before it sent anything.
+    """A simulation of a ``publisher``, and of ``subscribers`` that joined before it sent anything.
 
     Further sources and receivers may join and leave. Each receiver loses datagrams independently,
-    as in unicast, and a repair goes to the receiver that asked. With ``shared``, all receivers
-    share losses and repairs, as on one line to a multicast group, and have the settings for groups.
-    Nothing is sealed. ``line`` has the faults of connections to a history. Joining, leaving and
-    closing are signalled as over a channel: without loss, and known after the line's delay.
+    as in unicast, and a repair goes to the receiver that requested it. With ``shared``, all
+    receivers share losses and repairs, as behind one link to a multicast group, and have the
+    settings for groups. Nothing is sealed. ``line`` has the faults of TCP connections to the
+    history of a source. Joining and leaving have an effect at once. The end of a source reaches its
+    receivers without loss, after the delay of ``line``.
     """
 
     def __init__(
@@ -75,14 +80,14 @@ class Broadcast(Simulation):
         self._timers = TimerQueue[Party]()
         self._notices = Flight[partial[None]]()
         self._parties: dict[Address, list[Party]] = {}
-        # Subscribers that know, or will, that their source closes.
+        # Subscribers to which the notice of their source's end was sent.
         self._informed = set[Subscriber]()
         self._drawn = 0
         self.publisher = self.open_source(topics=topics, first=first)
         for _ in range(receivers):
             self.join()
 
-    # Who takes part
+    # Sources and receivers
 
     def open_source(
         self,
@@ -92,7 +97,7 @@ class Broadcast(Simulation):
         first: int = 1,
         **changes: Any,
     ) -> Publisher:
-        """Open a source, with ``changes`` of the settings; several may share an address."""
+        """Open a source, with ``changes`` of the settings. Several sources may share an address."""
         publisher = Publisher(
             self._random("publisher"),
             replace(self.settings, **changes),
@@ -114,7 +119,10 @@ class Broadcast(Simulation):
         address: Address | None = None,
         **changes: Any,
     ) -> Subscriber:
-        """Add a receiver, by default at its own address; ``changes`` apply to its settings."""
+        """Add a receiver to a source, by default to the first one; ``changes`` are of its settings.
+
+        By default the receiver has an address of its own.
+        """
         settings = replace(self.settings, **changes)
         number = len(self.subscribers)
         subscriber = Subscriber(
@@ -132,27 +140,31 @@ class Broadcast(Simulation):
         return subscriber
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a receiver, and tell its source."""
+        """Remove a receiver, and notify its source."""
         self.vanish(subscriber)
         subscriber.publisher.leave(self.now, subscriber.number)
         self.touch(subscriber.publisher)
 
     def vanish(self, subscriber: Subscriber) -> None:
-        """Remove a receiver without telling its source."""
+        """Remove a receiver without a notice to its source."""
         subscriber.line.cut(self.now)
         self._exit(subscriber, GROUP if self._shared else subscriber.address)
 
     def close(self, publisher: Publisher | None = None) -> None:
-        """Close a source; receivers learn of its end after it has lingered."""
+        """Close a source, by default the first one.
+
+        When the source has sent all its data, its receivers get a notice of its end. The source
+        repairs losses until it has lingered.
+        """
         publisher = publisher or self.publisher
         publisher.source.close(self.now)
         self.touch(publisher)
 
     def crash(self, publisher: Publisher, *, unnoticed: bool = False, anew: bool = False) -> None:
-        """End the node of a source, which sends no farewell.
+        """End the node of a source, which sends nothing more.
 
-        Its receivers notice the end, unless it is ``unnoticed``. With ``anew``, they find another
-        source afterwards.
+        Its receivers get a notice of the loss, unless it is ``unnoticed``. With ``anew``, the
+        notice shows that another source has its place.
         """
         publisher.is_on_air = False
         self._exit(publisher, publisher.address)
@@ -164,14 +176,14 @@ class Broadcast(Simulation):
                     notice = partial(self._notify_gone, subscriber, anew=anew)
                     self._notices.add(self.now + self.line.delay, notice)
 
-    # What they do
+    # Messages
 
     def send(
         self, payloads: Sequence[bytes], publisher: Publisher | None = None, *, topic: int = 0
     ) -> int:
-        """Send messages; return the number of the first one.
+        """Send messages by a source, by default the first one; return the first message's number.
 
-        Raises as ``Source.send_many`` does.
+        Raises as ``SourceTransport.send_many``: ``LocalError`` if there is no room for them.
         """
         publisher = publisher or self.publisher
         number = publisher.source.send_many(self.now, topic, payloads)
@@ -179,7 +191,10 @@ class Broadcast(Simulation):
         return number
 
     def touch(self, party: Party) -> None:
-        """Send what a command to a party has queued, and update its timer."""
+        """Send the output of a command to a party, and update its timer.
+
+        Call it after each command to ``publisher.source`` or ``subscriber.subscription``.
+        """
         if isinstance(party, Publisher):
             self._attach_publisher(party)
         elif party in self._parties.get(GROUP if self._shared else party.address, ()):
@@ -188,7 +203,7 @@ class Broadcast(Simulation):
             return
         self._timers.set(party, party.poll_timeout())
 
-    # What happens
+    # Events
 
     def _next_time(self) -> float | None:
         return earliest(
@@ -209,7 +224,7 @@ class Broadcast(Simulation):
             notice()
 
     def _flush(self) -> None:
-        """Do nothing: ``touch`` has sent everything that may leave."""
+        """Do nothing, because ``touch`` has sent all datagrams that may leave."""
 
     def _deliver(self, sender: Address, place: Address, group: Sequence[DeliveredDatagram]) -> None:
         datagrams = [delivery.datagram for delivery in group]
@@ -239,7 +254,7 @@ class Broadcast(Simulation):
             self.crash(publisher)
 
     def _inform(self, publisher: Publisher) -> None:
-        """Tell the receivers that do not know it yet that their source closes."""
+        """Send the notice of a source's end to the receivers that have not got it."""
         for subscriber in self.subscribers:
             if subscriber.publisher is publisher and subscriber not in self._informed:
                 self._informed.add(subscriber)
@@ -265,7 +280,7 @@ class Broadcast(Simulation):
         subscriber.handle_gone(self.now, anew=anew)
         self.touch(subscriber)
 
-    # Who is where
+    # Places
 
     def _random(self, purpose: str) -> Random:
         self._drawn += 1

@@ -1,11 +1,13 @@
-"""A cluster in virtual time: the real machines of servers and clients on a simulated bus.
+"""A cluster in virtual time: the machines of servers and clients on a simulated bus.
 
-The bus carries messages from publishers to subscribers as the real one does. Each connection
-delivers in order, after a random delay. The test decides which messages are lost, which connections
-are cut, and which processes sleep. Subscriptions filter messages at the sender, so that
-unsubscribed messages cost nothing and thousands of clients can take part.
+The machines are those of ``sphtp.core.control``, which real servers and clients use. The bus
+carries messages from publishers to subscribers like the real one. Each connection delivers in
+order, after a random delay. The test decides which messages are lost, which connections are cut,
+and which processes are suspended. Subscriptions filter messages at the sender, so that unsubscribed
+messages cost nothing and a cluster can have thousands of clients.
 
-There is no network, task or clock. ``run`` jumps from event to event, and one seed gives one trace.
+There is no real network, task or clock. ``run`` jumps from event to event, and one seed gives one
+trace.
 """
 
 import heapq
@@ -47,7 +49,7 @@ REDIAL: Final = 0.2
 """Seconds after which a failed connection is tried again."""
 
 ELSEWHERE: Final = Candidate("127.0.0.1", 5000)
-"""The default address of a simulated client."""
+"""The default address that a simulated client announces."""
 
 Machine = TypeVar("Machine", ServerMachine, ClientMachine)
 Admit = Callable[[Peer], bool]
@@ -60,7 +62,7 @@ def server_address(number: int) -> ServerAddress:
 
 @dataclass(eq=False)
 class Participant(Generic[Machine]):
-    """One process of a cluster: its machine, and all that passed between the machine and the bus.
+    """One process of a simulated cluster, with its machine and a record of its traffic.
 
     A command to the machine takes effect with ``SimulatedCluster.pump``.
     """
@@ -68,13 +70,13 @@ class Participant(Generic[Machine]):
     name: str
     machine: Machine
     trust: Vouching
-    """The marks of its messages (of a server: to clients), and the checks of others' marks."""
+    """The marks of its messages, of a server only of those to clients, and the checks of others."""
     events: list[Any] = field(default_factory=list)
     """All events of the machine, in order."""
     sent: list[Any] = field(default_factory=list)
     """All messages that the machine sent."""
     published: list[bytes] = field(default_factory=list)
-    """The same messages with their marks, as bytes."""
+    """The bytes of these messages, with their marks."""
     received: list[bytes] = field(default_factory=list)
     """All messages that the machine received, without marks."""
     commands: list[Any] = field(default_factory=list)
@@ -84,25 +86,25 @@ class Participant(Generic[Machine]):
     wakes_at: float | None = None
     sleeps_until: float = 0.0
     links: dict["Participant[Any]", int] = field(default_factory=dict)
-    """The receivers of its messages, with the number by which each knows the connection."""
+    """The receivers of its messages, each with the number of the connection at the receiver."""
 
     clock_start: float = 0.0
     """The reading of the process's own clock at the time 0."""
     clock_rate: float = 1.0
-    """The rate of the process's own clock. Set both before the process starts."""
+    """The rate of the process's own clock."""
 
     def local(self, now: float) -> float:
-        """Return what the process's own clock shows."""
+        """Return the reading of the process's own clock at a time of the simulation."""
         return self.clock_start + self.clock_rate * now
 
     def present(self, local: float) -> float:
-        """Return the time from which on the process's own clock shows ``local``."""
+        """Return the time of the simulation at which the process's own clock shows ``local``."""
         now = (local - self.clock_start) / self.clock_rate
         return now if self.local(now) >= local else now + 1e-9
 
     @property
     def id(self) -> int:
-        """The id that the machine has drawn."""
+        """The id of the server or client."""
         return self.machine.id
 
     def is_in(self, state: object) -> bool:
@@ -125,7 +127,7 @@ class SimulatedServer(Participant[ServerMachine]):
 
     @property
     def clients(self) -> Mapping[int, Peer]:
-        """The clients registered at any server, by id."""
+        """The clients that are registered, at this or another server, by id."""
         return KnownPeers(self.machine.clients)
 
 
@@ -153,9 +155,10 @@ Link = tuple[Participant[Any], SimulatedServer]
 class SimulatedCluster:
     """Servers and clients on a simulated bus, in virtual time.
 
-    Each message has a random delay in seconds from the range ``delay``; ``loss`` is the share of
-    lost messages. With a ``secret`` all processes have it. ``authority`` certifies the keys of
-    servers, and all processes but servers without a key trust it.
+    Each message has a random delay in seconds from the range ``delay``. ``loss`` is the share of
+    lost messages. If a ``secret`` is given, all processes have it. If an ``authority`` is given, it
+    certifies the keys of servers. All clients, and all servers with a key, then accept only servers
+    that it certifies.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class SimulatedCluster:
         self.random = random.Random(seed)
         """The source of delays, losses and the seeds of the machines."""
         self.now = 100.0
-        """The present, in seconds."""
+        """The present time of the simulation in seconds; it starts at 100."""
         self.timers = timers or ControlTimers()
         self.loss = loss
         self.nodes: list[Participant[Any]] = []
@@ -187,7 +190,7 @@ class SimulatedCluster:
         self._made: dict[Link, None] = {}
         self._next_pipe = itertools.count(1)
 
-    # Who takes part
+    # Servers and clients
 
     def server(
         self,
@@ -201,9 +204,10 @@ class SimulatedCluster:
     ) -> SimulatedServer:
         """Start a server at ``server_address(number)``; it joins the servers with other numbers.
 
-        The first of a cluster needs ``new_cluster=True``. ``admit`` is asked about each new client.
-        With an authority it has a key unless ``signs`` is false. ``clock`` is the start and the
-        rate of its own clock. Other ``options`` are those of ``ServerMachine``.
+        The first server of a cluster gets ``new_cluster=True``; without it, it acknowledges ids
+        only after twice the expiry. ``admit`` is called for each new client. With an authority the
+        server has a key unless ``signs`` is false. ``clock`` is the start and the rate of its own
+        clock. Other ``options`` are those of ``ServerMachine``.
         """
         key = None
         address = server_address(number)
@@ -243,11 +247,11 @@ class SimulatedCluster:
         clock: tuple[float, float] = (0.0, 1.0),
         **options: Any,
     ) -> SimulatedClient:
-        """Start a client of this name that dials the servers with these numbers.
+        """Start a client of this name, which dials the servers with these numbers.
 
-        Peers get ``data``, packed by msgpack, or the bytes ``packed`` as they are. ``clock`` is the
-        start and the rate of the client's clock. Other ``options`` are those of ``ClientMachine``,
-        such as ``ids``.
+        Peers get ``data``, packed by msgpack, or the bytes ``packed`` unchanged. ``clock`` is the
+        start and the rate of the client's own clock. Other ``options`` are those of
+        ``ClientMachine``, such as ``ids``.
         """
         if packed is None:
             packed = b"" if data is None else pack(data)
@@ -273,15 +277,15 @@ class SimulatedCluster:
         self._drop([link for link in self._made if node in link])
 
     def sleep(self, node: Participant[Any], seconds: float) -> None:
-        """Suspend a process for ``seconds``; messages wait for it meanwhile."""
+        """Suspend a process for ``seconds``. Messages for it wait until then."""
         node.sleeps_until = self.now + seconds
 
     def cut(self, one: Participant[Any], other: Participant[Any]) -> None:
-        """Lose all messages between two processes, both ways; the connection stays."""
+        """Drop all messages between two processes, in both directions; the connection stays."""
         self._cuts |= {(one.name, other.name), (other.name, one.name)}
 
     def cut_way(self, sender: Participant[Any], receiver: Participant[Any]) -> None:
-        """Lose all messages from a sender to a receiver."""
+        """Drop all messages from a sender to a receiver; the connection stays."""
         self._cuts.add((sender.name, receiver.name))
 
     def heal(self) -> None:
@@ -289,22 +293,23 @@ class SimulatedCluster:
         self._cuts.clear()
 
     def reconnect(self, one: Participant[Any], other: Participant[Any]) -> None:
-        """End the connection between two processes; the one that dialled it dials again."""
+        """End the connections between two processes. The process that dialled dials again."""
         self._drop([link for link in self._made if set(link) == {one, other}])
 
     # Time
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Handle the events of the next ``seconds`` of virtual time."""
         end = self.now + seconds
         while self._queue and self._queue[0][0] <= end:
             self._step()
         self.now = end
 
     def run_until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Let time pass until a condition holds.
+        """Handle events until a condition holds.
 
-        Raises ``NeverIdleError``, with the seed, if that takes more than ``seconds``.
+        Raises ``NeverIdleError``, with the seed, if that takes more than ``seconds`` of virtual
+        time.
         """
         end = self.now + seconds
         while not condition():
@@ -314,7 +319,7 @@ class SimulatedCluster:
             self._step()
 
     def pump(self, node: Participant[Any]) -> None:
-        """Carry out what a machine asks for. Call it after each command to the machine."""
+        """Perform the outputs of a machine. Call it after each command to the machine."""
         machine = node.machine
         if isinstance(node, SimulatedServer) and node.admit is not None:
             while (record := node.machine.poll_applicant()) is not None:
@@ -337,15 +342,16 @@ class SimulatedCluster:
     # Strangers
 
     def inject(self, node: Participant[Any], data: bytes, pipe: int | None = None) -> None:
-        """Deliver bytes to a process, from any sender.
+        """Deliver bytes to a process, as a message of a stranger.
 
-        ``pipe`` is the number of the connection; None stands for one that proves its sender.
+        ``pipe`` is the number of the connection; None stands for a connection whose messages prove
+        their sender.
         """
         self._receive(node, data, pipe)
         self.pump(node)
 
     def pipe(self, sender: Participant[Any], receiver: Participant[Any]) -> int:
-        """Return the number by which a receiver knows the connection of a sender."""
+        """Return the number that the connection of a sender has at a receiver."""
         return sender.links[receiver]
 
     def _receive(self, node: Participant[Any], data: bytes, pipe: int | None) -> None:
@@ -458,7 +464,7 @@ class SimulatedCluster:
     def _deliver(
         self, sender: Participant[Any], target: Participant[Any], data: bytes, pipe: int
     ) -> Iterable[Participant[Any]]:
-        # Nothing comes out of a connection after its end, but the last words of who has died.
+        # A connection delivers nothing after its end, except messages of a process that was killed.
         is_over = sender.is_alive and sender.links.get(target) != pipe
         if is_over or not target.is_alive:
             return ()

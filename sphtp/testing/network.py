@@ -1,9 +1,8 @@
 """A simulated network with loss, delay, reordering, duplicates and corruption, from a seed.
 
 A network has a link for each direction of a path. All parts of a simulation share a virtual time,
-which jumps from event to event.
-
-Datagrams that arrive together are joined to rows, as a receiver's kernel does (UDP_GRO).
+which jumps from event to event. Datagrams that arrive together are joined to rows, as a receiver's
+kernel does (UDP_GRO).
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +19,7 @@ from typing import Final, Generic, TypeVar
 from sphtp.core.datagrams import Datagrams
 from sphtp.errors import SettingsError
 
-# A link: one direction of a path. It decides the loss, delay and damage of each datagram.
+# A link: one direction of a path. It draws the loss, delay and corruption of each datagram.
 
 
 LARGEST_DATAGRAM = 65_507
@@ -29,27 +28,28 @@ LARGEST_DATAGRAM = 65_507
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The faults of one direction of a path, in the order in which they happen to a datagram.
+    """The faults, the rate and the delays of one direction of a path.
 
     Raises ``SettingsError``, naming the field, when a value is out of range.
 
     Attributes:
-        blocked: nothing is carried: a partition.
-        mtu: bytes of the largest datagram carried; larger ones vanish silently.
-        duplicate: the share of datagrams that travel twice; later faults hit each copy separately.
-        loss: the share lost, each independently of all others.
+        blocked: True drops all datagrams: a partition.
+        mtu: bytes of the largest datagram that passes; larger ones are dropped silently.
+        duplicate: the share of datagrams that travel twice; all other faults apply to each copy
+            separately.
+        loss: the share of datagrams that are lost, each independently of the others.
         burst: the share of datagrams that begin a burst, in which all datagrams are lost.
         burst_length: datagrams lost in a burst, on average; lengths are geometric
             (Gilbert's model).
-        corrupt: the share in which one bit is flipped.
-        rate: bits of payload per second that the link lets through, one datagram after the other.
-        queue: bytes that may wait for the link or be on it; what finds no room is dropped (tail
-            drop). An idle link takes any datagram.
-        delay: seconds that every datagram travels after it has left the link.
-        jitter: seconds; the largest of the extra delays, which are uniform and independent for
-            each datagram, so that jitter reorders.
-        reorder: the share held back, so that later ones overtake them.
-        reorder_delay: seconds for which they are held back.
+        corrupt: the share of datagrams in which one bit is flipped.
+        rate: bits of payload per second that the link transmits, one datagram after the other.
+        queue: bytes that may wait for the link or be in transmission; a datagram for which there is
+            no room is dropped (tail drop). An idle link takes any datagram.
+        delay: seconds from the end of the transmission of a datagram to its arrival.
+        jitter: the largest additional delay in seconds. Additional delays are uniform and
+            independent for each datagram, so that jitter reorders datagrams.
+        reorder: the share of datagrams that are held back, so that later ones overtake them.
+        reorder_delay: seconds for which these datagrams are held back.
     """
 
     blocked: bool = False
@@ -92,14 +92,32 @@ RANGES: dict[str, tuple[float, float]] = {
     "reorder": _SHARE,
     "reorder_delay": _SECONDS,
 }
-"""The smallest and the largest value allowed of each field of ``Faults``."""
+"""The smallest and the largest allowed value of each field of ``Faults``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatistics:
-    """The counts of a link so far; datagrams, bytes of payload, seconds.
+    """The statistics of a link since its start.
 
     ``offered + duplicated`` is ``blocked + too_large + lost + queue_dropped + carried``.
+
+    Attributes:
+        offered: datagrams that were sent to the link.
+        duplicated: additional copies of datagrams.
+        blocked: datagrams dropped because of ``Faults.blocked``.
+        too_large: datagrams dropped because of ``Faults.mtu``.
+        lost: datagrams lost singly or in a burst.
+        bursts: bursts that have begun.
+        corrupted: datagrams with a flipped bit.
+        held_back: datagrams held back by ``Faults.reorder``.
+        queue_dropped: datagrams dropped because the queue was full.
+        carried: datagrams that have arrived or will arrive.
+        carried_bytes: bytes of these datagrams.
+        queue_bytes: bytes in the queue now.
+        queue_bytes_max: the most bytes that were in the queue.
+        queue_delay: seconds that a datagram sent now would wait in the queue.
+        queue_delay_mean: the mean of these seconds over all carried datagrams.
+        queue_delay_max: the largest of these seconds over all carried datagrams.
     """
 
     offered: int
@@ -123,8 +141,7 @@ class LinkStatistics:
 class Link:
     """One direction of a path with ``Faults``, in virtual or real time: the caller passes ``now``.
 
-    ``faults`` may be replaced at any time; that changes nothing for datagrams that are already
-    under way or in the queue.
+    ``faults`` may be replaced at any time. The new faults apply to datagrams sent from then on.
     """
 
     def __init__(self, faults: Faults, random: Random) -> None:
@@ -145,16 +162,16 @@ class Link:
 
     @property
     def carried(self) -> int:
-        """The number of datagrams that arrived or will arrive; copies count."""
+        """The number of datagrams that have arrived or will arrive, duplicates included."""
         return self._carried
 
     @property
     def dropped(self) -> int:
-        """The number of datagrams that never arrive, for any reason; copies count."""
+        """The number of datagrams that never arrive, for any reason, duplicates included."""
         return self._blocked + self._too_large + self._lost + self._queue.dropped
 
     def offer(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
-        """Send a datagram; return the time and content of each arrival: none, one or two."""
+        """Send a datagram; return the time and the content of each of its zero to two arrivals."""
         self._offered += 1
         if not self._happens(self.faults.duplicate):
             return self._carry(now, datagram)
@@ -162,7 +179,7 @@ class Link:
         return self._carry(now, datagram) + self._carry(now, datagram)
 
     def statistics(self, now: float) -> LinkStatistics:
-        """Return the counts so far, and the present state of the queue."""
+        """Return the statistics since the start, with the present state of the queue."""
         queue = self._queue
         queue.settle(now)
         return LinkStatistics(
@@ -205,7 +222,7 @@ class Link:
         if len(datagram) > faults.mtu:
             self._too_large += 1
             return True
-        # A burst goes on whether or not one of its datagrams would have been lost anyway.
+        # First, so that a burst advances even if ``loss`` would drop the datagram anyway.
         in_burst = faults.burst > 0 and self._is_in_burst()
         if in_burst or self._happens(faults.loss):
             self._lost += 1
@@ -259,7 +276,7 @@ class _Queue:
         self._leaving: deque[tuple[float, int]] = deque()
 
     def put(self, now: float, size: int, rate: float, limit: int) -> float | None:
-        """Add a datagram; return when it will have left, or None if there is no room."""
+        """Add a datagram; return the time at which it will have left, or None without room."""
         self.settle(now)
         if self.bytes and self.bytes + size > limit:
             self.dropped += 1
@@ -296,7 +313,7 @@ Path = tuple[Address, Address]
 
 @dataclass(frozen=True, slots=True)
 class DeliveredDatagram:
-    """A datagram that arrives, with its source and destination."""
+    """An arriving datagram, with its source and destination."""
 
     source: Address
     destination: Address
@@ -304,10 +321,11 @@ class DeliveredDatagram:
 
 
 class SimulatedNetwork:
-    """Carries datagrams between addresses in virtual time; one seed gives one trace.
+    """A network that carries datagrams between addresses in virtual time; one seed gives one trace.
 
-    Each path is a link of its own unless it shares one. Each link has its own random generator, so
-    that traffic on one path changes nothing on another.
+    Each path, which is one direction between two addresses, has a link of its own, unless
+    ``share_link`` gives it a shared one. Each link has its own random generator, so that traffic on
+    one path does not affect the faults of another.
     """
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
@@ -320,12 +338,12 @@ class SimulatedNetwork:
 
     @property
     def carried(self) -> int:
-        """The number of datagrams that arrived or will arrive, on all paths; copies count."""
+        """The number of datagrams that have arrived or will arrive, on all paths."""
         return sum(link.carried for link in set(self._links.values()))
 
     @property
     def dropped(self) -> int:
-        """The number of datagrams that never arrive, on all paths; copies count."""
+        """The number of datagrams that never arrive, on all paths."""
         return sum(link.dropped for link in set(self._links.values()))
 
     def set_faults(self, faults: Faults, source: Address, destination: Address) -> None:
@@ -334,16 +352,16 @@ class SimulatedNetwork:
         self._link(source, destination).faults = faults
 
     def set_default(self, faults: Faults) -> None:
-        """Change the faults of every path that has none of its own."""
+        """Change the faults of all paths except those of ``set_faults`` and ``share_link``."""
         self._default = faults
         for path, link in self._links.items():
             if path not in self._own:
                 link.faults = faults
 
     def share_link(self, faults: Faults, *paths: Path) -> Link:
-        """Put paths, each ``(source, destination)``, on one new link: one rate, one queue.
+        """Put paths, each ``(source, destination)``, on one new link with one rate and one queue.
 
-        The link's ``faults`` may be replaced while it runs.
+        Return the link, whose ``faults`` may be replaced at any time.
         """
         link = Link(faults, Random(f"{self.seed} {paths}"))
         self._own.update(paths)
@@ -360,7 +378,7 @@ class SimulatedNetwork:
             self._flight.add(when, DeliveredDatagram(source, destination, arriving))
 
     def next_time(self) -> float | None:
-        """Return when the next datagram arrives; None if none is under way."""
+        """Return the time at which the next datagram arrives; None if none is under way."""
         return self._flight.next_time()
 
     def take_due(self, now: float) -> list[DeliveredDatagram]:
@@ -377,7 +395,7 @@ class SimulatedNetwork:
 
 
 class Flight(Generic[T]):
-    """Items under way, by time of arrival; items of one time keep the order of their adding."""
+    """Items under way, ordered by time of arrival, and for equal times by the order of adding."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
@@ -387,11 +405,11 @@ class Flight(Generic[T]):
         return len(self._heap)
 
     def add(self, when: float, item: T) -> None:
-        """Add an item that arrives at a time."""
+        """Add an item that arrives at the time ``when``."""
         heappush(self._heap, (when, next(self._order), item))
 
     def next_time(self) -> float | None:
-        """Return when the next item arrives; None if there is none."""
+        """Return the time at which the next item arrives; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now: float) -> list[T]:
@@ -436,9 +454,10 @@ def _row(source: Address, joined: Sequence[bytes]) -> Datagrams:
 
 
 class VirtualClock:
-    """A clock that starts at zero seconds; usable in place of ``time.monotonic``.
+    """A clock that stands still until it is advanced; usable in place of ``time.monotonic``.
 
-    For programs that wait, Trio has ``trio.testing.MockClock``.
+    It starts at ``now``, by default 0 seconds. For programs on Trio, use
+    ``trio.testing.MockClock``.
     """
 
     def __init__(self, now: float = 0.0) -> None:
@@ -454,29 +473,32 @@ class VirtualClock:
         return self._now
 
     def advance_to(self, when: float) -> None:
-        """Move to a time; raise ``ValueError`` if it is past."""
+        """Advance the clock to a time; raise ``ValueError`` if it is past."""
         if not when >= self._now:
             raise ValueError(f"time cannot go back from {self._now} s to {when} s")
         self._now = when
 
     def advance(self, seconds: float) -> None:
-        """Move forward; raise ``ValueError`` if ``seconds`` is negative."""
+        """Advance the clock by ``seconds``; raise ``ValueError`` if they are negative."""
         self.advance_to(self._now + seconds)
 
 
 STANDSTILL: Final = 10_000
-"""Steps at one time that no honest exchange needs."""
+"""The number of steps at one time from which a simulation counts as stuck."""
 
 
 class NeverIdleError(AssertionError):
-    """A simulation did not reach its condition, or time stood still.
+    """The error of a simulation that did not reach its condition, or whose time stood still.
 
-    The message holds the seed that replays it.
+    The message has the seed that repeats the run.
     """
 
 
 class Simulation(ABC):
-    """A network, a clock, and the parties on it. Time is in seconds and starts at zero."""
+    """The base of simulations: a network, a clock, and the parties that use them.
+
+    Time is in seconds and starts at zero.
+    """
 
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.seed = seed
@@ -490,7 +512,7 @@ class Simulation(ABC):
         return self.clock.now
 
     def step(self) -> bool:
-        """Jump to the next event and handle it; return False if there is none."""
+        """Advance the clock to the next event and handle it; return False if there is none."""
         self._flush()
         due = self._next_time()
         if due is None:
@@ -503,7 +525,8 @@ class Simulation(ABC):
     def drive(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
         """Step until a condition holds.
 
-        Raises ``NeverIdleError`` after ``seconds`` of virtual time.
+        Raises ``NeverIdleError`` if that takes more than ``seconds`` of virtual time, or no event
+        is left.
         """
         deadline = self.now + seconds
         while not until():
@@ -511,7 +534,7 @@ class Simulation(ABC):
                 raise NeverIdleError(f"not reached after {self.now:.3f} s; seed {self.seed}")
 
     def run(self, seconds: float, watch: Callable[[], None] | None = None) -> None:
-        """Let ``seconds`` pass; call ``watch`` after each event."""
+        """Handle the events of the next ``seconds`` of virtual time; call ``watch`` after each."""
         end = self.now + seconds
         self._flush()
         while (due := self._next_time()) is not None and due <= end:
@@ -530,7 +553,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def _flush(self) -> None:
-        """Send what the parties have to send."""
+        """Send the waiting datagrams of all parties."""
 
     def _tick(self, when: float) -> None:
         self._steps = self._steps + 1 if when == self.now else 0

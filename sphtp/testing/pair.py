@@ -1,6 +1,6 @@
-"""Pairs of endpoints and more, a network between them, and a clock that jumps to each event.
+"""Simulations of channels: endpoints, a network between them, and a clock that jumps to each event.
 
-A `Stage` has endpoints at given addresses, a `Pair` two of them, and a `Crowd` many.
+A ``Stage`` has endpoints at given addresses, a ``Pair`` has two, and a ``Crowd`` many.
 """
 
 from collections import deque
@@ -26,10 +26,10 @@ TURN = 4 * 1024 * 1024
 
 
 class Stage(Simulation):
-    """Endpoints by address, for tests and scripts. Time is in seconds and starts at zero.
+    """A simulation of endpoints at given addresses. Time is in seconds and starts at zero.
 
-    Datagrams of one size that arrive together are delivered as a row, as a socket does. A datagram
-    to an address without an endpoint vanishes. Some endpoints may be sealed.
+    Datagrams of one size that arrive together are delivered as a row, as by a socket. Datagrams to
+    an address without an endpoint are dropped. Endpoints may be sealed or in the clear.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Stage(Simulation):
         *,
         key: bytes | None = None,
     ) -> tuple[Connection, Connection]:
-        """Dial; return both sides of the channel, the dialling one first.
+        """Open a channel; return its connections at both sides, the dialling side first.
 
-        ``key`` is the public key that the peer must have. Raises ``SettingsError`` for a key in the
-        clear, where no peer proves one, and ``NeverIdleError`` if opening takes more than
+        ``key`` is the public key that the peer must have. Raises ``SettingsError`` for a key if the
+        dialling endpoint is in the clear, and ``NeverIdleError`` if opening takes more than
         ``seconds``.
         """
         dialled = self._dial(self.endpoints[source], destination, key)
@@ -68,12 +68,12 @@ class Stage(Simulation):
         return dialled, answered[0]
 
     def send(self, connection: Connection, payload: bytes) -> None:
-        """Queue a message, and send what may leave."""
+        """Send a message. Raises ``StateError`` if there is no room for it."""
         connection.port.send_many([payload])
         self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
-        """Send what a command to a connection has queued."""
+        """Send the output of a command to a connection. Call it after each such command."""
         for endpoint in self.endpoints.values():
             endpoint.touch(connection)
         self._flush()
@@ -92,7 +92,10 @@ class Stage(Simulation):
         payloads: Sequence[bytes],
         seconds: float = 60.0,
     ) -> list[bytes]:
-        """Send all messages as room allows; return the received ones when there are as many."""
+        """Send all messages as room allows; return the received ones when all have arrived.
+
+        Raises ``NeverIdleError`` if that takes more than ``seconds`` of virtual time.
+        """
         waiting, received = deque(payloads), list[bytes]()
 
         def is_over() -> bool:
@@ -142,13 +145,13 @@ RIGHT: Address = ("10.0.0.2", 2000)
 
 
 class Pair(Stage):
-    """Two endpoints, left and right, for tests and scripts.
+    """A simulation of two endpoints, ``left`` and ``right``.
 
-    ``settings`` serve both sides unless ``right_settings`` are given. ``instrument`` observes the
-    left side, ``right_instrument`` the right side; an error that one of them raises ends the call
-    that caused the event. With ``security`` both sides are sealed, each with an identity of its own
-    unless it names one; ``right_security`` is the right's instead. Time is in seconds and starts
-    at zero.
+    ``settings`` are for both sides unless ``right_settings`` are given. ``instrument`` observes the
+    left side, ``right_instrument`` the right side; an error of an instrument is raised by the call
+    that caused the event. With ``security`` both sides are sealed, unless ``right_security`` is
+    given for the right side. Each side draws an identity unless its security has one. Time is in
+    seconds and starts at zero.
     """
 
     def __init__(
@@ -179,7 +182,7 @@ class Pair(Stage):
     def open(
         self, seconds: float = 60.0, *, key: bytes | None = None
     ) -> tuple[Connection, Connection]:
-        """Dial from left to right; return both sides, open within ``seconds``.
+        """Open a channel from left to right; return both sides of it. Raises as ``connect``.
 
         ``key`` is the public key that a sealed right side must have.
         """
@@ -190,11 +193,11 @@ MOST = 65_000
 
 
 class Crowd(Stage):
-    """``count`` endpoints, identified by their position: 0, 1, 2 ...
+    """A simulation of ``count`` endpoints, identified by their position: 0, 1, 2 ...
 
     Each step polls every endpoint, so that a crowd of thousands is slow. For a bottleneck that
     several paths share, use ``network.share_link``. With ``security`` all endpoints are sealed, and
-    each has an identity of its own.
+    each draws an identity unless ``security`` has one.
     """
 
     def __init__(
@@ -223,8 +226,8 @@ class Crowd(Stage):
     def open(
         self, source: int, destination: int, seconds: float = 60.0
     ) -> tuple[Connection, Connection]:
-        """Dial from one endpoint to another; return both sides when they are open.
+        """Open a channel from one endpoint to another; return its connections at both sides.
 
-        Raises ``NeverIdleError`` if that takes more than ``seconds``.
+        Raises ``NeverIdleError`` if that takes more than ``seconds`` of virtual time.
         """
         return self.connect(self.addresses[source], self.addresses[destination], seconds)

@@ -1,7 +1,7 @@
-"""A source and the receivers of a stream at their addresses.
+"""The parties of a ``Broadcast``: sources and receivers of streams, at simulated addresses.
 
-A subscriber is a subscription with its items and its history line, which is the connection to the
-history of its source: ordered and without loss, as TCP.
+A subscriber has a subscription, its items, and a history line. This line is the connection to the
+history of its source, which is ordered and without loss, like TCP.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ from sphtp.testing.network import Address, Flight
 
 
 class Publisher:
-    """A source on the network, in the clear.
+    """A source on the simulated network, in the clear.
 
     ``is_on_air`` is true while its node exists. ``events`` are the events of the source.
-    ``foreign`` counts datagrams for another session. Several publishers may share an address. With
-    ``shared``, its receivers are a group.
+    ``foreign`` counts datagrams of another session, from a wrong address, or malformed. Several
+    publishers may share an address. With ``shared``, its receivers are a multicast group.
     """
 
     def __init__(
@@ -107,12 +107,15 @@ class Publisher:
         self.source.handle_left(now, receiver)
 
     def fetch_server(self) -> FetchServer:
-        """Return a server of the history for one connection, which sends at ``repair_rate``."""
+        """Return a server of the source's history for one connection.
+
+        It sends at ``repair_rate``, unlike a real source, whose rate is ``fetch_rate``.
+        """
         source, rate = self.source, self.settings.repair_rate
         return FetchServer(source.history, source.session, self._topics, source.part, rate)
 
     def handle_datagram(self, now: float, sender: Address, datagram: bytes) -> None:
-        """Handle a datagram of a receiver; count one of another session or a wrong address."""
+        """Handle a datagram of a receiver, or count it as ``foreign``."""
         try:
             session, receiver = decode_feedback_header_untrusted(datagram)
         except RemoteError:
@@ -124,15 +127,15 @@ class Publisher:
         self.source.handle_feedback_untrusted(now, receiver, datagram[FEEDBACK_HEADER.size :])
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due."""
         self.source.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is due; None if never."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
         return self.source.poll_timeout() if self.is_on_air else None
 
     def poll_transmit(self, now: float) -> Iterator[OutgoingBodies]:
-        """Yield the bodies to send, with their receivers, until none may leave now."""
+        """Yield the bodies to send, with their receivers, until no more may leave now."""
         while self.is_on_air and (outgoing := self.source.poll_transmit(now)) is not None:
             yield outgoing
         while (event := self.source.poll_event()) is not None:
@@ -145,14 +148,14 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFaults:
-    """The faults and delays of connections to a history.
+    """The faults and delays of connections to the history of a source.
 
     Raises ``SettingsError``, naming the field, when a value is out of range.
 
     Attributes:
-        delay: seconds that every frame travels; a connection is made in twice as many.
+        delay: seconds that every frame travels; opening a connection takes twice as long.
         refused: the share of connections that are refused.
-        cut: the share of frames with which the connection breaks.
+        cut: the share of frames at whose arrival the connection breaks.
     """
 
     delay: float = 0.01
@@ -177,7 +180,7 @@ class _Call:
 
 
 class HistoryLine:
-    """Connects a subscription to the history of a publisher while the subscription wants it."""
+    """The connection of a subscription to the history of a publisher, while it wants one."""
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class HistoryLine:
         random: Random,
     ) -> None:
         self.calls = 0
-        """Connections that were tried."""
+        """The number of attempts to connect."""
         self._subscription = subscription
         self._publisher = publisher
         self._faults = faults
@@ -195,7 +198,7 @@ class HistoryLine:
         self._call: _Call | None = None
 
     def look(self, now: float) -> None:
-        """Dial or hang up if that is due, and send the waiting requests."""
+        """Connect or disconnect as the subscription wants, and send its waiting requests."""
         subscription, call = self._subscription, self._call
         if not subscription.wants_connection:
             self.cut(now)
@@ -212,7 +215,7 @@ class HistoryLine:
             self._subscription.handle_disconnected(now)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is due; None if never."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
         if self._call is None:
             return None
         server = self._call.server
@@ -220,7 +223,7 @@ class HistoryLine:
         return earliest(self._call.under_way.next_time(), serves)
 
     def handle_timeout(self, now: float) -> None:
-        """Deliver the frames that have arrived by now, and let the history answer."""
+        """Deliver the frames that have arrived by now, and send the answers of the history."""
         call = self._call
         if call is None:
             return
@@ -272,21 +275,27 @@ class HistoryLine:
 
 
 class SubscriberTerms(NamedTuple):
-    """The terms of a subscriber, see ``SubscriptionMachine``, and how much it reads at once."""
+    """The terms of a subscriber, as arguments of ``SubscriptionMachine``."""
 
     topic: int = 0
+    """The index of the topic at the source."""
     ordered: bool = True
+    """True if messages come in the order of their sending."""
     late_join: int = 0
+    """The most messages from before the join that it requests."""
     recover: bool = True
+    """True if it fetches messages that the stream does not repair from the history."""
     after: int | None = None
+    """The number of the last message that it already has, instead of ``late_join``."""
     burst: int = maxsize
+    """The most bytes that it can take at once, as the buffer of its socket."""
 
 
 class Subscriber:
-    """A subscription on the network, in the clear, with the given ``settings``.
+    """A receiver on the simulated network, in the clear.
 
-    ``items`` are what it has read. While ``is_reading`` is false it reads nothing, and items wait.
-    ``foreign`` counts datagrams of another session.
+    ``items`` are the items that it has read. While ``is_reading`` is false, it reads none, and
+    items wait. ``foreign`` counts datagrams of another session.
     """
 
     def __init__(
@@ -306,7 +315,7 @@ class Subscriber:
         self.publisher = publisher
         self.terms = terms
         self.joined_at = publisher.source.begins(terms.topic)
-        """The number of the topic's first message of which nothing had left."""
+        """The number of the topic's first message that the source had not begun to send."""
         self.number = publisher.join(now, address)
         self.transport = Receiver(random, settings, now, window)
         self.subscription = SubscriptionMachine(
@@ -338,7 +347,7 @@ class Subscriber:
 
     @property
     def is_over(self) -> bool:
-        """True if the stream has ended, and all its items were read."""
+        """True if the stream has ended, and the subscriber has read all its items."""
         return self.subscription.state is DeliveryState.ENDED
 
     def admit(self, datagrams: Sequence[bytes]) -> list[bytes]:
@@ -360,12 +369,12 @@ class Subscriber:
         self.subscription.handle_bodies_untrusted(now, bodies)
 
     def handle_alive(self, now: float) -> None:
-        """Handle a sign of life of the source's node."""
+        """Handle evidence that the source's node is alive."""
         self.subscription.handle_alive(now)
 
     @property
     def end(self) -> StreamEnd | None:
-        """The end of the stream; None if that was not read yet."""
+        """The end of the stream; None until the subscriber has read it."""
         return self.items[-1] if self.items and isinstance(self.items[-1], StreamEnd) else None
 
     def handle_closing(self, now: float, window: Window, tails: Mapping[int, int]) -> None:
@@ -378,12 +387,12 @@ class Subscriber:
         self.subscription.handle_gone(now, anew=anew)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due."""
         self.line.handle_timeout(now)
         self.subscription.handle_timeout(now)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is due; None if never."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
         return earliest(self.subscription.poll_timeout(), self.line.poll_timeout())
 
     def poll_transmit(self, now: float) -> Iterator[bytes]:

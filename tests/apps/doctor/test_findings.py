@@ -190,7 +190,7 @@ def test_a_port_that_another_program_has_is_named_beside_the_server_that_is_miss
             "gate:8764 accepts connections and closes them: full, or no SphTP server",
             "sphtp server --max-connections 2000",
         ),
-        ("it says nothing", "nc -vz gate 8764"),
+        ("it is silent", "nc -vz gate 8764"),
     ],
 )
 def test_each_error_of_a_server_has_its_command(error: str, remedy: str) -> None:
