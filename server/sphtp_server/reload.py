@@ -16,7 +16,7 @@ from sphtp_server.settings import ServerSettings
 LIMITS: Final = frozenset(
     (
         "max_clients", "announces_per_second", "lookups_per_second", "data_per_second",
-        "max_answers", "max_connections", "max_handshakes", "handshake_timeout",
+        "stun_per_second", "max_answers", "max_connections", "max_handshakes", "handshake_timeout",
     )
 )  # fmt: skip
 CERTIFICATES: Final = frozenset(("tls_cert", "tls_key", "tls_ca", "tls_mutual"))
