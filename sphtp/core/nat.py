@@ -322,7 +322,7 @@ class NatTraversal:
     def handle_check_request(
         self, now: float, credential: CheckCredential, candidates: Sequence[Address]
     ) -> None:
-        """Handle a request for checks, passed on by a server: check the candidates in this order."""
+        """Handle a request for checks that a server passed on: check candidates in this order."""
         # Another server may pass on the same request. A request with new candidates is another one:
         # a node whose path broke finds out its new address a moment later.
         request = credential, tuple(candidates)
