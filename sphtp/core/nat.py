@@ -86,7 +86,7 @@ RECHECK: Final = 5.0
 
 STALL: Final = 1.0
 """Seconds without a packet of a peer that owes an ack, after which the path counts as broken.
-Within 0.1 s a probe asks again for a lost ack: see ``channel.loss_detection``."""
+A lost ack does not take so long: a probe leaves within 0.1 s, see ``channel.loss_detection``."""
 
 LOOK: Final = 0.25
 """Seconds between two calls of ``NatTraversal.handle_paths``."""
