@@ -117,7 +117,7 @@ TOKEN_BITS: Final = 64
 
 
 class BindingRequest(NamedTuple):
-    """A Binding request to send to a server."""
+    """A Binding request to send to a server; ``transaction`` is its id of 96 bits."""
 
     server: Address
     transaction: int
@@ -355,7 +355,7 @@ class NatTraversal:
     # Channels whose path has broken
 
     def handle_paths(self, now: float, paths: Iterable[PathSample]) -> None:
-        """Begin an attempt for each open channel whose peer has been silent for ``STALL`` seconds.
+        """Begin an attempt for each channel whose peer owes an ack and is silent for ``STALL`` s.
 
         Call this method about every ``LOOK`` seconds with the samples of all open channels.
         """
@@ -499,7 +499,8 @@ class TurnMethod(Enum):
 class TurnRequest(NamedTuple):
     """A request to the relay.
 
-    ``peer`` is the address to permit or to bind to a channel; None in a request for the allocation.
+    ``peer`` is the address to permit, or to bind to ``channel``; None in a request for the
+    allocation. ``realm`` and ``nonce`` are those of the relay's last error.
     """
 
     method: TurnMethod

@@ -47,10 +47,11 @@ of variable length."""
 
 
 class TimerQueue(Generic[K]):
-    """One time for each key; keys of the same time are due in the order in which they were set.
+    """A queue of deadlines, with one time for each key.
 
-    Setting and taking cost the logarithm of the number of keys; removing and postponing cost a
-    lookup. The heap has at most twice as many entries as there are keys, and 64 more.
+    Keys of the same time are due in the order in which they were set. Setting and taking cost the
+    logarithm of the number of keys; removing and postponing cost a lookup. The heap has at most
+    twice as many entries as there are keys, and 64 more.
     """
 
     __slots__ = ("_due", "_heap", "_order", "_queued")

@@ -234,7 +234,7 @@ class GroupMachine:
 
     @property
     def has_ended(self) -> bool:
-        """True if this member has left the group, or failed, and all channels may be closed."""
+        """True if this member has left the group, or failed, so that its channels may be closed."""
         return self.state is GroupState.ENDED
 
     @property

@@ -148,8 +148,7 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Return lines that must be equal on both sides: limits other than the default, and
-        compression."""
+        """Return lines that must be equal on both sides, on changed limits and on compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 

@@ -148,8 +148,10 @@ class Integer(Shape):
 
 
 class Float(Shape):
-    """A float. msgpack encodes it in full, and checks the range of a ``Compressed``; in bits, the
-    bound also sets the precision."""
+    """A float. In msgpack it has full precision; in bits, the bound sets the precision.
+
+    The range of a ``Compressed`` is checked in both forms.
+    """
 
     accepts = (Float32, Compressed)
 

@@ -326,7 +326,10 @@ class RequestTable:
         return self._outgoing.popleft() if self._outgoing else None
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which GOODBYE is due; None while a request is open, or if it left."""
+        """Return the time at which GOODBYE is due.
+
+        None while a request is open, and after the GOODBYE of either side.
+        """
         if self.state is not ChannelUse.OPEN or self._asked or self._received:
             return None
         return self._used_at + self._idle

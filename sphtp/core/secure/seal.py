@@ -52,8 +52,7 @@ class Sealer:
 
     @property
     def present(self) -> tuple[bytes, int]:
-        """The key of the present epoch and the counter of the next datagram: arguments of
-        ``Unsealer``."""
+        """The key of the present epoch and the counter of the next datagram, for ``Unsealer``."""
         if self._counter == self._epoch_end:
             self._next_epoch()
         return self._key.secret, self._counter
@@ -93,8 +92,7 @@ class Sealer:
         return clear + self._cipher.encrypt(_NONCE.pack(counter), data, clear)
 
     def _next_epoch(self) -> None:
-        """Change to the next key. The rest of the epoch's counters are skipped, because all
-        datagrams of a row have one key."""
+        """Change to the next key, and skip the rest of the epoch: a row has only one key."""
         self._key = self._key.next()
         self._cipher = self._key.cipher
         self._counter = self._epoch_end
