@@ -181,7 +181,7 @@ class Exchange(NamedTuple):
 
 
 class OffsetEstimate:
-    """The likely offset: that of the best exchange, carried on at the measured rate."""
+    """The likely offset, in seconds: that of the best exchange, plus the drift measured since."""
 
     __slots__ = ("_best", "_doubt", "_drift", "_rate", "_slot_from", "_slots")
 
@@ -199,12 +199,12 @@ class OffsetEstimate:
         return self._drift
 
     def at(self, now: float) -> float | None:
-        """Return the offset; None before the first exchange."""
+        """Return the offset at the time ``now``; None before the first exchange."""
         best = self._best
         return None if best is None else best.offset + self._drift * (now - best.at)
 
     def add(self, exchange: Exchange) -> None:
-        """Take an exchange into account."""
+        """Update the estimate with the result of an exchange."""
         if exchange.at - self._slot_from >= _SLOT:
             self._slots.append(exchange)
             self._slot_from = exchange.at
@@ -267,7 +267,7 @@ class ClusterClock:
         return self._is_reference
 
     def is_synchronized(self, now: float) -> bool:
-        """Return true if the error has a bound."""
+        """Return True if the error of the cluster time has a bound."""
         return isfinite(self._bounds.width(now))
 
     def read(self, now: float) -> Reading:
@@ -420,7 +420,10 @@ class ClusterClock:
             self._bounds.reduce_upper(asked, time + error - asked)
 
     def _follow(self, now: float, stamp: Stamp) -> bool:
-        """Return true if a stamp is of the term that this process follows, or now passes to."""
+        """Pass to the term of a stamp if that outranks the present one.
+
+        Return True if the stamp is of the term that this process now follows, as no reference.
+        """
         old, term = self._term, stamp.term
         if term == old:
             return not self._is_reference

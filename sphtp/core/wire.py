@@ -181,7 +181,10 @@ LENGTH_OVERHEAD: Final = 2
 def encode_by_kind(
     message: Any, encoders: Mapping[type, tuple[int, Callable[..., object]]]
 ) -> bytes:
-    """Return the bytes of a message: the kind of its type as one byte, and then its fields."""
+    """Return the bytes of a message: the kind of its type as one byte, and then its fields.
+
+    Raises ``WireError`` if a field does not fit.
+    """
     kind, encode = encoders[type(message)]
     writer = Writer().u8(kind)
     encode(writer, message)

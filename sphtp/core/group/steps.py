@@ -187,7 +187,7 @@ class StepExchange:
         self._open = _OpenStep(payload, neighbours)
 
     def fail(self) -> None:
-        """Give up the open step."""
+        """Drop the open step, which fails."""
         self._open = None
 
     def end(self) -> None:

@@ -14,7 +14,10 @@ _SMALLEST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """An integer from ``low`` to ``high``, both included."""
+    """An integer from ``low`` to ``high``, both included.
+
+    Raises ``SettingsError`` if ``low`` is above ``high``.
+    """
 
     low: int
     high: int
@@ -29,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """An unsigned integer of ``width`` bits."""
+    """An unsigned integer of ``width`` bits. Raises ``SettingsError`` for a negative width."""
 
     width: int
 
@@ -45,7 +48,10 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of ``maximum`` bytes, of text in UTF-8, or of items of a list, tuple or dict."""
+    """A limit of ``maximum`` bytes, of text in UTF-8, or of items of a list, tuple or dict.
+
+    Raises ``SettingsError`` for a negative maximum.
+    """
 
     maximum: int
 
