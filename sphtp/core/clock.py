@@ -422,7 +422,8 @@ class ClusterClock:
     def _follow(self, now: float, stamp: Stamp) -> bool:
         """Pass to the term of a stamp if that outranks the present one.
 
-        Return True if the stamp is of the term that this process now follows, as no reference.
+        Return False if the stamp is of a term that this process does not follow, or if this process
+        is the reference of the term.
         """
         old, term = self._term, stamp.term
         if term == old:
