@@ -1,8 +1,8 @@
-"""NumPy's arrays as bytes, and back.
+"""Encoding and decoding of NumPy's arrays.
 
 Theory of operation. An array travels as a msgpack extension: a head that describes the array, then
 its items as they lie in memory, in C order. NumPy's own formats are unsafe for bytes from a peer:
-pickle executes code in them, and the file format has its head as Python source.
+a pickle may execute code, and the head of the file format is Python source.
 
 | bytes | field | meaning |
 |---|---|---|
@@ -14,12 +14,13 @@ pickle executes code in them, and the file format has its head as Python source.
 | the rest | items | exactly as many as the shape requires |
 
 The first three bytes are those of NumPy's own type strings (``<f8``), with the number as a byte.
-Objects, records, times and ``longdouble`` are not carried; the meaning of a ``longdouble``'s 16
-bytes depends on the processor. An array has only one possible head, so that equal arrays have equal
-bytes.
+Arrays of objects, records, times and ``longdouble`` cannot be sent; the meaning of a
+``longdouble``'s 16 bytes depends on the processor. An array has only one possible head, so that
+equal arrays have equal bytes.
 
 A received array is copied once, out of the message, so that a program may write to it, and it keeps
-no other memory alive. NumPy is loaded when the first array arrives, and not before.
+no other memory alive. With ``array_views`` it may be a view instead: see ``read_array_untrusted``.
+NumPy is loaded when the first array arrives, and not before.
 """
 
 import sys
@@ -42,7 +43,7 @@ MAX_DIMENSIONS: Final = 32
 """The most dimensions of an array: NumPy 1 has no more; NumPy 2 has 64."""
 
 MAX_LENGTH: Final = 2**32 - 1
-"""The largest length of a dimension: a message has no room for more items."""
+"""The largest length of a dimension: that of four bytes in the head."""
 
 _HEAD: Final = 4
 _LENGTH: Final = 4
@@ -70,7 +71,7 @@ def is_array(value: Any) -> bool:
 
 
 def is_view(value: Any) -> bool:
-    """Return True if the value is an array in memory that is not its own."""
+    """Return True if the value is an array that does not own its memory."""
     return is_array(value) and not value.flags.owndata
 
 
@@ -78,7 +79,8 @@ def array_parts(array: "Array") -> tuple[bytes, Any]:
     """Return the head of an array and its items, which are copied only if not in C order.
 
     Raises:
-        TypeError: the array has items that cannot be carried, or is a subclass with further data.
+        TypeError: the items have a type that cannot be sent, or the array is of a subclass, which
+            may have further data.
         OverflowError: the array has too many dimensions, or one that is too long.
     """
     numpy = sys.modules["numpy"]
@@ -118,11 +120,12 @@ def write_array(array: "Array", view: memoryview, start: int) -> int:
 def read_array_untrusted(
     data: Any, start: int, end: int, *, head: bytes | None = None, is_copied: bool = True
 ) -> "Array":
-    """Return a new array from the bytes between ``start`` and ``end``.
+    """Return the array that the bytes between ``start`` and ``end`` encode.
 
     Args:
-        head: a copy of the first bytes, where others may change ``data`` meanwhile.
-        is_copied: if not, the array is a view of the memory that ``data`` has, and keeps that.
+        head: a copy of the first bytes, if another process may change ``data`` meanwhile.
+        is_copied: True for a new array. Otherwise the array is a view of the memory of ``data``,
+            and keeps that memory alive.
 
     Raises:
         RemoteError: the bytes are not an array, or NumPy is not installed.
@@ -139,7 +142,7 @@ def read_array_untrusted(
         raise RemoteError(f"an array of {ndim} dimensions in {end - start} bytes")
     shape = _LENGTHS[ndim].unpack_from(header, at + _HEAD)
     dtype, ndarray = _numpy(name)
-    # Python's integers: 32 dimensions of 2^32 - 1 are a number like any other.
+    # Python's integers do not overflow, even with 32 dimensions of 2^32 - 1.
     if prod(shape) * dtype.itemsize != end - items:
         raise RemoteError(f"an array of shape {shape} in {end - items} bytes of items")
     try:
@@ -152,7 +155,10 @@ def read_array_untrusted(
 
 @lru_cache(maxsize=len(_KINDS))
 def _numpy(name: str) -> tuple["numpy.dtype[Any]", "type[Array]"]:
-    """Return a type of items and the array class; raise ``RemoteError`` without NumPy."""
+    """Return NumPy's type of items with this name, and the array class.
+
+    Raises ``RemoteError`` if NumPy is not installed.
+    """
     try:
         import numpy
     except ImportError:

@@ -1,46 +1,48 @@
 """The cluster's clock: one time for all servers and clients, with a bound on its error.
 
-There is no wall clock here. Each process has a monotonic clock whose start means nothing and whose
-rate is wrong by ``max_drift`` at most. One server, the *reference*, defines the time of the
-cluster: seconds since it founded the clock. Every other process estimates its *offset*, cluster
-time less its own clock, from messages.
+There is no wall clock here. Each process has a monotonic clock with any start, whose rate is wrong
+by ``max_drift`` at most. One server, the *reference*, defines the time of the cluster: seconds
+since the first reference, the *founder*, started the clock. Every other process estimates its
+*offset*, cluster time less its own clock, from messages.
 
-**The bound.** A process asks at its own time ``a``, a server reads the cluster time ``c``, and the
-answer arrives at ``b`` (F. Cristian, "Probabilistic clock synchronization", 1989). The server read
-its clock between ``a`` and ``b``, however the delay is shared between the two ways. So the offset
-was at most ``c - a`` at ``a`` and at least ``c - b`` at ``b``. A heartbeat that carries the time
-gives the second bound alone, for nothing. If the server's own reading may be wrong by ``e``, both
-bounds are that much wider. Two clocks drift apart by ``rate = 2 * max_drift / (1 - max_drift)`` at
-most, so each bound moves outwards at that rate as it gets older. Every bound ever obtained holds,
-so the tightest holds (K. Marzullo and S. Owicki, "Maintaining the time in a distributed system",
-1983). All move at one rate, so the one that is tightest now stays the tightest of them: two numbers
-are the intersection of all bounds there ever were. The offset lies between them as surely as
-clocks drift by less than ``max_drift``; nothing else is assumed. Bounds that exclude each other
-prove that a clock did drift by more, or stopped while its machine was suspended: then the older
-one is dropped.
+**The bound.** A process sends a request at its own time ``a``, a server reads the cluster time
+``c``, and the answer arrives at ``b`` (F. Cristian, "Probabilistic clock synchronization", 1989).
+The server read its clock between ``a`` and ``b``, whatever the delay in each direction. So the
+offset was at most ``c - a`` at ``a`` and at least ``c - b`` at ``b``. A heartbeat that carries the
+time gives the second bound without a request. If the server's own reading may be wrong by ``e``,
+both bounds are wider by ``e``. Two clocks drift apart by ``rate = 2 * max_drift / (1 - max_drift)``
+at most, so each bound moves outwards at that rate as it gets older. Every bound ever obtained
+holds, so the tightest holds (K. Marzullo and S. Owicki, "Maintaining the time in a distributed
+system", 1983). All bounds move at one rate, so the one that is tightest now stays the tightest of
+them: two numbers are the intersection of all bounds. The offset lies between them as long as clocks
+drift by no more than ``max_drift``; nothing else is assumed. Bounds that exclude each other prove
+that a clock did drift by more, or stopped while its machine was suspended. Then all older bounds
+are dropped.
 
-**The estimate** may be anywhere between the bounds. The exchange with the shortest round trip says
-most, until its age costs more than a longer round trip would (RFC 5905, section 10, does the same
-with its clock filter). Its offset is carried on at the difference of rates that was measured from
-older exchanges. A wrong estimate costs accuracy; it cannot break the bound.
+**The estimate** may be anywhere between the bounds. The exchange with the shortest round trip gives
+the most accurate one, until its age costs more than a longer round trip would (RFC 5905, section
+10, does the same with its clock filter). From then on the estimate changes by the difference of
+the two clocks' rates, which is measured from older exchanges. A wrong estimate costs accuracy; it
+cannot break the bound.
 
 **The output** never goes back. When an estimate is corrected downwards, the output runs at half
-speed until the estimate has caught up. Where the cluster's clock began anew, because all its
-servers had ended, it has to step.
+speed until the estimate has caught up. The output steps only where the cluster's clock began anew,
+because all its servers had ended.
 
-**Succession.** A reference that dies must not take the clock along. The server with the lowest id
-of those that follow it takes over and begins a new *term*. Cluster time is defined to be continuous
-at that moment, and to proceed at the rate of the successor's clock from there. So every bound that
-held before holds after, also in a process that has not noticed. The successor does not know the
-offset of its own clock exactly; its error at that moment stays its error for the whole term, and
-grows no more. It tells its error with each reading, like every server that is not the founder.
+**Succession.** The clock must go on when the reference dies. Of the servers that follow the
+reference, the one with the lowest id takes over and begins a new *term*. Cluster time is defined to
+be continuous at that moment, and to proceed at the rate of the successor's clock from then on. So
+every bound that held before holds afterwards, also in a process that has not received the new term
+yet. The error of the successor at that moment stays its error for the whole term. The successor
+sends its error with each reading, like every server that is not the founder.
 
-A stamp names its term: the *timeline* (drawn by the founder), the generation, the reference, whom
-it succeeds and since when. The highest generation of a timeline counts. Who passes to a term that
-succeeds directly the one it followed keeps its bounds; they are widened by what the old reference,
-if it still runs on the other side of a cut network, may have drifted since. Who passes to any other
-term begins again. Of two timelines, as when two clusters become one, the one with more time on its
-clock counts, and of two that are nearly alike the one with the smaller number.
+A stamp names its term: the *timeline* (drawn by the founder), the generation, the reference, its
+predecessor, and the time since which it may have been the reference. The highest generation of a
+timeline counts. A process that passes to the direct successor of its term keeps its bounds. It
+widens them by the possible drift of the old reference, which may still run on the other side of a
+cut network. A process that passes to any other term drops its bounds. There are two timelines when
+two clusters become one: then the one with more time on its clock counts, or, if they differ by less
+than a second, the one with the smaller number.
 """
 
 from collections import deque
@@ -65,7 +67,7 @@ _TOLERANCE: Final = 5e-9
 """Seconds by which rounding alone may make bounds exclude each other."""
 
 _SHORTEST_REST: Final = 0.1
-"""The least seconds between two requests. It doubles with each one without answer."""
+"""The least seconds between two requests. They double with each request without an answer."""
 
 _LONGEST_REST: Final = 16.0
 """The most seconds between two requests, as in NTP's shortest common interval."""
@@ -77,15 +79,16 @@ _FIRST_REQUESTS: Final = 8
 """The exchanges at the start that are made as often as heartbeats allow (NTP's "iburst")."""
 
 _SLOT: Final = 8.0
-"""Seconds of which one exchange, the best, is kept for measuring the rate."""
+"""The rate is measured from the best exchange of each period of this many seconds."""
 
 _SLOTS: Final = 8
+"""The periods whose exchanges are kept."""
 
 _SLEW: Final = 0.5
 """The share by which the output runs slower while it is ahead."""
 
 _LARGEST_SLEW: Final = 2.0
-"""The most seconds by which a new timeline may be behind without a step."""
+"""The most seconds by which a new timeline may be behind without a step of the output."""
 
 _ALIKE: Final = 1.0
 """Seconds within which two timelines count as equally old."""
@@ -95,13 +98,13 @@ class Term(NamedTuple):
     """The time during which one server is the reference of one timeline."""
 
     timeline: int
-    """Drawn by the founder: its nonce."""
+    """The nonce of the founder, which names the timeline."""
     generation: int
     """1 for the founder's term, one more for each successor's."""
     reference: int
     """The nonce of the server that is the reference."""
     predecessor: int
-    """The nonce of the reference before; 0 in the founder's term."""
+    """The nonce of the previous reference; 0 in the founder's term."""
     since: int
     """The cluster time, in nanoseconds, before which this term cannot have begun."""
 
@@ -131,7 +134,7 @@ class Reading(NamedTuple):
 
 
 class OffsetBounds:
-    """The interval in which the offset lies. Both ends move outwards at ``rate``."""
+    """The interval in which the offset lies, in seconds. Both ends move outwards at ``rate``."""
 
     __slots__ = ("_lower", "_rate", "_upper")
 
@@ -150,19 +153,19 @@ class OffsetBounds:
         return self._upper + self._rate * now
 
     def width(self, now: float) -> float:
-        """Return the distance between both: below 0 if they exclude each other."""
+        """Return the distance between both bounds: below 0 if they exclude each other."""
         return self.upper(now) - self.lower(now)
 
     def raise_lower(self, then: float, offset: float) -> None:
-        """Note that the offset was not less than this."""
+        """Raise the lower bound: at the time ``then`` the offset was at least ``offset``."""
         self._lower = max(self._lower, offset + self._rate * then)
 
     def reduce_upper(self, then: float, offset: float) -> None:
-        """Note that the offset was not greater than this."""
+        """Reduce the upper bound: at the time ``then`` the offset was at most ``offset``."""
         self._upper = min(self._upper, offset - self._rate * then)
 
     def from_here(self, now: float, rate: float, widening: float = 0.0) -> "OffsetBounds":
-        """Return the same interval, wider at both ends, which move at another rate from now on."""
+        """Return an interval wider by ``widening`` at both ends, which then move at ``rate``."""
         bounds = OffsetBounds(rate)
         bounds.raise_lower(now, self.lower(now) - widening)
         bounds.reduce_upper(now, self.upper(now) + widening)
@@ -170,7 +173,7 @@ class OffsetBounds:
 
 
 class Exchange(NamedTuple):
-    """The outcome of one request: the offset at a time, and the most by which it is wrong."""
+    """The result of one request: the offset at the time ``at``, and its greatest error."""
 
     at: float
     offset: float
@@ -178,7 +181,7 @@ class Exchange(NamedTuple):
 
 
 class OffsetEstimate:
-    """The likely offset: that of the best exchange, carried on at the measured rate."""
+    """The likely offset, in seconds: that of the best exchange, plus the drift measured since."""
 
     __slots__ = ("_best", "_doubt", "_drift", "_rate", "_slot_from", "_slots")
 
@@ -192,16 +195,16 @@ class OffsetEstimate:
 
     @property
     def drift(self) -> float:
-        """Seconds that the offset grows in a second."""
+        """The seconds by which the offset grows per second."""
         return self._drift
 
     def at(self, now: float) -> float | None:
-        """Return the offset; None before the first exchange."""
+        """Return the offset at the time ``now``; None before the first exchange."""
         best = self._best
         return None if best is None else best.offset + self._drift * (now - best.at)
 
     def add(self, exchange: Exchange) -> None:
-        """Take an exchange into account."""
+        """Update the estimate with the result of an exchange."""
         if exchange.at - self._slot_from >= _SLOT:
             self._slots.append(exchange)
             self._slot_from = exchange.at
@@ -218,18 +221,20 @@ class OffsetEstimate:
             return
         span = last.at - first.at
         self._doubt = min((first.error + last.error) / span, self._rate)
-        # What is known before measuring is that the drift is about 0, give or take ``rate``. Both
-        # are weighed by their variances, so that a poor measurement changes little.
+        # Without a measurement the best estimate of the drift is 0, plus or minus ``rate``. It and
+        # the measurement are weighted by their variances, so that a poor measurement changes
+        # little.
         known = 1 / (1 + ((first.error + last.error) / span / self._rate) ** 2)
         slope = (last.offset - first.offset) / span
         self._drift = max(-self._rate, min(slope * known, self._rate))
 
 
 class ClusterClock:
-    """The cluster time as one process knows it: ``read``, from stamps and answers to requests.
+    """The clock of one process: it estimates the cluster time from stamps and answers of servers.
 
-    ``living``, where a method takes it, are the ids of the servers that are heard. A process that
-    ``serves`` stamps does not leave its timeline merely because no other server follows it.
+    ``living``, where a method takes it, are the ids of the servers whose heartbeats arrive. A
+    process that ``serves`` stamps does not leave its timeline merely because no other server
+    follows it. Times are in seconds of the process's monotonic clock.
     """
 
     def __init__(self, max_drift: float, *, serves: bool = False) -> None:
@@ -249,11 +254,11 @@ class ClusterClock:
         self._answered = 0
         self._unanswered = 0
         self.contradictions = 0
-        """The times that all bounds were dropped because a later one excluded them."""
+        """The number of times that all bounds were dropped because a later one excluded them."""
 
     @property
     def term(self) -> Term | None:
-        """The term that is followed; None before any stamp."""
+        """The term that this process follows; None before the first stamp."""
         return self._term
 
     @property
@@ -262,7 +267,7 @@ class ClusterClock:
         return self._is_reference
 
     def is_synchronized(self, now: float) -> bool:
-        """Return true if the error has a bound."""
+        """Return True if the error of the cluster time has a bound."""
         return isfinite(self._bounds.width(now))
 
     def read(self, now: float) -> Reading:
@@ -279,8 +284,8 @@ class ClusterClock:
     def stamp(self, now: float) -> Stamp | None:
         """Return the reading to send to others; None if its error has no bound.
 
-        None, too, if the wire does not carry it. Only a server that lied about the time leads
-        there, and others would drop the whole heartbeat that the stamp is in.
+        None, too, if the reading is too large for the wire. Only a server that sent a false time
+        leads to such a reading, and others would drop the whole heartbeat that carries it.
         """
         if self._term is None:
             return None
@@ -293,7 +298,7 @@ class ClusterClock:
     # Following
 
     def handle_stamp(self, now: float, server: int, stamp: Stamp, living: Collection[int]) -> None:
-        """Take the stamp of a server's heartbeat: at least so late it is now."""
+        """Handle a stamp in a server's heartbeat: the cluster time is now at least the stamp's."""
         for gone in self._stamps.keys() - living:
             del self._stamps[gone]
         self._stamps[server] = stamp
@@ -310,7 +315,8 @@ class ClusterClock:
     def poll_request(self, now: float, living: Container[int]) -> TimeRequest | None:
         """Return the request to send with a heartbeat, or None if none is due.
 
-        It goes to the server with the least error; after a request without answer, to the next one.
+        It goes to the server with the least error, and after a request without an answer to the
+        next one.
         """
         if now < self._ask_from or self._is_reference:
             return None
@@ -323,7 +329,8 @@ class ClusterClock:
             return None
         if self._asked is not None:
             self._unanswered = min(self._unanswered + 1, _MOST_DOUBLINGS)
-        # Where a server cannot answer all, those that have a bound leave the answers to the others.
+        # If a server cannot answer all requests, processes with a bound send fewer, so that the
+        # others get answers.
         doublings = self._unanswered if self.is_synchronized(now) else 0
         self._ask_from = now + min(_SHORTEST_REST * 2**doublings, _LONGEST_REST)
         _, server = servers[self._unanswered % len(servers)]
@@ -332,12 +339,12 @@ class ClusterClock:
         return request
 
     def handle_departure(self, now: float) -> None:
-        """Note that a request leaves only now: the later, the shorter the round trip."""
+        """Record that the last request leaves only now, which makes its round trip shorter."""
         if self._asked is not None and not self._has_left:
             self._asked, self._has_left = (self._asked[0], now), True
 
     def handle_answer(self, now: float, server: int, origin: int, stamp: Stamp) -> None:
-        """Take the answer to the last request. Any other is ignored."""
+        """Handle the answer to the last request, and ignore any other answer."""
         if self._asked is None or self._asked[0] != (server, origin):
             return
         asked, self._asked = self._asked[1], None
@@ -354,7 +361,8 @@ class ClusterClock:
         self._estimate.add(Exchange(middle, stamp.time / NANOSECONDS - middle, error))
         self._answered += 1
         if self._answered > _FIRST_REQUESTS:
-            # Until the age of the bounds costs as much as the exchange did.
+            # The next request leaves when the bounds' age has cost as much accuracy as the round
+            # trip of this exchange.
             self._ask_from = max(self._ask_from, now + min(error / self._rate, _LONGEST_REST))
         self._settle(now, before)
 
@@ -363,9 +371,10 @@ class ClusterClock:
     def take_charge(
         self, now: float, server: int, nonce: int, present: Container[int], living: Container[int]
     ) -> bool:
-        """Become the reference if that is this server's part, and return true if it became it.
+        """Become the reference if there is none and this server is the next one.
 
-        ``present`` are the nonces of all servers that this one sees, or one that it hears.
+        ``present`` are the nonces of this server, and of all members of the views of the servers
+        whose heartbeats arrive. Return True if this server became the reference.
         """
         term = self._term
         if term is not None and (self._is_reference or term.reference in present):
@@ -381,13 +390,13 @@ class ClusterClock:
         elif any(each < server and followed == term for each, followed in others):
             return False
         elif term.generation >= _MAX_GENERATION:
-            # Only a lie leads there. Nobody succeeds, and the error of all grows from here on.
+            # Only a false stamp leads to this. There is no successor, and all errors grow.
             return False
         else:
             since = max(0, floor((now + self._bounds.lower(now)) * NANOSECONDS))
             term = Term(term.timeline, term.generation + 1, nonce, term.reference, since)
             self._bounds = self._bounds.from_here(now, rate=0.0)
-        # Its own clock is the measure now, so that the offset it has is the one it keeps.
+        # This process's clock defines the cluster time now, so that the offset stays the same.
         offset = self._offset(now)
         self._estimate = OffsetEstimate(self._rate)
         self._estimate.add(Exchange(now, offset, 0.0))
@@ -411,7 +420,11 @@ class ClusterClock:
             self._bounds.reduce_upper(asked, time + error - asked)
 
     def _follow(self, now: float, stamp: Stamp) -> bool:
-        """Return true if a stamp is of the term that this process follows, or now passes to."""
+        """Pass to the term of a stamp if that outranks the present one.
+
+        Return False if the stamp is of a term that this process does not follow, or if this process
+        is the reference of the term.
+        """
         old, term = self._term, stamp.term
         if term == old:
             return not self._is_reference
@@ -424,7 +437,7 @@ class ClusterClock:
             old.reference,
         )
         if is_next and self.is_synchronized(now):
-            # Both references may have run for so long, each at its own rate.
+            # The time for which both references may have run, each at its own rate.
             both = max(0.0, now + self._bounds.upper(now) - term.since / NANOSECONDS)
             offset = self._offset(now)
             self._bounds = self._bounds.from_here(now, self._rate, self._rate * both)
@@ -448,12 +461,12 @@ class ClusterClock:
         return new.timeline < old.timeline if abs(lead) < _ALIKE else lead > 0
 
     def _begin_again(self) -> None:
-        """Drop all that is known of the offset, and ask as at the start."""
+        """Drop all bounds and the estimate, and send requests as often as at the start."""
         self._bounds, self._estimate = OffsetBounds(self._rate), OffsetEstimate(self._rate)
         self._ask_from, self._answered = -inf, 0
 
     def _settle(self, now: float, before: tuple[Term, float] | None) -> None:
-        """Go on from the output ``before`` a change, so that it does not go back."""
+        """Continue from the output ``before`` a change, so that the output does not go back."""
         ahead = 0.0
         if before is not None and self._term is not None:
             ahead = max(0.0, before[1] - now - self._offset(now))

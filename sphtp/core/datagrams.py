@@ -1,9 +1,9 @@
-"""Datagrams that pass a socket together in one buffer, and the front that each begins with.
+"""Datagrams that pass a socket together in one buffer, and the front of each.
 
 version and kind u8, id u32
 
-The front is at the start of every datagram of a node. In a channel the id is the receiver's
-connection id; in a stream it is the id of the session.
+Every datagram of a node begins with this front. In a channel the id is the receiver's connection
+id; in a stream it is the id of the session.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,9 @@ FRONT: Final = Struct("<BI")
 class Kind(IntEnum):
     """The kind of a datagram: the low four bits of its first byte."""
 
-    # Channels: sphtp.core.channel.frames, and from GREET on sphtp.core.channel.noise.
+    # Channels, in sphtp.core.channel: DATA in frames; CONNECT to REFUSE in handshake; GREET to
+    # CONFIRM in noise; SEALED in protection; RESET in stateless_reset; the others in
+    # path_validation.
     DATA = 0
     CONNECT = 1
     ACCEPT = 2
@@ -42,12 +44,15 @@ KINDS: Final = {kind.value: kind for kind in Kind}
 
 
 def encode_front(kind: Kind, to: int) -> bytes:
-    """Return the front of a datagram of a kind to an id."""
+    """Return the front of a datagram of this kind, addressed to the id ``to``."""
     return FRONT.pack(VERSION << 4 | kind, to)
 
 
 def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
-    """Return the kind of a datagram, and the id that it is addressed to."""
+    """Return the kind of a datagram, and the id to which it is addressed.
+
+    Raises ``RemoteError`` if it has no front, another version, or an unknown kind.
+    """
     if len(datagram) < FRONT.size:
         raise RemoteError(f"a datagram of {len(datagram)} bytes has no front")
     first, to = FRONT.unpack_from(datagram)
@@ -59,9 +64,10 @@ def decode_front_untrusted(datagram: bytes) -> tuple[Kind, int]:
 
 
 Address = tuple[str, int]
+"""The host and the UDP port of a socket."""
 
 RELAYED: Final = "%relay"
-"""The end of the host of an address that is reached through this node's relay (``core.nat``)."""
+"""The end of the host in the address of a peer behind this node's relay (``core.nat``)."""
 
 MOST_DATAGRAMS: Final = 64
 MOST_BYTES: Final = 65_000
@@ -72,9 +78,9 @@ MOST_PLAIN: Final = MOST_BYTES - 32 * MOST_DATAGRAMS
 
 
 class Datagrams(NamedTuple):
-    """Datagrams from or to one address, of ``size`` bytes each; the last one may be shorter.
+    """A row of datagrams from or to one address, of ``size`` bytes each; the last may be shorter.
 
-    One system call passes all of them, which costs little more than passing one.
+    One system call sends or receives all of them, which costs little more than a single one.
     """
 
     address: Address
@@ -83,7 +89,7 @@ class Datagrams(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of datagrams. Empty data is one empty datagram."""
+        """The number of datagrams; 1 if ``data`` is empty, for one empty datagram."""
         return -(-len(self.data) // self.size) if self.data else 1
 
     @property

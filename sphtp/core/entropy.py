@@ -11,7 +11,7 @@ from typing import Protocol
 class Entropy(Protocol):
     """Randomness for decisions, such as `random.Random(seed)`: one seed gives one trace.
 
-    It draws no bits, so that it cannot be used to make a key.
+    The interface has no method that draws bits, so that a type checker rejects it for keys.
     """
 
     def random(self) -> float:

@@ -13,10 +13,11 @@ action may cause the next event.
 The meaning of a refused event depends on the cause of the event, and each event has one kind of
 cause. So a runner needs a rule for each event that any state refuses:
 
-- ``raised``: a person caused it. ``StateError`` names state and event; nothing has changed.
-- ``counted``: the network caused it. Only a counter changes; no peer can make this side raise.
-- ``ignored``: it reports a fact (the last byte is acked, a timer expired, a server is ready) that
-  came too early or too late to matter. Nothing changes.
+- ``raised``: a caller caused the event. ``StateError`` names state and event; nothing changes.
+- ``counted``: the network caused the event. Only a counter changes, and a peer cannot make this
+  side raise.
+- ``ignored``: the event reports a fact (the last byte is acked, a timer expired, a server is ready)
+  that came too early or too late to matter. Nothing changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +33,7 @@ A = TypeVar("A", bound=Enum)
 
 
 class Name(Enum):
-    """Base of states, events and actions. Identity hashing makes lookups five times faster."""
+    """Base of states, events and actions; hashed by identity, which makes lookups faster."""
 
     __hash__ = object.__hash__
 
@@ -42,7 +43,10 @@ class TableError(LocalError):
 
 
 class Row(NamedTuple, Generic[S, E, A]):
-    """In state ``at``, event ``on`` leads to ``to`` and does ``do`` in order, because ``why``."""
+    """A rule: in state ``at``, event ``on`` leads to state ``to`` and runs the actions ``do``.
+
+    The actions run in their order. ``why`` is the reason for the rule.
+    """
 
     at: S
     on: E
@@ -54,9 +58,10 @@ class Row(NamedTuple, Generic[S, E, A]):
 class Machine(Generic[S, E, A]):
     """A table of states and events, checked when it is made.
 
-    ``entries`` are states beside ``initial`` in which an instance may start. ``refused`` names, per
-    state, the events that have no row there on purpose. A pair that is neither a row nor refused is
-    an error, as is one that is both.
+    ``entries`` are states beside ``initial`` in which an instance may start. ``refused`` has, for
+    each state, the events that have no row there on purpose. Raises ``TableError`` if a state and
+    an event have two rows, a row and a refusal, or neither, if a state cannot be reached, if a
+    state that is not ``final`` has no way out, or if a final one has a way out.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class Machine(Generic[S, E, A]):
         return frozenset(action for row in self.rows for action in row.do)
 
     def find(self, state: S, event: E) -> Row[S, E, A] | None:
-        """Return the row of this event, or None if the state refuses it."""
+        """Return the row of a state and an event; None if the state refuses the event."""
         return self._table.get(state, {}).get(event)
 
     def _check(self) -> None:
@@ -145,12 +150,14 @@ Method = Callable[..., None]
 class Runner(Generic[S, E, A]):
     """The runner of a table: it calls a method for each action, and has a rule for refused events.
 
-    ``methods`` are functions of a class. Each is called with the instance and the arguments of
-    ``step``. ``raised``, ``counted`` and ``ignored`` divide the events that some state refuses;
-    ``count`` is the method that counts one. With ``timed`` the instance has ``alarms`` named by
-    events; those that a new state refuses are stopped before its actions run.
+    ``methods`` are functions of a class. The runner calls each with the instance and the arguments
+    of ``step``. Each event that some state refuses is in one of ``raised``, ``counted`` and
+    ``ignored``; ``count`` is the method that counts an event. With ``timed`` the instance has
+    ``alarms`` named by events, and a change of state stops the alarms that the new state refuses
+    before the actions run.
 
-    Raises ``TableError`` if an action has no method, a method no action, or an event no rule.
+    Raises ``TableError`` if an action has no method, a method no action, or a refused event not
+    exactly one rule.
     """
 
     __slots__ = ("_count", "_counted", "_ignored", "_machine", "_steps")
@@ -183,7 +190,7 @@ class Runner(Generic[S, E, A]):
     def step(self, owner: Stateful[S], event: E, *arguments: Any) -> None:
         """Take the row of ``event``: change the owner's state, then call the row's methods.
 
-        Raises ``StateError`` if the state refuses an event that a person caused.
+        Raises ``StateError`` if the state refuses an event of ``raised``.
         """
         found = self._steps[owner.state].get(event)
         if found is None:
@@ -196,7 +203,7 @@ class Runner(Generic[S, E, A]):
     def step_of(self, subject: Stateful[S], owner: Any, event: E, *arguments: Any) -> None:
         """Take the row of ``event`` for a subject whose actions are methods of an owner.
 
-        They are called with the owner, the subject, and ``arguments``.
+        The arguments of a method are the owner, the subject, and ``arguments``. Raises as ``step``.
         """
         found = self._steps[subject.state].get(event)
         if found is None:
@@ -222,10 +229,7 @@ class Runner(Generic[S, E, A]):
 
 
 class Alarms(Generic[E]):
-    """The timers of one machine, at most one for each name.
-
-    Absolute times in seconds. Setting a name again replaces its time.
-    """
+    """The timers of one machine, at most one for each name. Times are absolute, in seconds."""
 
     __slots__ = ("_times",)
 
@@ -233,7 +237,7 @@ class Alarms(Generic[E]):
         self._times: dict[E, float] = {}
 
     def set(self, name: E, due: float) -> None:
-        """Set the alarm ``name`` to ``due``."""
+        """Set the alarm ``name`` to ``due``, in place of its earlier time if it has one."""
         self._times[name] = due
 
     def move(self, name: E, due: float) -> None:
@@ -256,11 +260,11 @@ class Alarms(Generic[E]):
         self._times.clear()
 
     def pending(self) -> tuple[E, ...]:
-        """Return the names that are set."""
+        """Return the names of the alarms that are set."""
         return tuple(self._times)
 
     def take(self, now: float) -> E | None:
-        """Unset and return the name that has been due longest; None if none is due."""
+        """Unset the alarm that has been due longest and return its name; None if none is due."""
         name = min(self._times, key=self._times.__getitem__, default=None)
         if name is None or self._times[name] > now:
             return None
@@ -268,7 +272,7 @@ class Alarms(Generic[E]):
         return name
 
     def next_due(self) -> float | None:
-        """Return the earliest time; None if nothing is set."""
+        """Return the earliest time; None if no alarm is set."""
         return min(self._times.values(), default=None)
 
 
@@ -282,7 +286,7 @@ def diagram(machine: Machine[S, E, A]) -> str:
 
 
 def table(machine: Machine[S, E, A]) -> str:
-    """Return the rows, and then what each state refuses, as markdown tables."""
+    """Return the rows, and then the events that each state refuses, as markdown tables."""
     lines = ["| at | on | to | do | why |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.at.name} | {row.on.name} | {row.to.name} "

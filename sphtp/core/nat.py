@@ -1,40 +1,42 @@
-"""Peers behind NAT: find the public address of a socket, and open a way between two of them.
+"""NAT traversal: find the public address of a socket, and open a path between two peers.
 
-A NAT gives a socket behind it a public address, its *mapping*, and *filters* what comes back (RFC
-4787). An endpoint-independent mapping is the same towards everybody; a symmetric NAT makes another
-one for each address that the socket sends to. A filter lets in what comes from anybody (full cone),
-from a host to which the socket has sent (address restricted), or only from an address and port to
-which it has sent (port restricted, symmetric). So two peers find a way between them in three steps,
+A NAT gives a socket behind it a public address, its *mapping*, and *filters* incoming datagrams
+(RFC 4787). An endpoint-independent mapping is the same for all destinations; a symmetric NAT makes
+another one for each destination. A filter lets in datagrams from any address (full cone), from a
+host to which the socket has sent (address restricted), or only from an address and port to which
+it has sent (port restricted, symmetric). So two peers find a path between them in three steps,
 which are those of ICE (RFC 8445):
 
-1. **Candidates.** A node asks servers for the address that they see, by STUN's Binding request (RFC
-   8489), from the socket of its channels. This *server-reflexive candidate* is announced behind
-   the *host candidates*. The order of the candidates is that of their priority (section 5.1.2).
-2. **Request.** A dialling node sends its handshake to all candidates of the peer. Filters on its
-   own side let answers in from then on. If no answer comes for ``REQUEST_AFTER`` seconds, the node
+1. **Candidates.** A node sends STUN's Binding requests (RFC 8489) to servers, from the socket of
+   its channels. The answer has the address from which the request came. The node announces this
+   *server-reflexive candidate* after its *host candidates*, the addresses of its machine. The order
+   of the candidates is that of their priority (section 5.1.2).
+2. **Request.** A dialling node sends its handshake to all candidates of the peer. The filter of its
+   own NAT lets answers in from then on. If no answer comes for ``REQUEST_AFTER`` seconds, the node
    requests checks: servers pass its candidates and a random token on to the peer.
-3. **Checks.** The peer then sends a *connectivity check* to each of these candidates, from
-   the socket of its channels. It opens the peer's own filter for the handshake, which is repeated
-   anyway. If a check arrives, it proves a way in the other direction. Its source may be an address
-   that nobody has announced, the mapping of a symmetric NAT. That is a *peer-reflexive candidate*,
-   and the handshake goes there, too.
+3. **Checks.** The peer then sends a *connectivity check* to each of these candidates, from the
+   socket of its channels. The check opens the filter of the peer's NAT for the handshake, which the
+   dialling node repeats anyway. A check that arrives proves a path in the other direction. Its
+   source may be an address that was not announced, the mapping of a symmetric NAT. This is a
+   *peer-reflexive candidate*, and the handshake goes to it, too.
 
-No candidate gets through if one NAT is symmetric and the other filters by port, or both are
-symmetric: the port of the mapping cannot be known. These two need a relay, at one of them: a server
-of TURN (RFC 8656), at which the node allocates a public address, the *relayed candidate*. The relay
-passes on what comes to that address, from hosts that the node has permitted. A peer that is reached
-through the node's own relay has another address, whose host ends in ``RELAYED``: to a channel it is
-one more path to the peer. Such a path is tried after ``RELAY_AFTER`` seconds, when the others have
-had their time. While it is used, the node looks for a better one every ``RECHECK`` seconds.
+No candidate works if one NAT is symmetric and the other filters by port, or both are symmetric:
+the peers cannot find out the port of the mapping. Such a pair needs a relay for one of the two: a
+server of TURN (RFC 8656), at which the node allocates a public address, the *relayed candidate*.
+The relay forwards datagrams to that address, from hosts that the node has permitted. A peer that is
+reached through the node's own relay has another address, whose host ends in ``RELAYED``: to a
+channel it is one more path to the peer. The node tries this path after ``RELAY_AFTER`` seconds, if
+no other candidate has worked. While the node uses it, it looks for a direct path every ``RECHECK``
+seconds.
 
-The same request brings a channel back whose NAT has given the socket another address. Both
-sides send on, and neither gets an answer: the peer's filter does not know the new address. After
-``STALL`` seconds of that, the node asks the STUN servers and requests checks again. When the peer's
-checks have opened the filter, packets come from the new address, and path validation (RFC
+The same request repairs a channel whose NAT has given the socket another address. Both sides go on
+sending, and neither gets an answer, because the peer's filter does not let the new address in.
+After ``STALL`` seconds, the node sends Binding requests and requests checks again. When the
+peer's checks have opened the filter, packets arrive from the new address, and path validation (RFC
 9000, section 8.2) moves the channel there.
 
-Requests are repeated as in RFC 8489, section 6.2.1. ``NatTraversal`` knows no bytes of STUN: its
-inputs and outputs are decoded messages.
+Requests are repeated as in RFC 8489, section 6.2.1. The inputs and outputs of ``NatTraversal`` are
+decoded messages; ``shell.nat`` encodes and decodes them.
 """
 
 import re
@@ -57,66 +59,65 @@ transaction (RFC 8489, section 6.2.1: RTO and Rc)."""
 
 REFRESH: Final = 15.0
 """Seconds between two transactions with one server (RFC 8445, section 11: Tr). They also keep the
-mapping: a NAT may forget one after two minutes (RFC 4787, REQ-5), and some do after 30 s."""
+mapping alive: a NAT may drop one after two minutes (RFC 4787, REQ-5), and some do after 30 s."""
 
 PACE: Final = 0.05
 """Seconds between the first checks of two candidates (RFC 8445, section 14.2: Ta)."""
 
 REQUEST_AFTER: Final = 0.2
 """Seconds for which a dialling node waits for an answer before it requests checks. On a
-network without NAT the answer comes sooner, and servers learn nothing of the channel."""
+network without NAT the answer comes sooner, and the node sends the servers no request."""
 
 REQUEST_AGAIN: Final = 0.5
 LONGEST_REQUEST: Final = 1.0
-"""Seconds until a request for checks is repeated, doubled each time up to the second figure, while
-the attempt lasts. After a NAT has got another address, a server may believe a new connection of the
-node only after half an expiry, 5 s: see ``SenderConnections``."""
+"""Seconds until a request for checks is repeated, doubled each time up to ``LONGEST_REQUEST``,
+while the attempt lasts. After a NAT has got another address, a server may accept messages from a
+new connection of the node only after half an expiry, 5 s: see ``SenderConnections``."""
 
 CHECK_AGAIN: Final = 0.25
 CHECKS: Final = 4
-"""Seconds until a check is repeated, doubled each time, and the most for one candidate."""
+"""Seconds until a check is repeated, doubled each time, and the most checks for one candidate."""
 
 RELAY_AFTER: Final = 1.0
-"""Seconds for which a dialling node waits for a direct way before it dials through its relay."""
+"""Seconds for which a dialling node waits for a direct path before it dials through its relay."""
 
 RECHECK: Final = 5.0
-"""Seconds between two attempts to find a direct way while a channel uses the relay."""
+"""Seconds between two attempts to find a direct path while a channel uses the relay."""
 
 STALL: Final = 1.0
-"""Seconds without a packet of the peer, while it owes an ack, after which the way is taken to be
-broken. A lost ack is repeated within 0.1 s: see ``channel.loss_detection``."""
+"""Seconds without a packet of a peer that owes an ack, after which the path counts as broken.
+A lost ack does not take so long: a probe leaves within 0.1 s, see ``channel.loss_detection``."""
 
 LOOK: Final = 0.25
-"""Seconds between two looks at the channels."""
+"""Seconds between two calls of ``NatTraversal.handle_paths``."""
 
 MOST_SERVERS: Final = 2
-"""The servers that are asked: two show whether the NAT is symmetric."""
+"""The STUN servers that get requests: two are enough to detect a symmetric NAT."""
 
 MOST_PENDING: Final = 64
 MOST_PENDING_OF_PEER: Final = 16
-"""The checks that are not over yet; while there are more, of all peers or of the one that requests
-some, requests are ignored."""
+"""The pending checks, in all and for one peer, from which on further requests are ignored."""
 
 PER_SECOND: Final = 16
 PER_PEER: Final = 4
-"""The requests for checks that are obeyed in a second, and at once: of all peers, and of each.
-Whoever is a member may name any address in one, and each sends up to ``CHECKS`` small datagrams to
-up to eight of them."""
+"""The requests for checks that a node fulfils per second, and at once: of all peers, and of each
+peer. A request of a member may name any addresses, up to eight, and costs up to ``CHECKS`` small
+datagrams to each of them."""
 
 MOST_REFLEXIVE: Final = 4
 """The most peer-reflexive candidates of one attempt."""
 
 REMEMBERED: Final = 256
 OBEYED_AGAIN: Final = 2.0
-"""The requests for checks that are remembered, and for how many seconds: each server passes on the
-same one. By then the checks of one are over."""
+"""The requests for checks that a node remembers, and the seconds for which it does: each server
+passes on the same request. After that time the checks of a request are over."""
 
 TRANSACTION_BITS: Final = 96
 TOKEN_BITS: Final = 64
 
 
 class BindingRequest(NamedTuple):
-    """A Binding request to send to a server."""
+    """A Binding request to send to a server; ``transaction`` is its id of 96 bits."""
 
     server: Address
     transaction: int
@@ -125,8 +126,8 @@ class BindingRequest(NamedTuple):
 class CheckCredential(NamedTuple):
     """The proof that a check belongs to an attempt (RFC 8445, section 7.1.2).
 
-    ``peer`` is the id of the other node: that of the one that checks at the side that dials, and
-    the reverse. The side that dials has drawn the token.
+    ``peer`` is the id of the other node: of the checking node at the side that dials, and of the
+    dialling node at the side that checks. The side that dials draws the token.
     """
 
     peer: int
@@ -151,7 +152,7 @@ class _Binding:
 
 @dataclass(slots=True)
 class _Attempt:
-    """A way to a peer that this node looks for."""
+    """An attempt of this node to find a path to a peer."""
 
     peer: int
     check_requests: int = 0
@@ -165,7 +166,11 @@ class _Check:
 
 
 class PathSample(NamedTuple):
-    """An open channel: the peer's id, when its last packet came, and whether it owes an ack."""
+    """The present state of an open channel's path.
+
+    ``received_at`` is the time of the last packet of the peer, whose id is ``peer``. ``is_owed`` is
+    True if the peer owes an ack.
+    """
 
     channel: Hashable
     peer: int
@@ -174,7 +179,7 @@ class PathSample(NamedTuple):
 
 
 class NatTraversal:
-    """The way to peers behind NAT, and to this node behind one. Times are in seconds.
+    """NAT traversal of one node: to peers behind NAT, and for peers to this node. Times in seconds.
 
     After any input or command, poll all outputs. ``secrets`` draws transactions and tokens.
     """
@@ -206,23 +211,23 @@ class NatTraversal:
 
     @property
     def reflexive(self) -> tuple[Address, ...]:
-        """The addresses at which servers see this socket: a symmetric NAT gives it several."""
+        """The server-reflexive candidates of this node; several if its NAT is symmetric."""
         return self._reflexive
 
     @property
     def has_servers(self) -> bool:
-        """True if a server answers Binding requests, so that there may be a NAT."""
+        """True if there are STUN servers, so that this node can detect a NAT."""
         return bool(self._bindings)
 
     @property
     def credentials(self) -> list[CheckCredential]:
-        """Those of the present attempts of this node."""
+        """The credentials of the present attempts of this node."""
         return [CheckCredential(it.peer, token) for token, it in self._attempts.items()]
 
     # Candidates
 
     def set_servers(self, now: float, servers: Iterable[Address]) -> None:
-        """Ask these servers from now on, the first ``MOST_SERVERS`` of them."""
+        """Send Binding requests to the first ``MOST_SERVERS`` of these servers from now on."""
         wanted = list(dict.fromkeys(servers))[:MOST_SERVERS]
         for gone in self._bindings.keys() - set(wanted):
             del self._bindings[gone]
@@ -238,7 +243,7 @@ class NatTraversal:
     ) -> bool:
         """Handle a Binding response: ``mapped`` is the source address of the request.
 
-        Return True if it is the answer to a present request.
+        Return True if the response answers a present request.
         """
         binding = self._bindings.get(server)
         if binding is None or not binding.requests or binding.transaction != transaction:
@@ -265,7 +270,7 @@ class NatTraversal:
         if 0 < binding.requests < REQUESTS:
             self._repeat_request(now, server)
         elif binding.requests:
-            # A server that does not answer says nothing about the mapping.
+            # The silence of a server is no evidence about the mapping.
             binding.requests = 0
             self._requests_due.set(server, now + REFRESH)
         else:
@@ -278,9 +283,10 @@ class NatTraversal:
     # The side that dials
 
     def begin(self, now: float, peer: int, *, wait: float = REQUEST_AFTER) -> int:
-        """Begin to look for a way to a peer; return the token of the attempt.
+        """Begin an attempt to find a path to a peer; return its token.
 
-        The peer is requested to check after ``wait`` seconds, unless ``end`` is called before.
+        After ``wait`` seconds the node requests checks of the peer, unless ``end`` is called
+        before.
         """
         token = self._secrets.getrandbits(TOKEN_BITS)
         self._attempts[token] = _Attempt(peer)
@@ -289,7 +295,7 @@ class NatTraversal:
         return token
 
     def end(self, token: int) -> None:
-        """End an attempt: there is a way, or nobody wants one any more."""
+        """End an attempt, because there is a path, or the program no longer wants one."""
         self._attempts.pop(token, None)
         self._check_requests_due.set(token, None)
         self._relays_due.set(token, None)
@@ -316,9 +322,9 @@ class NatTraversal:
     def handle_check_request(
         self, now: float, credential: CheckCredential, candidates: Sequence[Address]
     ) -> None:
-        """Check the candidates of a node, in the order given: servers passed its request on."""
-        # The same request again, from another server. With new candidates it is another one: the
-        # address of a node that has lost its way becomes known a moment later.
+        """Handle a request for checks that a server passed on: check candidates in this order."""
+        # Another server may pass on the same request. A request with new candidates is another one:
+        # a node whose path broke finds out its new address a moment later.
         request = credential, tuple(candidates)
         self._seen.take_expired(now)
         if request in self._seen or self._has_too_many_of(credential.peer):
@@ -346,12 +352,12 @@ class NatTraversal:
             del self._checks[number]
             self._checks_due.set(number, None)
 
-    # Channels whose way has broken
+    # Channels whose path has broken
 
     def handle_paths(self, now: float, paths: Iterable[PathSample]) -> None:
-        """Look at the open channels; begin an attempt for each whose peer has fallen silent.
+        """Begin an attempt for each channel whose peer owes an ack and is silent for ``STALL`` s.
 
-        Call it about every ``LOOK`` seconds with all of them.
+        Call this method about every ``LOOK`` seconds with the samples of all open channels.
         """
         looked: dict[Hashable, tuple[float, float]] = {}
         for channel, peer, received_at, is_owed in paths:
@@ -373,13 +379,13 @@ class NatTraversal:
 
     @property
     def stalled(self) -> dict[Hashable, int]:
-        """The channels that have lost their way, and the token of the attempt to find another."""
+        """The channels whose path is broken, with the token of the attempt to find another."""
         return self._stalled
 
     # Time and outputs
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due by now."""
+        """Perform the timers that are due by now."""
         for server in self._requests_due.take_due(now):
             self._handle_request_due(now, server)
         self._relays.extend(self._relays_due.take_due(now))
@@ -389,7 +395,7 @@ class NatTraversal:
             self._handle_check_due(now, number)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is next due; None if never."""
+        """Return the time at which ``handle_timeout`` is next due; None if no timer is set."""
         return earliest(
             self._requests_due.next_due(),
             self._check_requests_due.next_due(),
@@ -402,11 +408,11 @@ class NatTraversal:
         return self._requests.popleft() if self._requests else None
 
     def poll_check_request(self) -> CheckCredential | None:
-        """Return the next credential with which to request checks of its peer, or None."""
+        """Return the credential of the next request for checks to its peer, or None."""
         return self._check_requests.popleft() if self._check_requests else None
 
     def poll_relay(self) -> int | None:
-        """Return the token of the next attempt that is to go through the relay, too, or None."""
+        """Return the token of the next attempt that has to use the relay, too, or None."""
         return self._relays.popleft() if self._relays else None
 
     def poll_check(self) -> ConnectivityCheck | None:
@@ -421,7 +427,8 @@ PERMISSION_REFRESH: Final = 240.0
 section 9)."""
 
 BINDING_REFRESH: Final = 300.0
-"""The same for a channel that is in use; the relay keeps one for 600 s (section 12)."""
+"""Seconds between two ChannelBind requests for one channel in use; the relay keeps a channel for
+600 s (section 12)."""
 
 RELEASE: Final = 600.0
 """Seconds from the time at which an unused channel is not bound again until its number is free: 300
@@ -437,8 +444,7 @@ MOST_PERMISSIONS: Final = 64
 TURN_PORT: Final = 3478
 
 FAILED_AGAIN: Final = 30.0
-"""Seconds from a request that failed to the next one: for the allocation, a permission, a channel.
-"""
+"""Seconds from a failed request, for the allocation, a permission or a channel, to the next one."""
 
 STALE_NONCE: Final = 438
 UNAUTHENTICATED: Final = 401
@@ -448,19 +454,20 @@ UNAUTHENTICATED: Final = 401
 
 @dataclass(frozen=True, slots=True)
 class TurnServer:
-    """A relay for peers that no way connects: a server of TURN (RFC 8656), such as coturn.
+    """A relay for peers without a direct path: a server of TURN (RFC 8656), such as coturn.
 
-    It sees sealed packets only. Raises ``SettingsError``.
+    The relay forwards packets as they are, and cannot decrypt sealed ones. Raises
+    ``SettingsError`` for a missing host, user or password, and for an invalid port.
     """
 
     host: str
-    """Its name or address."""
+    """The name or address of the server."""
     user: str
-    """The user of its long-term credential."""
+    """The user of the long-term credential."""
     password: str = field(repr=False)
-    """The password."""
+    """The password of the long-term credential."""
     port: int = TURN_PORT
-    """Its UDP port."""
+    """The UDP port of the server."""
 
     def __post_init__(self) -> None:
         if not (self.host and self.user and self.password):
@@ -470,7 +477,7 @@ class TurnServer:
 
     @classmethod
     def parse(cls, url: str, password: str) -> "TurnServer":
-        """Read ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
+        """Parse ``turn://user@host`` or ``turn://user@host:port``. Raises ``SettingsError``."""
         match = _TURN_URL.fullmatch(url)
         if match is None:
             # The text itself may have a password, which belongs in no log.
@@ -495,7 +502,11 @@ class TurnMethod(Enum):
 
 
 class TurnRequest(NamedTuple):
-    """A request to the relay. ``peer`` is the address that it is about, None for the allocation."""
+    """A request to the relay.
+
+    ``peer`` is the address to permit, or to bind to ``channel``; None in a request for the
+    allocation. ``realm`` and ``nonce`` are those of the relay's last error.
+    """
 
     method: TurnMethod
     transaction: int
@@ -532,11 +543,11 @@ Due = tuple[str, object]
 
 
 class RelayAllocation:
-    """This node's allocation at a relay (RFC 8656): a public address that relays to its socket.
+    """This node's allocation at a relay (RFC 8656): a public address for its socket.
 
-    The relay lets in only hosts with a permission. A peer's address that data goes to gets a
-    channel, so that a datagram grows by four bytes instead of 36. A channel that no data went to
-    for ``BINDING_REFRESH`` seconds is not bound again, and its number is free after ``RELEASE``.
+    The relay lets in only hosts with a permission. Each peer's address to which this node sends
+    gets a channel of TURN, so that a datagram grows by four bytes instead of 36. A channel without
+    data for ``BINDING_REFRESH`` seconds is not bound again. Its number is free after ``RELEASE``.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -551,14 +562,14 @@ class RelayAllocation:
         self.relayed: Address | None = None
         """The relayed candidate; None without an allocation."""
         self.failure = ""
-        """Why there is none: the error of the relay."""
+        """The error of the relay if there is no allocation; else empty."""
 
     def begin(self, now: float) -> None:
         """Request an allocation of the relay."""
         self._send(now, TurnMethod.ALLOCATE)
 
     def permit(self, now: float, hosts: Iterable[str]) -> None:
-        """Let these hosts send to the relayed address, as soon as there is one."""
+        """Permit these hosts to send to the relayed address, as soon as there is one."""
         for host in hosts:
             if self._touch(host):
                 continue
@@ -571,7 +582,7 @@ class RelayAllocation:
                 self._send(now, TurnMethod.CREATE_PERMISSION, (host, 0))
 
     def _touch(self, host: str) -> bool:
-        """Note that a host is of use; return False if it has no permission."""
+        """Mark a host as the most recently used; return False if it has no permission."""
         is_permitted = host in self._permitted
         if is_permitted:
             self._permitted[host] = self._permitted.pop(host)
@@ -614,13 +625,13 @@ class RelayAllocation:
             self._due.set(("bind", peer), now + RELEASE)
 
     def peer_of(self, channel: int) -> Address | None:
-        """Return the peer whose data come in a channel."""
+        """Return the address of the peer to which a channel is bound; None if there is none."""
         return self._peers.get(channel)
 
     def handle_success(
         self, now: float, transaction: int, relayed: Address | None = None, lifetime: int = 600
     ) -> bool:
-        """Handle the answer to a request; return True if it is a present one."""
+        """Handle a success response; return True if it answers a present request."""
         done = self._end(transaction)
         if done is None:
             return False
@@ -642,7 +653,7 @@ class RelayAllocation:
     def handle_error(
         self, now: float, transaction: int, code: int, reason: str, realm: str, nonce: bytes
     ) -> bool:
-        """Handle the refusal of a request; return True if it is a present one."""
+        """Handle an error response; return True if it answers a present request."""
         done = self._end(transaction)
         if done is None:
             return False
@@ -655,7 +666,7 @@ class RelayAllocation:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Repeat and refresh what is due by now."""
+        """Repeat the requests, and refresh the permissions and channels, that are due by now."""
         for what, key in self._due.take_due(now):
             if what == "repeat" and isinstance(key, int):
                 self._repeat(now, key)
@@ -669,7 +680,7 @@ class RelayAllocation:
                 self._handle_binding_due(now, key)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is next due; None if never."""
+        """Return the time at which ``handle_timeout`` is next due; None if no timer is set."""
         return self._due.next_due()
 
     def poll_request(self) -> TurnRequest | None:
@@ -705,7 +716,7 @@ class RelayAllocation:
         return self._transactions.pop(number, None)
 
     def _fail(self, now: float, request: TurnRequest, why: str) -> None:
-        """Make a request again in a while: it is refused, or has no answer."""
+        """Schedule a request again, because the relay refused it or did not answer."""
         peer, again = request.peer, now + FAILED_AGAIN
         if peer is None:
             self._lose(now, why)
@@ -716,7 +727,7 @@ class RelayAllocation:
             self._due.set(("permit", peer[0]), again)
 
     def _lose(self, now: float, why: str) -> None:
-        """Begin anew in a while: the allocation is refused, or over."""
+        """Drop the allocation, which was refused or has ended, and schedule another request."""
         self.relayed, self.failure = None, why
         self._transactions.clear()
         while self._due.pop() is not None:

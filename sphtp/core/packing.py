@@ -1,31 +1,31 @@
-"""msgpack within bounds: one value at a time, and many.
+"""Encoding of messages by msgpack, with limits: one value at a time, or many.
 
 Theory of operation. A decoded message may take 72 times its bytes in memory: a byte 0x90 is an
 empty list. Worse, the decoder trusts the length before a list and reserves as many places before it
-has seen one of them, so that 4 kB of nested headers cost 27 ms, and 16 MiB of them more memory than
-a machine has. A message is therefore checked before the decoder builds anything:
+has decoded one of them. So 4 kB of nested headers cost 27 ms, and 16 MiB of them more memory than a
+machine has. A message is therefore checked before the decoder builds anything:
 
 - **Lengths.** ``Unpacker.skip`` walks through the bytes and builds nothing, for a third of the cost
-of building a list of floats. A message that it accepts has as many values as it claims.
-- **Depth.** msgpack refuses values nested deeper than its stack. Headers of a list of one value
-  put in front of a message use up all of that stack but ``max_depth``.
+  of building a list of floats. A message that it accepts has as many values as it claims.
+- **Depth.** msgpack refuses values nested deeper than its stack. The check puts headers of lists of
+  one value in front of the message. They use up all of the stack except ``max_depth``.
 - **Number.** A value has at least one byte, so only a message of more bytes than ``max_elements``
-  needs counting; a regular expression does that at the speed of C.
-- **Time.** Equal hashes make a dict quadratic. Hashes of text and bytes are secret, and few numbers
-  have equal ones. But an attacker can make any number of timestamps with equal hashes, and they
-  compare slowly: 64 kB of them as the keys of one map took 0.5 s. A map has at most eight that are
-  far from now. And the garbage collector would run again and again while many lists are built, none
-  of which is garbage. It is paused until they are built: that takes 60 ms per MiB instead of 350.
+  needs counting; a regular expression counts at the speed of C.
+- **Time.** Keys with equal hashes make a dict quadratic. Hashes of text and bytes are secret, and
+  few numbers have equal ones. But an attacker can make any number of timestamps with equal hashes,
+  and they compare slowly: 64 kB of them as the keys of one map took 0.5 s. So a map may have at
+  most eight keys that are timestamps of more than 34 bits of seconds. The garbage collector would
+  also run again and again while many lists are built, none of which is garbage. It is paused in
+  the meantime: that takes 60 ms per MiB instead of 350.
 
 A message of at most ``max_depth`` bytes is within all of these bounds, whatever its content.
 
-**Large leaves bypass the check.** Texts, bytes and arrays have no structure to check, and a search
-through 400 kB of floats takes 260 us where copying them takes 9. So a message that is one leaf is
-written and read as such. From any other message, leaves of ``LEAF`` bytes and more are taken out,
-and the check covers the rest, in which a few bytes hold the place of each leaf. A leaf is copied
-once when packed and once when unpacked. Arrays are a msgpack extension, as ``arrays`` says; small
-ones cost a microsecond each to build however few bytes they have, so a message has ``MAX_ARRAYS``
-at most.
+**Large leaves bypass the check.** A *leaf* is a text, bytes or an array. It has no structure to
+check, and a search through 400 kB of floats takes 260 us where copying them takes 9. So a message
+that is one leaf is written and read as such. From any other message, leaves of ``LEAF`` bytes and
+more are taken out, and the check covers the rest, in which a few bytes mark the place of each leaf.
+A leaf is copied once when packed and once when unpacked. Arrays are a msgpack extension: see
+``arrays``. An array costs at least a microsecond to build, so a message has ``MAX_ARRAYS`` at most.
 """
 
 import gc
@@ -67,8 +67,8 @@ LARGE: Final = 1024
 LEAF: Final = 8192
 """The size of a leaf, in bytes, from which taking it out costs less than searching through it."""
 
-# One packer for all: making one costs ten times what packing a small message does. It calls nothing
-# of ours while it packs, so that the threads of a program may share it.
+# One packer for all, since making one costs ten times as much as packing a small message. It calls
+# no Python code while it packs, so that the threads of a program may share it.
 pack_unbounded: Final = msgpack.Packer(autoreset=True).pack
 
 MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException, RemoteError)
@@ -78,10 +78,11 @@ MALFORMED: Final = (ValueError, TypeError, msgpack.UnpackException, RemoteError)
 _ARRAY: Final = Struct(">BI")
 _ARRAY_32: Final = 0xDD
 
-# From here on a pause of the garbage collector is worth the calls that it takes.
+# Bytes of a message from which on a pause of the garbage collector is worth the calls for it.
 _MANY: Final = 64 * 1024
 
-# Up to here it is cheaper to count what may be a list or a map than to walk through.
+# Bytes of a message up to which it is cheaper to count the bytes that may begin a list or a map
+# than to walk through the message.
 _FEW: Final = 2048
 _PLACES: Final = 1 << 14  # of 8 bytes each; lists of that many are reserved in 20 us
 _NESTING: Final = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
@@ -97,19 +98,19 @@ _TIMESTAMP: Final = 0xFF
 _PLACE: Final = 4
 _PLACE_HEAD: Final = bytes((0xD6, EXTENSION))
 _LOOKED_AT: Final = 512
-"""Bytes of a message for each value that is looked at: a large leaf among small values is found
-for a tenth of what decoding these costs, or left where it is."""
+"""Bytes of a message for each value that the search for leaves looks at. The search takes a tenth
+of the time of decoding; a large leaf that it does not reach stays in the message."""
 
-# Twelve bytes of extension -1. Shorter timestamps have too few bits for many equal hashes. A
-# message of MAX_DEPTH bytes has no more than eight of these as keys.
+# The head of a timestamp of twelve bytes, extension -1. Shorter timestamps have too few bits for
+# many equal hashes. A message of MAX_DEPTH bytes has at most eight of these as keys.
 _TIMESTAMP_96: Final = b"\xc7\x0c\xff"
 _MOST_TIMESTAMPS: Final = 8
 
 
 class Packing:
-    """msgpack with limits of the number of values and of their nesting, equal on both sides.
+    """An encoding by msgpack with limits for the number of values and the depth of their nesting.
 
-    Raises ``SettingsError`` for a limit that is out of range.
+    Both sides need the same limits. Raises ``SettingsError`` for a limit that is out of range.
     """
 
     __slots__ = ("_filler", "max_depth", "max_elements")
@@ -120,12 +121,14 @@ class Packing:
         if not 1 <= max_depth <= MAX_DEPTH:
             raise SettingsError(f"max_depth is {max_depth}; allowed is 1 to {MAX_DEPTH}")
         self.max_elements = max_elements
-        """A list counts as one value and each of its members; a map, and each key and value."""
+        """The most values of a message. A list and each of its members count as one value each, as
+        do a map and each of its keys and values."""
         self.max_depth = max_depth
+        """The deepest nesting of lists and maps in a message."""
         self._filler = _ONE * max(0, _stack() - max_depth)
 
     def describe(self) -> list[str]:
-        """Describe the limits, which must be equal on both sides; return nothing by default."""
+        """Return a line on the limits for the schema; an empty list for the default limits."""
         if (self.max_elements, self.max_depth) == (MAX_ELEMENTS, MAX_DEPTH):
             return []
         return [f"(bounds): at most {self.max_elements} values, {self.max_depth} deep"]
@@ -134,13 +137,14 @@ class Packing:
         """Return a value as msgpack, behind ``prefix``.
 
         Raises:
-            TypeError, OverflowError: msgpack cannot carry the value.
-            MessageTooLargeError: the peer would refuse it, for its number of values or its depth.
+            TypeError, OverflowError: msgpack cannot encode the value.
+            MessageTooLargeError: the peer would refuse the message, because it has too many values,
+                too many arrays or too deep a nesting.
         """
         payload: bytes
         kind = type(value)
         if kind is bytes and len(value) <= LARGE:
-            # The most frequent message, and a leaf: there is nothing to look over.
+            # The most frequent message, and a leaf, which needs no check.
             payload = pack_unbounded(value)
             return prefix + payload if prefix else payload
         if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
@@ -154,7 +158,7 @@ class Packing:
         return prefix + payload
 
     def pack_parts(self, value: Any, prefix: bytes = b"") -> "Parts":
-        """Return the parts of a value as msgpack behind ``prefix``; a large leaf is not a copy.
+        """Return a value as msgpack behind ``prefix``, in parts; a large leaf is not copied.
 
         Raises as ``pack``.
         """
@@ -197,7 +201,7 @@ class Packing:
     def unpack(self, payload: bytes, start: int = 0) -> Any:
         """Return the value that the bytes from ``start`` on encode.
 
-        Raises ``MALFORMED`` if they encode none.
+        Raises an error of ``MALFORMED`` if they encode no value, or one beyond the limits.
         """
         size = len(payload)
         if size - start <= self.max_depth:
@@ -217,10 +221,10 @@ class Packing:
     ) -> Any:
         """Return the value from ``start`` on in memory that its sender may change meanwhile.
 
-        An array or bytes are copied out of it once, behind a head that is copied before it is
-        looked at. If not ``is_copied``, an array is a view. It keeps the mapping; the caller has to
-        keep the sender from using that part of it again. Anything else is copied as a whole and
-        then unpacked. Raises ``MALFORMED``.
+        An array or bytes are copied once. The head before them is copied first, and only the copy
+        is read. If not ``is_copied``, an array is a view of the memory, which stays mapped as long
+        as the array lives; the caller has to keep the sender from reusing that part of the memory.
+        Any other value is copied as a whole and then unpacked. Raises an error of ``MALFORMED``.
         """
         size = len(payload)
         head = bytes(payload[start : start + _MOST_BEFORE])
@@ -241,12 +245,12 @@ class Packing:
         return self.unpack(body, start) if len(parts.parts) == 1 else _copy(body)
 
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
-        """Return the values of payloads; None if they have to be unpacked one by one.
+        """Return the values of payloads; None if the caller has to unpack them one by one.
 
-        As one array, many small payloads cost a tenth of the time. If they do not form a valid
-        array, some are malformed and have to be found. A lying peer may encode values that cross
-        the borders of its payloads. That only gives it other values, which it could have sent
-        anyway; checking the borders would double the cost.
+        Many small payloads, unpacked as one list, cost a tenth of the time. If they do not form a
+        valid list, some are malformed, and the caller has to find them. A malicious peer may encode
+        values that cross the borders of its payloads. The result is other values, which the peer
+        could have sent anyway; checking the borders would double the cost.
         """
         number = len(payloads)
         size = sum(map(len, payloads))
@@ -254,7 +258,7 @@ class Packing:
             return None
         payload = b"".join((_ARRAY.pack(_ARRAY_32, number), *payloads))
         try:
-            # They are one deeper than alone.
+            # Inside the list, the values are one level deeper than alone.
             _skip(self._filler[1:], payload)
             values: list[Any] = _build(payload, _extensions(payload, {}))
         except MALFORMED:
@@ -269,9 +273,9 @@ class Packing:
         _skip(self._filler, payload)
 
     def _check_own(self, payload: bytes) -> None:
-        """Raise ``MessageTooLargeError`` for a message that a peer would refuse.
+        """Raise ``MessageTooLargeError`` for a message of this side that a peer would refuse.
 
-        Its lengths are right, because it has just been packed.
+        The lengths in the message are right, because it has just been packed.
         """
         if len(payload) > _FEW or _nesting(payload) > self.max_depth:
             try:
@@ -295,7 +299,7 @@ class Parts:
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
         self.is_for_many = False
-        """True if it goes to several peers, so that it is worth a place that all of them read."""
+        """True if the payload goes to several peers, which can all read one copy of it."""
         sizes = [_nbytes(part) for part in parts]
         self.size = sum(sizes)
         self.head_size = self.size - sizes[-1]
@@ -309,11 +313,11 @@ class Parts:
         return b"".join(self.parts)
 
     def detach(self) -> None:
-        """Copy what belongs to the caller, who may change it from now on."""
+        """Copy the parts that belong to the caller, who may change them from now on."""
         self.parts = [_copy(part) for part in self.parts]
 
     def write(self, view: memoryview, start: int) -> None:
-        """Copy the payload into memory, from an offset on."""
+        """Copy the payload into ``view``, from the offset ``start`` on."""
         for part in self.parts:
             if type(part) is bytes:
                 view[start : start + len(part)] = part
@@ -328,7 +332,7 @@ class Parts:
 
 def _copy(part: Any) -> Any:
     if is_array(part):
-        # Of a subclass, too, what arrives is a plain array.
+        # The receiver gets a plain array, even of a subclass.
         return sys.modules["numpy"].array(part)
     return bytes(part)
 
@@ -337,7 +341,7 @@ def _octets(part: Any) -> Any:
     try:
         return memoryview(part).cast("B")
     except TypeError:
-        # Items in a byte order of their own, which only a copy takes off.
+        # A view of items in another byte order, which only a copy converts to bytes.
         return bytes(part)
 
 
@@ -357,8 +361,8 @@ def _skip(filler: bytes, payload: bytes) -> None:
 def _build(payload: bytes, extension: "Extension") -> Any:
     if len(payload) < _MANY or not gc.isenabled():
         return _unpack_structure(payload, extension)
-    # Where there are no arrays, nobody sees it: msgpack is one call, and no other thread runs
-    # before that returns. Where there are, others may make a little garbage meanwhile.
+    # Without arrays, msgpack is one call during which no other thread runs. With arrays, other
+    # threads may make a little garbage meanwhile.
     gc.disable()
     try:
         return _unpack_structure(payload, extension)
@@ -375,7 +379,7 @@ def _unpack_structure(payload: bytes, extension: "Extension") -> Any:
 
 def _check_keys(payload: bytes) -> None:
     try:
-        # Arrays are none of its keys.
+        # A key cannot be an array, so arrays need not be read.
         _unpack_structure(payload, _opaque)
     except ValueError as error:
         raise MessageTooLargeError(str(error)) from None
@@ -400,7 +404,8 @@ def _nesting(payload: bytes) -> int:
 
 # --- extensions and leaves ----------------------------------------------------------------------
 
-# How many bytes say how long a leaf is, and how many more there are, by its first byte.
+# By the first byte of a leaf: the number of bytes of its length, and of further bytes before its
+# content.
 _LONG: Final = {
     0xC5: (2, 0), 0xC6: (4, 0),
     0xC8: (2, 1), 0xC9: (4, 1),
@@ -409,10 +414,11 @@ _LONG: Final = {
 _LENGTHS: Final = {0xC4: (1, 0), 0xC7: (1, 1), 0xD9: (1, 0), **_LONG}
 
 _MOST_BEFORE: Final = 1 + 4 + 1 + MOST_HEAD
-"""The most bytes of a message that is an array before its items."""
+"""The most bytes before the items in a message that is an array."""
 _LONG_TEXT: Final = (0xDA, 0xDB)
 
-# What follows the first byte of any other value; of a list or a map up to its first member.
+# The number of bytes behind the first byte of any other value; of a list or a map, those before its
+# first member.
 _TAILS: Final = {
     **{0xA0 + n: n for n in range(32)},
     0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
@@ -434,7 +440,7 @@ Extension: TypeAlias = Callable[[int, bytes], Any]
 
 
 def _opaque(code: int, data: bytes) -> msgpack.ExtType:
-    # Its constructor takes three times as long, and checks what cannot be wrong here.
+    # The constructor would take three times as long, and check a code that is always valid here.
     return tuple.__new__(msgpack.ExtType, (code, data))
 
 
@@ -454,7 +460,7 @@ def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extensi
         nonlocal room
         if code != EXTENSION:
             return _opaque(code, data)
-        # Each once: a peer that writes such a place itself has one that is missing afterwards.
+        # Each place is valid once. A peer that writes a place itself makes a leaf's place invalid.
         leaf = leaves.pop(data, None)
         if leaf is None:
             value = read_array_untrusted(data, 0, len(data))
@@ -469,7 +475,8 @@ def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extensi
     return extension
 
 
-# What tells the bytes of a buffer, by its type; arrays are added when the first one is sent.
+# A function for the size of a buffer in bytes, by its type; arrays are added when the first one is
+# sent.
 _BUFFERS: Final[dict[type, Callable[[Any], int]]] = {
     bytes: len,
     bytearray: len,
@@ -483,9 +490,9 @@ def _always(_array: Any) -> int:
 
 
 def _leaf(value: Any) -> tuple[bytes, Any]:
-    """Return the head of a buffer, and its bytes or a view of them.
+    """Return the head of a leaf, and its bytes or a view of them.
 
-    Raises ``TypeError`` if it is no buffer, and ``MessageTooLargeError``.
+    Raises ``TypeError`` if the value is no contiguous buffer, and ``MessageTooLargeError``.
     """
     if is_array(value):
         head, items = array_parts(value)
@@ -520,10 +527,10 @@ def _number(value: Any) -> Any:
 
 
 def _take_out(payload: bytes, start: int = 0) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
-    """Return a payload with its large leaves replaced by places, and the leaves by place.
+    """Return a payload with places instead of its large leaves, and the leaves' offsets by place.
 
     A place is an extension that is too short to be an array. If values are many and small, the
-    search stops, and the rest stays as it is.
+    search stops, and the rest of the payload stays as it is.
     """
     leaves: dict[bytes, tuple[int, int]] = {}
     size = len(payload)
@@ -583,12 +590,12 @@ def _stack() -> int:
 # --- counting -----------------------------------------------------------------------------------
 
 _CHUNK: Final = 4096
-"""Values that the pattern below matches at once."""
+"""The number of values that the pattern below matches at once."""
 
 
 def _sized(more: int) -> bytes:
-    """Return a pattern for a length byte and as many bytes as it says, plus ``more`` bytes."""
-    # In groups of 16: each takes 16 comparisons at most to find, where 256 in a row took 128.
+    """Return a pattern for a length byte, as many bytes as its value, and ``more`` bytes."""
+    # Two levels of 16 alternatives take at most 32 comparisons; 256 in a row took 128 on average.
     groups = (
         b"(?=[\\x%02x-\\x%02x])(?:%s)"
         % (
@@ -603,10 +610,10 @@ def _sized(more: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns for a chunk of values and for one value; few programs need them.
+    """Return the patterns for a chunk of values and for one value, compiled at the first use.
 
-    Members of a list or map are values of their own. Text, bytes and extensions over 255 bytes are
-    not matched. The most frequent values of large messages stand first.
+    Members of a list or map are values of their own. The patterns do not match text, bytes and
+    extensions of more than 255 bytes. The most frequent values of large messages come first.
     """
     value = b"|".join(
         (
@@ -627,16 +634,16 @@ def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def count_elements(payload: bytes, most: int) -> int | None:
-    """Return how many values a well-formed payload has; None if more than ``most``.
+    """Return the number of values in a well-formed payload; None if there are more than ``most``.
 
-    It takes 25 ns for each value, or 500 for a long text, and stops after ``most``.
+    A value takes 25 ns, a long text 500 ns, and counting stops after ``most``.
     """
     chunk, single = _patterns()
     number, start, end, pieces = 0, 0, len(payload), []
     while start < end and number <= most:
         stop = _end_of(chunk, payload, start)
         if stop == end or (payload[stop] in _LONG and not single.match(payload, stop)):
-            # The pattern does not tell how many values it matched: they are counted below.
+            # A match does not have the number of its values: they are counted below.
             pieces.append(payload[start:stop])
             if stop < end:
                 number += 1
@@ -668,7 +675,7 @@ NO_LIMIT: Final = 1 << 30
 
 
 class PlainEncoding:
-    """Messages that are plain msgpack values."""
+    """The encoding of messages that are plain msgpack values, without types."""
 
     most_at_once = NO_LIMIT
 
@@ -691,7 +698,7 @@ class PlainEncoding:
         return pack_parts(value)
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
-        """Return the value in shared memory; none if it is malformed."""
+        """Return a list of the value in shared memory; an empty list if it is malformed."""
         try:
             return [unpack_shared_untrusted(payload, is_copied=is_copied)]
         except MALFORMED:

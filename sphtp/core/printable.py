@@ -1,10 +1,9 @@
-"""Makes foreign text safe to show: a peer's text must not control a terminal.
+"""Text for terminals and logs: text of peers made safe, and numbers as people write them.
 
-Controls (C0, DEL and C1) begin escape sequences. Directional overrides change the order in which
-text appears. Separators of lines and paragraphs turn one line into two. These and all other
-invisible characters are written as escapes of JSON, so that a line of JSON stays one line.
-
-Also numbers and lists as people write them, alike in all programs.
+The text of a peer must not control a terminal (Unicode TR 36). Control characters (C0, DEL and C1)
+begin escape sequences. Directional overrides change the order in which text appears. Separators of
+lines and paragraphs turn one line into two. These and all other characters that are not printable
+become escapes of JSON, so that a line of JSON stays one line.
 """
 
 import re
@@ -16,7 +15,7 @@ LONGEST: Final = 1200
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    """Return a text with only visible characters, cut to ``longest`` of them."""
+    """Return a text cut to ``longest`` characters, with escapes for unprintable ones."""
     cut = text if len(text) <= longest else f"{text[:longest]}..."
     return cut if cut.isprintable() else "".join(map(_seen, cut))
 
@@ -27,7 +26,7 @@ def peer_label(name: str, number: int) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Make each line of a text of this side, which may quote a peer, printable; cut nothing."""
+    """Return a text of this side, which may quote a peer, with each line printable and not cut."""
     return "\n".join(printable(line, len(line)) for line in text.split("\n"))
 
 
@@ -39,7 +38,7 @@ def _seen(character: str) -> str:
 
 
 def without_password(address: str) -> str:
-    """Return an address that was refused without what may be its user and password."""
+    """Return an address without the part that may be a user and password, for an error."""
     return re.sub(r"(?s)^([a-z+]+://)?.*@", r"\1...@", address)
 
 
@@ -53,7 +52,7 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share with two digits."""
+    """Return a share from 0 to 1 as a percentage with two digits, such as ``4.2 %``."""
     return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 

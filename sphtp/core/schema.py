@@ -1,4 +1,4 @@
-"""Schemas of messages. Two programs compare theirs when they connect."""
+"""Schemas: descriptions of message types, which two programs compare when they connect."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,11 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The difference of the other side's schema, as far as a REFUSE shows it.
+    """The difference between two schemas, as a REFUSE reports it.
 
-    ``digest`` is that of the first line that the sender received and does not have, 0 for none.
-    ``line`` is the sender's first line that it did not receive, perhaps cut, empty for none.
+    ``schema_hash`` is that of the sender of the REFUSE. ``digest`` is the digest of the first line
+    that the receiver has and the sender does not; 0 if there is no such line. ``line`` is the first
+    line that the sender has and the receiver does not, perhaps cut; empty if there is none.
     """
 
     schema_hash: int
@@ -26,7 +27,7 @@ class Mismatch:
 class Schema:
     """The schema of one side's messages: a line for each type, and a hash of all lines.
 
-    Without lines the hash is 0: this side's messages have no types.
+    The hash is 0 if there are no lines, because this side's messages have no types.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
@@ -39,7 +40,10 @@ class Schema:
         return tuple(map(digest_of, self.lines))
 
     def compare(self, digests: Sequence[int]) -> Mismatch:
-        """Return where this schema differs from one with these digests, which may be incomplete."""
+        """Return the difference between this schema and one with these digests.
+
+        ``digests`` may lack some of the other schema's lines.
+        """
         ours, theirs = set(self.digests), set(digests)
         lines = zip(self.lines, self.digests, strict=True)
         return Mismatch(
@@ -49,11 +53,11 @@ class Schema:
         )
 
     def explain(self, other: Mismatch) -> str:
-        """Return a description of the difference, from the other side's ``compare``.
+        """Return a sentence about the difference ``other``, which comes from the other side.
 
         The other side may have forged it.
         """
-        # A peer that received only some of our digests may name a line that this side has.
+        # A peer that received only some of this side's digests may name a line that this side has.
         theirs = {printable(other.line)} - {"", *self.lines}
         ours = {line for line in self.lines if digest_of(line) == other.digest}
         names = {line.partition(": ")[0] for line in theirs}
@@ -64,7 +68,7 @@ class Schema:
 
 
 def fingerprint(lines: Iterable[str]) -> int:
-    """Return a hash of 64 bits of a description; equal on all machines and Python versions."""
+    """Return a hash of 64 bits of these lines; equal on all machines and Python versions."""
     text = "\n".join(lines).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
 
@@ -75,10 +79,10 @@ def digest_of(line: str) -> int:
 
 
 def difference(ours: Iterable[str], theirs: Iterable[str]) -> str | None:
-    """Return the first type, by the alphabet, in which two descriptions differ; None if in none.
+    """Return the first type, in alphabetical order, in which two schemas differ; None if in none.
 
-    Lines are those of ``MessageCodec.describe``. The answer begins with the name of the type, and
-    shows the part of a long description that differs.
+    ``ours`` and ``theirs`` are lines of ``MessageCodec.describe``. The result begins with the name
+    of the type, and shows the part of a long line that differs.
     """
     our_types, their_types = _by_name(ours), _by_name(theirs)
     for name in sorted(our_types.keys() | their_types.keys()):
@@ -104,7 +108,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _excerpt(text: str | None, at: int) -> str:
-    """Return the part of a text around an offset."""
+    """Return the part of a text around an offset; "missing" for no text."""
     if not text:
         return "missing"
     if len(text) <= EXCERPT:

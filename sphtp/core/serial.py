@@ -2,8 +2,9 @@
 
 Sequences have 64 bits inside and never wrap in practice. On the wire they are cut to fewer bits:
 packets and messages of a channel to 16, datagrams of a stream, credit and revisions to 32. The
-receiver restores the full number as the one nearest to a reference that it knows. That is right as
-long as the two are less than half a span apart, which windows guarantee.
+receiver restores the full number as the one nearest to a reference, such as the highest number
+received. The result is right as long as the two are less than half a span apart, which windows
+guarantee.
 """
 
 from typing import Final
@@ -26,17 +27,17 @@ class SerialNumber:
     def unwrap(self, short: int, reference: int) -> int:
         """Restore the full number nearest to ``reference`` whose low bits are ``short``.
 
-        May be negative when ``reference`` is near zero; a caller that counts from zero treats a
-        negative result as too old.
+        The result may be negative if ``reference`` is near zero; a caller that counts from zero
+        treats a negative number as too old.
         """
         half = self.half
         return reference + ((short - reference + half) & self.mask) - half
 
     def ahead(self, number: int, other: int) -> int:
-        """Return by how much ``number`` is ahead of ``other``; negative if it is behind.
+        """Return the distance from ``other`` to ``number``; negative if ``number`` is behind.
 
-        Either may be cut. Half a span counts as behind, in both directions (RFC 1982 leaves that
-        open).
+        Either number may be cut. A distance of half a span counts as behind, in both directions
+        (RFC 1982 leaves that undefined).
         """
         half = self.half
         return ((number - other + half) & self.mask) - half

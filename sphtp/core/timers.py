@@ -1,21 +1,21 @@
-"""Timers: a queue of many, a dict whose entries expire, liveness, the earliest of several times.
+"""Timers: a queue of deadlines, a dict whose entries expire, and failure detection by silence.
 
-Nothing here has a clock. Times are absolute, in seconds of the caller's clock. The caller asks for
-``next_due``, sleeps until then, and takes what is due.
+Nothing here has a clock. Times are absolute, in seconds of the caller's clock. The caller reads
+``next_due``, sleeps until then, and takes the keys that are due.
 
-``TimerQueue`` holds one time for each key, in a heap. A heap cannot remove from its middle, so a
-time that is removed or postponed stays in it and is recognised when it reaches the top (lazy
-deletion). Most timers are postponed and never fire: each packet postpones an idle timeout. Then the
-heap is not touched; an entry that reaches the top too early is put back at its present time. One
-entry stands for each key, the earliest. Setting an earlier time leaves an older entry behind, which
-is dropped when it reaches the top, or it would be put back again and again.
+``TimerQueue`` holds one time for each key, in a heap. A heap cannot remove from its middle, so the
+entry of a time that is removed or postponed stays in the heap until it reaches the top (lazy
+deletion). Most timers are postponed and never fire: each packet postpones an idle timeout.
+Postponing does not touch the heap; an entry that reaches the top too early is put back at its
+present time. Only one entry of a key is put back, the earliest. Setting an earlier time leaves an
+older entry behind, which is dropped when it reaches the top.
 
 ``ExpiringDict`` is for entries with equal periods: the last one put expires last, so that the order
 of insertion is the order of expiry, and no heap is needed. It also bounds the memory spent on
-peers: the one that was silent for longest is forgotten first.
+peers: the entry of the peer that was silent for longest is dropped first.
 
-``Liveness`` detects failure by silence, of servers and of clients (SphTP, step 11). It has such a
-dict for each stage of silence, which all members pass at the same age.
+``Liveness`` detects failure by silence, of servers and of clients (SphTP, step 11). It has an
+``ExpiringDict`` for each stage of silence, since all members pass a stage at the same age.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -29,11 +29,11 @@ V = TypeVar("V")
 INFINITY: Final = float("inf")
 
 SLACK: Final = 64
-"""A heap is not rebuilt for fewer stale entries than this."""
+"""The number of stale entries up to which a heap is not rebuilt."""
 
 
 def earliest(*times: float | None) -> float | None:
-    """Return the earliest of several times, each of which may be None; None if all are."""
+    """Return the earliest of several times; None stands for no time."""
     first = None
     for time in times:
         if time is not None and (first is None or time < first):
@@ -47,10 +47,11 @@ of variable length."""
 
 
 class TimerQueue(Generic[K]):
-    """One time for each key; keys of the same time are due in the order in which they were set.
+    """A queue of deadlines, with one time for each key.
 
-    Setting, removing and taking cost the logarithm of the number of keys; postponing costs a
-    lookup. The heap has at most twice as many entries as there are keys, and 64.
+    Keys of the same time are due in the order in which they were set. Setting and taking cost the
+    logarithm of the number of keys; removing and postponing cost a lookup. The heap has at most
+    twice as many entries as there are keys, and 64 more.
     """
 
     __slots__ = ("_due", "_heap", "_order", "_queued")
@@ -58,8 +59,8 @@ class TimerQueue(Generic[K]):
     def __init__(self) -> None:
         # The order decides between equal times, so that keys are never compared.
         self._due: dict[K, Entry] = {}
-        # For each key that is set, the heap has one entry that is not later than its time: that in
-        # ``_queued``. All other entries are stale.
+        # For each key that is set, ``_queued`` has the one entry of the heap that is not later than
+        # the time of the key. All other entries of the heap are stale.
         self._heap: list[Entry] = []
         self._queued: dict[K, Entry] = {}
         self._order = count()
@@ -71,7 +72,7 @@ class TimerQueue(Generic[K]):
         return len(self._due)
 
     def set(self, key: K, when: float | None) -> None:
-        """Set, move or, with None, remove the time of ``key``."""
+        """Set or change the time of ``key``; None removes it."""
         if when is None:
             self._due.pop(key, None)
             return
@@ -136,9 +137,9 @@ class TimerQueue(Generic[K]):
 class ExpiringDict(Generic[K, V]):
     """A dict whose entries expire, by time or because there are too many.
 
-    With a ``capacity`` the oldest entry is dropped when there would be more. An entry that has
-    expired by time stays until ``take_expired``. Entries must be put in the order of their expiry;
-    with one period for all, or none, they are.
+    With a ``capacity``, a new entry beyond it drops the oldest one. An entry that has expired by
+    time stays until ``take_expired``. Entries must be put in the order of their expiry, as they are
+    if all have the same period, or none.
     """
 
     __slots__ = ("_capacity", "_entries", "_postponed")
@@ -146,7 +147,7 @@ class ExpiringDict(Generic[K, V]):
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
         self._entries: dict[K, tuple[float, V]] = {}
-        # Stored times are without it, so that postponing all of them costs nothing.
+        # Added to each stored time, so that postponing all of them costs nothing.
         self._postponed = 0.0
 
     def __contains__(self, key: K) -> bool:
@@ -172,7 +173,7 @@ class ExpiringDict(Generic[K, V]):
         return None if entry is None else entry[1]
 
     def due(self, key: K) -> float | None:
-        """Return when ``key`` expires or has expired; None if it is not there."""
+        """Return the time at which ``key`` expires or has expired; None if it is not there."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0] + self._postponed
 
@@ -197,18 +198,18 @@ class ExpiringDict(Generic[K, V]):
         self._postponed += seconds
 
     def next_due(self) -> float | None:
-        """Return when the oldest entry expires; None if there is none."""
+        """Return the time at which the oldest entry expires; None if there is no entry."""
         for due, _ in self._entries.values():
             return due + self._postponed
         return None
 
 
 class Liveness:
-    """The silence of each member: suspect after half of ``expiry``, given up after all of it.
+    """Failure detection by silence, for members with numbers. Times in seconds.
 
-    A member that is doubted is given up earlier. Refreshing takes constant time, and so does
-    finding the members that are due: fresh ones become suspects, and suspects and doubted ones are
-    given up, each group in the order in which its members joined it.
+    A member that is silent for half of ``expiry`` becomes a suspect, and one that is silent for
+    ``expiry`` has expired. A doubted member expires earlier: see ``doubt``. Refreshing takes
+    constant time, and so does finding a member that is due.
     """
 
     __slots__ = ("_doubted", "_fresh", "_half", "_suspect")
@@ -227,20 +228,21 @@ class Liveness:
 
     @property
     def suspects(self) -> Iterable[int]:
-        """The members that are doubted, or were silent for half of ``expiry``."""
+        """The members that are doubted, or have been silent for half of ``expiry``."""
         return (*self._suspect, *self._doubted)
 
     def refresh(self, now: float, number: int) -> None:
-        """Note that ``number`` was heard."""
+        """Record a sign of life of ``number``, and watch it from now on."""
         self._suspect.pop(number)
         self._doubted.pop(number)
         self._fresh.put(number, None, now + self._half)
 
     def doubt(self, now: float, number: int, wait: float) -> bool:
-        """Give ``number`` up unless it is heard within ``wait``. Return True if that is new.
+        """Let ``number`` expire in ``wait`` seconds unless it is refreshed before.
 
-        Each call has to come with the same ``wait``. A member that expires earlier anyway is left
-        alone; so is one that is not watched, or is doubted already.
+        All calls need the same ``wait``. A call has no effect on a member that expires earlier
+        anyway, is not watched, or is doubted already. Return True if the member was no suspect
+        before.
         """
         suspected_at, end = self._fresh.due(number), self._suspect.due(number)
         is_new = suspected_at is not None
@@ -259,19 +261,19 @@ class Liveness:
             watched.pop(number)
 
     def postpone_expiries(self, lag: float) -> None:
-        """Give every member ``lag`` more seconds: this process did not run."""
+        """Give every member ``lag`` more seconds, for which this process did not run."""
         for watched in (self._fresh, self._suspect, self._doubted):
             watched.postpone(lag)
 
     def take_suspects(self, now: float) -> list[int]:
-        """Return the members that become suspect now, each once per silence."""
+        """Return the members that become suspects now, each once per silence."""
         taken = self._fresh.take_expired(now)
         for number, suspected_at in taken:
             self._suspect.put(number, None, suspected_at + self._half)
         return [number for number, _ in taken]
 
     def take_expired(self, now: float) -> list[int]:
-        """Return the members that are given up now, and forget them.
+        """Return the members that have expired, and stop watching them.
 
         Call ``take_suspects`` before.
         """
@@ -279,5 +281,5 @@ class Liveness:
         return [number for number, _ in taken]
 
     def next_due(self) -> float | None:
-        """Return the time at which the next member becomes suspect or is given up."""
+        """Return the time at which the next member becomes a suspect or expires."""
         return earliest(self._fresh.next_due(), self._suspect.next_due(), self._doubted.next_due())

@@ -1,15 +1,15 @@
 """Token buckets: limits of events per second, and pacing of datagrams.
 
-A bucket fills at a rate, up to its burst. Each event takes a token. Without a token, an event is
-refused or has to wait. So the number of events in any time is limited by rate and burst, and a
-burst is possible after a quiet time. A bucket starts full. A clock that goes back gives no tokens,
-then or when it passes the same time again.
+A bucket fills with tokens at a rate, up to its burst. Each event takes a token. Without a token, an
+event is refused or has to wait. So rate and burst limit the number of events in any period, and a
+burst is possible after a quiet period. A bucket starts full. If the clock goes back, the bucket
+gets no tokens until the clock has passed its latest time again.
 
-``TokenBucket`` counts events, and refuses. ``Pacer`` counts bytes, and returns when to send. Its
-rate may change with every packet (the congestion window over the round trip, RFC 9002, section
-7.7), and packets that must leave at once may overdraw it. Timers are coarse and wakeups are
-expensive, so its bucket holds some milliseconds of the rate, and a sender that has to wait waits
-for a batch.
+``TokenBucket`` counts events, and refuses them. ``Pacer`` counts bytes, and returns the time of the
+next packet. Its rate may change with every packet (the congestion window over the round trip, RFC
+9002, section 7.7), and packets that must leave at once may overdraw it. Timers are coarse and
+wakeups are expensive. So the pacer's bucket holds some milliseconds of the rate, and a sender
+without tokens waits until there are enough for a batch.
 """
 
 from collections.abc import Hashable
@@ -24,16 +24,16 @@ BURST: Final = 10
 """The datagrams that may leave at once although a rate limits them (RFC 9002, section 7.7)."""
 
 HOLD: Final = 0.002
-"""Seconds of the rate that a pacer's bucket holds at least, if that is more than its burst."""
+"""The least seconds of the rate that a pacer's bucket holds, if they are more than its burst."""
 
 BATCH: Final = 0.001
-"""Seconds of the rate that are worth a wakeup."""
+"""Seconds of the rate for which a sender without tokens waits, so that a wakeup is worthwhile."""
 
 
 class TokenBucket:
-    """A bucket of ``rate`` tokens a second; it holds ``burst``, by default those of one second.
+    """A bucket that gets ``rate`` tokens a second and holds up to ``burst``.
 
-    The default is at least one token.
+    By default it holds the tokens of one second, and at least one.
     """
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
@@ -45,7 +45,7 @@ class TokenBucket:
         self._at: float | None = None
 
     def set_rate(self, rate: float) -> None:
-        """Change the rate, and the burst to the tokens of one second; tokens beyond it are lost."""
+        """Change the rate, and the burst to the default; tokens beyond the new burst are lost."""
         self._rate = rate
         self._burst = max(rate, 1.0)
         self._tokens = min(self._tokens, self._burst)
@@ -55,7 +55,7 @@ class TokenBucket:
         return self.take_up_to(now, 1) == 1
 
     def take_up_to(self, now: float, wanted: int) -> int:
-        """Take up to ``wanted`` tokens; return how many."""
+        """Take up to ``wanted`` tokens; return the number taken."""
         if self._at is None:
             self._at = now
         elif now > self._at:
@@ -67,7 +67,7 @@ class TokenBucket:
 
 
 class TokenBuckets(Generic[K]):
-    """A ``TokenBucket`` for each key, of the 1024 most recent keys."""
+    """A ``TokenBucket`` of ``rate`` tokens a second for each of the ``MOST_KEYS`` latest keys."""
 
     __slots__ = ("_buckets", "_rate")
 
@@ -76,7 +76,7 @@ class TokenBuckets(Generic[K]):
         self._buckets: dict[K, TokenBucket] = {}
 
     def take(self, now: float, key: K) -> bool:
-        """Take a token of a key; return False if it has none."""
+        """Take a token of ``key``; return False if its bucket is empty."""
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate)
         if len(self._buckets) >= MOST_KEYS:
             del self._buckets[next(iter(self._buckets))]
@@ -85,11 +85,11 @@ class TokenBuckets(Generic[K]):
 
 
 class Pacer:
-    """The time of the next packet. Sizes are in bytes, times in seconds, rates in bytes/s.
+    """A token bucket that paces packets. Sizes in bytes, times in seconds, rates in bytes/s.
 
     The bucket holds ``burst`` bytes (ten datagrams are a good choice) or ``hold`` seconds of the
-    rate, whichever is more: a sender that wakes later than that sends less than its rate. A rate of
-    None never delays a packet.
+    rate, whichever is more. A sender that wakes later than after that time sends less than its
+    rate. A rate of None never delays a packet.
     """
 
     __slots__ = ("_at", "_tokens", "burst", "hold")
@@ -106,16 +106,16 @@ class Pacer:
         return cls(max(BURST * size, int((rate or 0.0) * HOLD)))
 
     def ready_at(self, now: float, size: int, rate: float | None) -> float:
-        """Return when a packet of ``size`` bytes may leave: ``now``, or later for want of tokens.
+        """Return the time at which a packet of ``size`` bytes may leave: ``now``, or later.
 
-        A later time is when there are tokens for a batch of 1 ms; there may be ``size`` tokens
-        before.
+        A later time is when the bucket has tokens for a batch of 1 ms, or for the packet if that is
+        larger.
         """
         if rate is None:
             return now
         if now != self._at or size > self.burst:
             self._refill(now, size, rate)
-        # A rounding error must not make anyone wait for a fraction of a byte.
+        # A rounding error must not make a sender wait for a fraction of a byte.
         if self._tokens > size - 1:
             return now
         return now + (max(size, rate * BATCH) - self._tokens) / rate

@@ -1,9 +1,9 @@
 """The names of topics, of groups and of clients, and the patterns that select topics.
 
-A name has levels, separated by "/": ``fluid/west/pressure``. A pattern is a name of which a level
-may be ``*``, any one level, or ``**``, any number of levels, none included. So ``fluid/*`` has
-``fluid/west`` and not ``fluid/west/pressure``; ``fluid/**`` has both, and ``fluid``; and ``**`` has
-every topic. In a name of a topic, a star has no meaning.
+The name of a topic has levels, separated by "/": ``fluid/west/pressure``. In a pattern, the level
+``*`` stands for any one level, and the level ``**`` for any number of levels, including none. So
+``fluid/*`` selects ``fluid/west`` and not ``fluid/west/pressure``. ``fluid/**`` selects both, and
+``fluid``; and ``**`` selects every topic. In the name of a topic, a star has no special meaning.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ LONGEST_NAME: Final = 64
 
 
 def check_topic(topic: str, what: str = "topic") -> str:
-    """Return the name of a topic, or of ``what``; raise ``SettingsError`` if it is not valid."""
+    """Return the name of a topic; raise ``SettingsError`` if it is not valid.
+
+    ``what`` is the word for the name in the error.
+    """
     size = len(topic.encode(errors="replace"))
     if not 1 <= size <= LONGEST_TOPIC or not topic.isprintable():
         raise SettingsError(
@@ -38,7 +41,10 @@ def check_group(group: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a client, or an empty one; raise ``SettingsError`` if it is not valid."""
+    """Return the name of a client, which may be empty.
+
+    Raises ``SettingsError`` if the name is too long or not printable.
+    """
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise SettingsError(
             f"name is {name!r}; allowed are up to {LONGEST_NAME} printable characters"
@@ -47,7 +53,7 @@ def check_name(name: str) -> str:
 
 
 class TopicPattern:
-    """A pattern of topics. Raises ``SettingsError`` if it is none."""
+    """A pattern that selects topics. Raises ``SettingsError`` if the text is not a pattern."""
 
     def __init__(self, pattern: str) -> None:
         self.text = check_topic(pattern, "pattern")
@@ -62,12 +68,12 @@ class TopicPattern:
         return f"TopicPattern({self.text!r})"
 
     def matches(self, topic: str) -> bool:
-        """Return true if the pattern selects the topic."""
+        """Return True if the pattern selects the topic."""
         return self._matches(topic.split(SEPARATOR))
 
     def _matches(self, levels: Sequence[str]) -> bool:
-        # The positions in the pattern that the levels so far can have led to. There are no more of
-        # them than the pattern has levels, however many stars it has.
+        # The positions in the pattern to which the levels so far can have led. There are at most as
+        # many of them as the pattern has levels, and one more, however many stars it has.
         positions = self._skip({0})
         for level in levels:
             following = set[int]()
@@ -83,7 +89,7 @@ class TopicPattern:
         return len(self._levels) in positions
 
     def _skip(self, positions: set[int]) -> set[int]:
-        """Add the positions behind each ``**``, which may stand for no level."""
+        """Return the positions, and those behind each ``**``, which may stand for no level."""
         reached = set(positions)
         for position in range(min(positions, default=0), len(self._levels)):
             if position in reached and self._levels[position] == ANY_LEVELS:

@@ -1,10 +1,10 @@
-"""Bytes of the wire: single fields one after the other, and many payloads in a row.
+"""Bounded reading and writing of bytes: single fields, and many payloads in a row.
 
-A ``Reader`` takes little-endian fields off the front of a buffer, and never reads past its end.
-After the last field the caller calls ``finish``, which refuses trailing bytes. A field that is
-refused is not taken. Reader and ``Writer`` raise ``WireError`` and nothing else. Each integer is
-one call of a compiled ``struct``, written out for each width, because control messages consist of
-little else.
+A ``Reader`` takes little-endian fields off the front of a buffer, and never reads past its end. If
+too few bytes are left for a field, it takes none. After the last field the caller calls ``finish``,
+which refuses trailing bytes. ``Reader`` and ``Writer`` raise only ``WireError``. The methods for
+integers are written out for each width, with one call of a compiled ``struct`` each, because
+control messages consist mostly of integers.
 
 Many payloads in one byte string are encoded and decoded with a few calls. Their lengths come first,
 u16 each; they are left out if all are equal.
@@ -31,7 +31,7 @@ _pack_u8, _pack_u16, _pack_u32, _pack_u64 = (it.pack for it in (U8, U16, U32, U6
 
 
 def decode_text(data: bytes) -> str:
-    """Decode UTF-8."""
+    """Decode UTF-8. Raises ``WireError`` if the bytes are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -39,7 +39,7 @@ def decode_text(data: bytes) -> str:
 
 
 class Reader:
-    """A reader of fields from the front of a buffer; it never reads past the end."""
+    """A reader of fields from the front of a buffer. Methods raise ``WireError`` at its end."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -102,7 +102,7 @@ class Reader:
         return self.take(self._end - self._position)
 
     def finish(self) -> None:
-        """Refuse trailing bytes."""
+        """Raise ``WireError`` if bytes are left."""
         if self._position != self._end:
             raise WireError(f"{self.remaining} bytes too many")
 
@@ -111,7 +111,10 @@ class Reader:
 
 
 class Writer:
-    """A buffer to which fields are appended. Methods return the writer, so calls can be chained."""
+    """A buffer to which fields are appended. Its methods return the writer, for chained calls.
+
+    They raise ``WireError`` for an integer that does not fit its field.
+    """
 
     __slots__ = ("_buffer",)
 
@@ -156,7 +159,7 @@ class Writer:
         return self
 
     def prefixed(self, data: bytes, length: Callable[["Writer", int], "Writer"]) -> "Writer":
-        """Append the length, with the given method, and then the bytes."""
+        """Append the length of ``data``, by the writer's method ``length``, and then ``data``."""
         return length(self, len(data)).raw(data)
 
     def finish(self) -> bytes:
@@ -169,7 +172,7 @@ def _too_large(value: int, bits: int) -> WireError:
 
 
 MOST_LAID_OUT: Final = 2048
-"""The most payloads that one call cuts."""
+"""The most payloads that one call of a compiled ``struct`` cuts."""
 
 LENGTH_OVERHEAD: Final = 2
 """Bytes that each payload costs if the lengths differ."""
@@ -178,7 +181,10 @@ LENGTH_OVERHEAD: Final = 2
 def encode_by_kind(
     message: Any, encoders: Mapping[type, tuple[int, Callable[..., object]]]
 ) -> bytes:
-    """Return the bytes of a message: the kind of its type as one byte, and then its fields."""
+    """Return the bytes of a message: the kind of its type as one byte, and then its fields.
+
+    Raises ``WireError`` if a field does not fit.
+    """
     kind, encode = encoders[type(message)]
     writer = Writer().u8(kind)
     encode(writer, message)
@@ -189,7 +195,10 @@ def encode_by_kind(
 def decode_by_kind_untrusted(
     data: bytes, decoders: Mapping[int, Callable[[Reader], M]], subject: str
 ) -> M:
-    """Decode a message whose kind is its first byte. ``subject`` is for the error."""
+    """Decode a message whose first byte is its kind, by the decoder of that kind.
+
+    ``subject`` names the kind of messages in the error. Raises ``RemoteError``.
+    """
     reader = Reader(data)
     kind = reader.u8()
     if kind not in decoders:
@@ -216,7 +225,8 @@ def cut_payloads(data: bytes, start: int, end: int, length: int) -> list[bytes]:
 def _layout(count: int, length: int) -> Struct:
     """Return a struct that cuts ``count`` payloads in one call, 3 to 5 times as fast as slicing.
 
-    The cache is bounded, and so is ``count``: a peer that varies them must not fill the memory.
+    The cache and ``count`` are bounded, so that a peer that varies ``count`` and ``length`` cannot
+    fill the memory.
     """
     return Struct(f"{length}s" * count)
 
@@ -224,7 +234,7 @@ def _layout(count: int, length: int) -> Struct:
 def take_equal(data: bytes, start: int, count: int, length: int) -> tuple[list[bytes], int]:
     """Take ``count`` payloads of one length; return them, and the offset of their end.
 
-    Raises ``RemoteError`` if there are fewer.
+    Raises ``RemoteError`` if ``count`` is 0 or ``data`` is too short.
     """
     end = start + count * length
     _check(count, end, data)
@@ -234,7 +244,8 @@ def take_equal(data: bytes, start: int, count: int, length: int) -> tuple[list[b
 def take_varied(data: bytes, start: int, count: int) -> tuple[list[bytes], int]:
     """Read ``count`` lengths and payloads; return the payloads, and the offset of their end.
 
-    Raises ``RemoteError`` or ``struct.error`` if ``data`` is too short.
+    Raises ``RemoteError`` if ``count`` is 0, and ``RemoteError`` or ``struct.error`` if ``data`` is
+    too short.
     """
     lengths = struct.unpack_from(f"<{count}H", data, start)
     ends = list(accumulate(lengths, initial=start + LENGTH_OVERHEAD * count))

@@ -1,8 +1,9 @@
 """The life of a member of a group.
 
 A member is FORMING until a coordinator has installed it. It is ENTERING until the others have
-installed it, too, and it has the state of the simulation; then it takes part in steps. One that
-leaves stays until the others need nothing more of what it holds.
+installed it, too, and it has the state of the simulation. Then it is a MEMBER, and takes part in
+steps. A member that leaves is LEAVING until the others need none of the contributions that it
+holds.
 """
 
 from typing import Final
@@ -31,24 +32,24 @@ class GroupEvent(Name):
 
 
 class GroupAction(Name):
-    """There are none: what follows from a state is decided where the members are."""
+    """The actions of the table: there are none, since ``GroupMachine`` chooses its actions."""
 
 
 _S, _E = GroupState, GroupEvent
 
 _ROWS: Final[tuple[Row[GroupState, GroupEvent, GroupAction], ...]] = (
     Row(_S.FORMING, _E.INSTALLED, _S.ENTERING, (), "a coordinator has made it a member"),
-    Row(_S.FORMING, _E.LEAVE, _S.ENDED, (), "nobody counts on it"),
-    Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "the others do not want it"),
+    Row(_S.FORMING, _E.LEAVE, _S.ENDED, (), "no member waits for it"),
+    Row(_S.FORMING, _E.FAILED, _S.ENDED, (), "its terms differ, or the others excluded it"),
     Row(_S.ENTERING, _E.INSTALLED, _S.ENTERING, (), "members have changed meanwhile"),
     Row(_S.ENTERING, _E.ADMITTED, _S.MEMBER, (), "all others have installed it"),
     Row(_S.ENTERING, _E.LEAVE, _S.LEAVING, (), "others may wait for its contribution"),
-    Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "it was excluded, or those who know it are gone"),
+    Row(_S.ENTERING, _E.FAILED, _S.ENDED, (), "it was excluded, or its admitters are gone"),
     Row(_S.MEMBER, _E.INSTALLED, _S.MEMBER, (), "members have changed"),
-    Row(_S.MEMBER, _E.LEAVE, _S.LEAVING, (), "others may need what it holds"),
+    Row(_S.MEMBER, _E.LEAVE, _S.LEAVING, (), "others may need contributions that it holds"),
     Row(_S.MEMBER, _E.FAILED, _S.ENDED, (), "it was excluded, or cannot agree with enough others"),
     Row(_S.LEAVING, _E.INSTALLED, _S.LEAVING, (), "members have changed"),
-    Row(_S.LEAVING, _E.RELEASED, _S.ENDED, (), "nobody needs what it holds"),
+    Row(_S.LEAVING, _E.RELEASED, _S.ENDED, (), "no member needs contributions that it holds"),
     Row(_S.LEAVING, _E.FAILED, _S.ENDED, (), "the others do not wait for it"),
 )
 

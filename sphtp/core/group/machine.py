@@ -1,29 +1,30 @@
-"""The membership of one member: how it enters, which changes it takes part in, how it ends.
+"""The membership of one member: its entry, its part in changes, and its end.
 
 Theory of operation. The docstring of the package describes the agreement of the members. This
 module has one member's part. A member has a channel (a *link*) to each other member, an exchange of
 steps (``steps``), and the seats that were installed last (``seats``). After each input,
 ``_consider`` examines the whole state of the member, and chooses an action:
 
-- no seats are installed yet: found a group, promise to follow a founder, or wait for INSTALL;
-- a member is suspected (its link was lost, here or elsewhere), or a newcomer wants to enter: the
-  coordinator begins a change (``_coordinate``); any other member sends it a complaint;
-- the coordinator has sent FLUSH: answer it;
-- this member leaves, and all others have released it: end.
+- No seats are installed yet: found a group, follow a founder, or wait for INSTALL.
+- A member is suspected (its link was lost, here or elsewhere), or a newcomer wants to enter: the
+  coordinator begins a change (``_coordinate``). Any other member sends the coordinator a COMPLAINT.
+- The coordinator has sent FLUSH: answer it.
+- This member leaves, and all others have released it: end.
 
-So no handler of an input chooses the next action, and the order of inputs matters little: if a
-FLUSH arrives before a channel is lost, the member answers it after the loss.
+So no handler of an input chooses the next action, and the order of inputs matters little. For
+example, a member may get the FLUSH of another member before it loses the channel to its old
+coordinator. It keeps the FLUSH, and answers it after the loss.
 
 A change has three messages: FLUSH (``_start_round``), STATE (``_answer_request``), and INSTALL
-(``_decide``); ``_apply`` puts it in force. Contributions that a member may lack travel before STATE
-and INSTALL, one by one. The coordinator begins a new round if another member is lost meanwhile, or
-another newcomer wants to enter (``_is_outdated``); the number of the round shows which answers are
-outdated. ``_frozen_by`` is the round that keeps this member from beginning steps. The round ends
-with INSTALL, or the member gives up after ``AGREEMENT_TIMEOUT``.
+(``_decide``); ``_apply`` installs the seats. Contributions that a member may lack travel before
+STATE and INSTALL, one by one, in HELD. The coordinator begins a new round if another member is lost
+meanwhile, or a newcomer of the round (``_is_outdated``); the number of the round shows which
+answers are outdated. ``_frozen_by`` is the round that keeps this member from beginning steps. The
+round ends with INSTALL, or the member fails after ``AGREEMENT_TIMEOUT``.
 
-The times: a channel is lost 10 s after the other side went silent, and the change takes one round
-trip. A member that cannot agree with enough others gives up 30 s after it lost the last one.
-Servers report a client as gone after 10 s, which is earlier.
+The times: a channel ends 10 s after the last packet of the other side, and the change takes one
+round trip. A member that cannot agree with enough others fails 30 s after it lost the last channel.
+Servers report a silent client as gone after 10 s, and thus earlier.
 """
 
 from collections import deque
@@ -89,24 +90,27 @@ from sphtp.errors import (
 )
 
 AGREEMENT_TIMEOUT: Final = 30.0
-"""Seconds without agreement after which a member that has lost others gives up."""
+"""Seconds without agreement after which a member that has lost others fails."""
 
 MOST_HELD: Final = 1 << 16
-"""The most contributions of those removed in one change."""
+"""The most HELDs of one sender in one change."""
 
 FOUNDING_DELAY: Final = 1.0
-"""Seconds for which somebody who would found a group alone looks for others."""
+"""Seconds for which a client waits for others before it founds a group alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
-    """The group that a member joins, with the member's terms. Raises ``SettingsError``."""
+    """The group that a member joins, with the member's terms.
+
+    Raises ``SettingsError`` if ``size`` is out of range.
+    """
 
     group: str
     name: str
     on_death: OnDeath = OnDeath.RAISE
     size: int = 1
-    """The members that found the group."""
+    """The least number of members that found the group."""
     has_state: bool = False
     """True if this member gives newcomers the state of the simulation."""
 
@@ -116,13 +120,13 @@ class GroupTerms:
 
 
 class SeatTaken(NamedTuple):
-    """A member takes part from ``seat.start`` on."""
+    """Event: a new member takes part from ``seat.start`` on."""
 
     seat: Seat
 
 
 class SeatEnded(NamedTuple):
-    """A member has left or died, and takes no part from ``seat.end`` on."""
+    """Event: a member has left or died, and takes no part from ``seat.end`` on."""
 
     seat: Seat
 
@@ -141,10 +145,10 @@ class _MemberLink:
         self.peer_id = peer_id
         self.outgoing: deque[Contribution] = deque()
         self.hello: GroupHello | None = None
-        # Of its JOIN: those of whom it has a HELLO, and those to whom it has a channel both ways.
+        # The content of its last JOIN.
         self.known: frozenset[Key] = frozenset()
         self.connected: frozenset[Key] = frozenset()
-        # What came with HELD for the STATE or the INSTALL that comes next.
+        # The contributions of its HELDs, for its next STATE or INSTALL.
         self.held: Held = {}
         self.left_at: int | None = None
 
@@ -181,12 +185,13 @@ class GroupMachine:
         self.terms = terms
         self.state = GroupState.FORMING
         self.failure: SphtpError | None = None
-        """The error of every further step, once the group has ended for this member."""
+        """The error of every further step, after the group has ended for this member; else None."""
         self.snapshot: bytes | None = None
-        """The state at the step at which this member started, as msgpack."""
+        """The state of the simulation at this member's first step, as msgpack; None if none came.
+        """
         self._snapshot_step = -1
         self.epoch = 0
-        """The number of changes that it has installed."""
+        """The number of the last change that this member has installed; 0 before the first."""
         self.counters = {"malformed": 0}
         self._steps = StepExchange(key, terms.on_death)
         self._founder: Key | None = None
@@ -195,8 +200,8 @@ class GroupMachine:
         self._ready: dict[int, None] = {}
         self._closing: deque[int] = deque()
         self._events: deque[SeatTaken | SeatEnded] = deque()
-        # Those whose channel was lost here, those that others have complained of, and the ids that
-        # the servers report as gone.
+        # Members whose channel was lost here, members in COMPLAINTs of others, and the ids that the
+        # servers report as gone.
         self._lost: set[Key] = set()
         self._complaints: set[Key] = set()
         self._departed: set[int] = set()
@@ -205,36 +210,36 @@ class GroupMachine:
         # This member's own round, and the number of the last one.
         self._flush: _Flush | None = None
         self._round = 0
-        # FLUSHes that are not answered yet, since their senders do not coordinate here.
+        # FLUSHes without an answer, since their senders are not this member's coordinator.
         self._kept_requests: dict[Key, FlushRequest] = {}
-        # The last COMPLAINT with its receiver, and the last JOIN: neither is sent twice.
+        # The last COMPLAINT with its receiver, and the last JOIN, so that neither is sent twice.
         self._complained: tuple[Key, frozenset[Key]] | None = None
         self._announced: JoinRequest | None = None
-        # The founder that this member follows, and those who have installed it.
+        # The founder that this member follows, and the members that have installed this one.
         self._promised: Key | None = None
         self._admitted_by: set[Key] = set()
-        # Newcomers that may still need the state with their first steps, and those that this member
-        # gave it.
+        # Newcomers that may still need the state, with their first steps, and the newcomers to
+        # which this member has given it.
         self._newcomers: dict[Key, int] = {}
         self._supplied: set[Key] = set()
-        # The end of this member's seat if it leaves, and those that need nothing more of it; those
-        # of others who leave, while this member may need them.
+        # The end of this member's seat if it leaves, and the members that have released it; and the
+        # ends of other leaving members that this member has not released.
         self._left_at: int | None = None
         self._releases: set[Key] = set()
         self._leavers: dict[Key, int] = {}
         self._gives_up_at: float | None = None
         self._settles_at: float | None = now + FOUNDING_DELAY
 
-    # What there is
+    # Getters
 
     @property
     def has_ended(self) -> bool:
-        """True if this member has left the group, or failed, and all channels may be closed."""
+        """True if this member has left the group, or failed, so that its channels may be closed."""
         return self.state is GroupState.ENDED
 
     @property
     def step(self) -> int:
-        """The present step, or, between two steps, the next one."""
+        """The number of the open step, or, between two steps, of the next one."""
         return self._steps.step
 
     @property
@@ -249,7 +254,7 @@ class GroupMachine:
 
     @property
     def is_open(self) -> bool:
-        """True while a step is being made."""
+        """True from ``contribute`` until the step is complete or fails."""
         return self._steps.is_open
 
     @property
@@ -259,12 +264,12 @@ class GroupMachine:
 
     @property
     def is_put_off(self) -> bool:
-        """True if the present step is open, and cannot begin before messages of others arrive."""
+        """True if a step is open, and cannot begin before messages of others arrive."""
         return self._steps.is_put_off
 
     @property
     def awaited(self) -> list[int]:
-        """The channels of the members whose contributions the present step lacks."""
+        """The numbers of the channels to members whose contributions the present step lacks."""
         links = self._by_key
         return [links[key].number for key in self._steps.missing or () if key in links]
 
@@ -285,12 +290,12 @@ class GroupMachine:
         return contribution_head(self.step)
 
     def contribute(self, data: Contribution, neighbours: Collection[Key] | None = None) -> None:
-        """Contribute to the present step, for all members or for some neighbours.
+        """Contribute to the present step, for all members or only for some neighbours.
 
-        ``data`` is ``head()`` and msgpack.
+        ``data`` is ``head()`` followed by a value as msgpack.
 
-        Raises the error that ended the group, ``StateError`` in the middle of a step, and
-        ``LocalError`` for a neighbour that is no member.
+        Raises the error that ended the group, ``StateError`` if a step is open or the group has not
+        begun, and ``LocalError`` for a neighbour that is no member.
         """
         self.check()
         if self.is_open:
@@ -313,7 +318,10 @@ class GroupMachine:
             raise StateError(f"a member that is {self.state.value} makes no steps")
 
     def leave(self, now: float) -> None:
-        """Leave from the next step on. ``state`` becomes ENDED when all others have released it."""
+        """Leave the group from the next step on.
+
+        ``state`` becomes ENDED when all others have released this member.
+        """
         if self.state in (GroupState.LEAVING, GroupState.ENDED):
             return
         _RUNNER.step(self, GroupEvent.LEAVE)
@@ -329,7 +337,7 @@ class GroupMachine:
         self._consider(now)
 
     def die(self, why: str) -> None:
-        """End, and have the others count this member as dead."""
+        """End at once. The other members count this one as dead. DYING carries ``why`` to them."""
         if self.state is GroupState.ENDED:
             return
         for link in self._links.values():
@@ -345,9 +353,9 @@ class GroupMachine:
     # Inputs
 
     def handle_link_opened(self, now: float, number: int, peer_id: int) -> None:
-        """Handle a channel to a peer that has announced this group, or that opened the channel.
+        """Handle a new channel to a peer that has announced this group, or that opened the channel.
 
-        ``peer_id`` is the id in the cluster with which the channel was opened.
+        ``number`` identifies the channel. ``peer_id`` is the peer's id in the cluster.
         """
         if self.state is GroupState.ENDED:
             self._closing.append(number)
@@ -379,7 +387,7 @@ class GroupMachine:
             self._consider(now)
 
     def handle_message_untrusted(self, now: float, number: int, data: bytes | memoryview) -> None:
-        """Handle a message. Raises ``RemoteError`` for one that ends the channel."""
+        """Handle a message. Raises ``RemoteError`` if the caller has to end the channel for it."""
         link = self._links.get(number)
         if link is None or self.state is GroupState.ENDED:
             return
@@ -416,8 +424,8 @@ class GroupMachine:
                 if self.state in (GroupState.FORMING, GroupState.ENTERING):
                     self._admitted_by.add(key)
             case Complaint(keys):
-                # A member that complains of this one is the one that has to go: see the package.
-                # One of somebody who is no member here comes again behind the next INSTALL.
+                # A COMPLAINT about this member has no effect: see the package. A client that is no
+                # member here yet repeats its COMPLAINT after the next INSTALL.
                 alive = {seat.key for seat in living(self.seats)}
                 if find_seat(self.seats, key) is not None:
                     self._complaints |= alive.intersection(keys) - {self.key}
@@ -443,7 +451,7 @@ class GroupMachine:
         self._consider(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do all work that is due at ``now``."""
+        """Perform the timers that are due by ``now``."""
         if self._gives_up_at is not None and now >= self._gives_up_at:
             self._gives_up_at = None
             names = ", ".join(self._name_of(key) for key in sorted(self._lost | self._complaints))
@@ -461,7 +469,10 @@ class GroupMachine:
         return bool(self._ready or self._closing or self._events)
 
     def poll_link(self) -> tuple[int, deque[Contribution]] | None:
-        """Return a channel and its messages, oldest first; the caller removes the messages."""
+        """Return a channel and its messages, oldest first; None if no message has to leave.
+
+        The caller removes the messages.
+        """
         while self._ready:
             number = self._ready.popitem()[0]
             link = self._links.get(number)
@@ -470,19 +481,19 @@ class GroupMachine:
         return None
 
     def poll_close(self) -> int | None:
-        """Return a channel to close when everything has been sent; None if there is none."""
+        """Return a channel to close after all its messages have left; None if there is none."""
         return self._closing.popleft() if self._closing else None
 
     def poll_step(self) -> CompleteStep | None:
-        """Return a step that is complete; None if there is none."""
+        """Return the next complete step; None if there is none."""
         return self._steps.poll_step()
 
     def poll_event(self) -> SeatTaken | SeatEnded | None:
-        """Return a change of the members; None if there is none."""
+        """Return the next change of the members; None if there is none."""
         return self._events.popleft() if self._events else None
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is due; None if it is not."""
+        """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
         if self.state is GroupState.ENDED:
             return None
         return earliest(self._gives_up_at, self._settles_at)
@@ -490,7 +501,7 @@ class GroupMachine:
     # Steps
 
     def _begin(self) -> None:
-        """Begin the open step, unless something has to come first."""
+        """Begin the open step, unless a change is under way or this member cannot make steps."""
         if not self._steps.is_put_off or self.state is not GroupState.MEMBER:
             return
         if self._frozen_by is not None or self._flush is not None or self._fails_here():
@@ -518,9 +529,10 @@ class GroupMachine:
             self._begin()
 
     def _fails_here(self) -> bool:
-        """Fail if a member has died by the present step, and that is an error.
+        """Fail the open step if a member has died before it and ``on_death`` is RAISE.
 
-        The member goes on answering others. They are at this step as well, or on their way to it.
+        This member goes on answering others, which reach the same step. Return True if there is a
+        failure.
         """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
@@ -564,7 +576,7 @@ class GroupMachine:
             return
         if is_new:
             if key in self._by_key and find_seat(self.seats, key) is not None:
-                # A channel that is opened once more may have lost what the first one carried.
+                # Messages of the first channel may have been lost with it.
                 self._lose(now, key)
             self._by_key[key] = link
             self._steps.forget_progress(key)
@@ -581,7 +593,7 @@ class GroupMachine:
         self._consider(now)
 
     def _check_terms(self, hello: GroupHello) -> None:
-        """End if somebody who was there first goes by other rules."""
+        """Fail if a member, or a client with a lower key, has another ``on_death``."""
         if hello.on_death == self.terms.on_death.value or self.state is not GroupState.FORMING:
             return
         if hello.founder is not None or hello.member < self.key:
@@ -591,7 +603,7 @@ class GroupMachine:
             ))  # fmt: skip
 
     def _announce_connections(self) -> None:
-        """Send all others how far this one is connected, which it needs to be let in."""
+        """Send JOIN to all others if this client's connections have changed."""
         if self.state not in (GroupState.FORMING, GroupState.ENTERING):
             return
         connected = [key for key, link in self._by_key.items() if self.key in link.known]
@@ -607,13 +619,13 @@ class GroupMachine:
             self._gives_up_at = now + AGREEMENT_TIMEOUT
 
     def _lose_unreachable(self, now: float) -> None:
-        """Count those of whom a change tells, and to whom there is no channel, as lost."""
+        """Count the living members to which there is no channel as lost."""
         for seat in living(self.seats):
             if seat.key != self.key and seat.key not in self._by_key:
                 self._lose(now, seat.key)
 
     def _is_needed(self, seat: Seat) -> bool:
-        """True if the end of a channel to a member leaves something to be agreed."""
+        """Return True if the members have to agree on a member whose channel was lost."""
         if seat.key in self._steps.dead:
             return False
         if seat.end is None:
@@ -627,7 +639,7 @@ class GroupMachine:
     # Changes
 
     def _consider(self, now: float) -> None:
-        """Do what the present state of things calls for: answer a flush, begin one, or complain."""
+        """Choose the next action from the state: see the docstring of the module."""
         if self.state is GroupState.FORMING:
             self._consider_founding(now)
             return
@@ -660,14 +672,14 @@ class GroupMachine:
 
     @property
     def _may_coordinate(self) -> bool:
-        """A newcomer may not: it may be a member in nobody's eyes but its own."""
+        """True for a member, or a founder; other members may not have installed a newcomer yet."""
         return self.state is GroupState.MEMBER or (
             self.state is GroupState.ENTERING and self.step == 0
         )
 
     def _suspects(self) -> set[Key]:
-        """Those lost, here or elsewhere, whose end has to be agreed."""
-        # Whoever was told to take nothing from somebody may lack what that one sent since.
+        """Return the lost members, here or elsewhere, on whose end the members have to agree."""
+        # A member that refuses contributions of another one may lack some, so the latter has to go.
         suspects = self._lost | self._complaints | self._steps.refused
         if not suspects:
             return suspects
@@ -690,7 +702,7 @@ class GroupMachine:
         return state, held
 
     def _coordinate(self, now: float, suspects: set[Key]) -> None:
-        """Begin a change if there is a need for one, or begin it anew if the need has changed."""
+        """Begin a change if one is needed, begin it anew if it is outdated, or try to decide it."""
         flush = self._flush
         if flush is not None and not self._is_outdated(flush, suspects):
             self._decide(now, flush)
@@ -703,8 +715,8 @@ class GroupMachine:
             self._flush = None
             self._frozen_by = (self.key, self._round)
             return
-        # Those who stay, and those who leave as long as they can answer: one of them may be the
-        # only one with the last contribution of somebody who died.
+        # The members that stay, and the leaving ones that can still answer: one of them may be the
+        # only one with the last contribution of a dead member.
         asked = {
             seat.key
             for seat in self.seats
@@ -735,7 +747,7 @@ class GroupMachine:
         self._decide(now, flush)
 
     def _is_outdated(self, flush: _Flush, suspects: set[Key]) -> bool:
-        """True if somebody else has been lost, or a newcomer, or somebody new is a member."""
+        """Return True if a further member or a newcomer was lost, or there is a new member."""
         if not suspects <= flush.removed or not flush.asked <= self._by_key.keys():
             return True
         if not set(flush.joiners) <= self._by_key.keys():
@@ -744,7 +756,7 @@ class GroupMachine:
         return not known <= flush.asked | flush.removed
 
     def _eligible(self, removed: frozenset[Key]) -> tuple[Key, ...]:
-        """Those who want in and have channels to all that stay."""
+        """Return the clients that want to join, and have channels to all remaining members."""
         if self.failure is not None:
             return ()
         need = {seat.key for seat in living(self.seats)} - removed
@@ -774,7 +786,7 @@ class GroupMachine:
         flush.states[key] = state
         flush.held.update(held)
         if self.state is GroupState.FORMING:
-            # A founder that is gone has installed it elsewhere.
+            # A founder that is gone has made this client a member, by INSTALLs to others.
             if state.founder is not None and any(seat.key == self.key for seat in state.seats):
                 self._flush = None
                 self._apply(now, Install(0, state.epoch, state.founder, state.seats), {})
@@ -783,8 +795,8 @@ class GroupMachine:
         self._lose_unreachable(now)
 
     def _decide(self, now: float, flush: _Flush) -> None:
-        """Install what follows from the answers, when all are here."""
-        # A member of whose end an answer said is not waited for.
+        """Decide the change, and install it, when all answers have arrived."""
+        # The answer of a member with an end in another answer is not needed.
         dead = {seat.key for seat in self.seats if seat.has_died}
         if not flush.asked - dead <= flush.states.keys():
             return
@@ -842,13 +854,13 @@ class GroupMachine:
         self._apply(now, install, held)
 
     def _apply(self, now: float, install: Install, held: Held) -> None:
-        """Install the members."""
+        """Install the seats of a change."""
         known = {seat.key: seat for seat in self.seats}
         is_first = self.state is GroupState.FORMING
         _RUNNER.step(self, GroupEvent.INSTALLED)
         self.epoch, self._founder = install.epoch, install.founder
         self._steps.seats = in_order(install.seats)
-        # Ends that were announced since the answers to this flush.
+        # Apply the ends that members have announced since they answered this flush.
         if self._left_at is not None:
             self._set_end(self.key, self._left_at)
         for seat in living(self.seats):
@@ -873,7 +885,7 @@ class GroupMachine:
         self._consider(now)
 
     def _forget_former(self) -> None:
-        """Keep of former members only that they are dead, so that nothing grows with changes."""
+        """Drop all records of former members but ``dead``, so that no table grows with changes."""
         dead, keys = self._steps.dead, {seat.key for seat in self.seats}
         self._lost = (self._lost & keys) - dead.keys()
         self._complaints = (self._complaints & keys) - dead.keys()
@@ -885,7 +897,7 @@ class GroupMachine:
             del self._kept_requests[key]
 
     def _report(self, known: dict[Key, Seat], *, is_first: bool) -> None:
-        """Report what is new of the members, but for those that this one found there."""
+        """Report new and ended seats as events; at the first install, report none."""
         if is_first:
             return
         for seat in self.seats:
@@ -896,8 +908,9 @@ class GroupMachine:
                 self._events.append(SeatEnded(seat))
 
     def _welcome(self, known: dict[Key, Seat]) -> None:
-        """Send newcomers what they need, the dead that came back their exclusion, and others HELLO.
+        """Send messages after a change: to newcomers, to excluded clients, and to other clients.
 
+        Newcomers get ADMITTED and contributions, former members EXCLUDED, and other clients HELLO.
         ``known`` has the seats before the change.
         """
         keys = {seat.key for seat in self.seats}
@@ -910,8 +923,7 @@ class GroupMachine:
             if link is None:
                 continue
             self._send(link, Admitted(self.epoch))
-            # A step that began before the change, and at which this one takes the place of a dead
-            # member.
+            # Steps that began before the change, if the newcomer takes the place of a dead member.
             for step, data in self._steps.own_from(seat.start):
                 link.outgoing.append(data)
                 self._steps.note_reported(seat.key, step)
@@ -931,10 +943,10 @@ class GroupMachine:
     # Founding
 
     def _consider_founding(self, now: float) -> None:
-        """Found a group, or promise to follow a founder."""
+        """Found a group, or follow a founder."""
         hellos = [link.hello for link in self._by_key.values() if link.hello is not None]
         if any(hello.founder is not None for hello in hellos):
-            # It is for them to let this one in.
+            # There is a group, whose coordinator has to admit this client.
             self._abandon()
             return
         if min([self.key, *self._by_key]) != self.key:
@@ -968,7 +980,7 @@ class GroupMachine:
             self._apply(now, install, {})
 
     def _choose_founders(self) -> list[Key]:
-        """Return this one and others, by their ids, who have channels to each other."""
+        """Return this client and others, in the order of their ids, with channels to each other."""
         chosen = [self.key]
         for key in sorted(self._by_key):
             link = self._by_key[key]
@@ -998,7 +1010,7 @@ class GroupMachine:
     # Entering and leaving
 
     def _check_admitted(self) -> None:
-        """Become a member when all others have installed this one, and the state is here."""
+        """Become a member when all others have installed this one, and the state has arrived."""
         if self.state is not GroupState.ENTERING or self._fails_here():
             return
         others = {seat.key for seat in living(self.seats)} - {self.key} - self._lost
@@ -1014,7 +1026,7 @@ class GroupMachine:
         self._begin()
 
     def _unsupplied(self) -> list[Key]:
-        """The newcomers to which this member has to give the state now."""
+        """Return the newcomers to which this member has to give the state now."""
         if not self.terms.has_state or not self.is_open:
             return []
         giver = giver_of_state(self.seats, self._lost)
@@ -1029,8 +1041,8 @@ class GroupMachine:
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
         if self._steps.is_placed and end > _last_step_from(self.step):
-            # Either no member can be there, or the others went on without this one while it did not
-            # run. Then a leaver's message may come before the EXCLUDED of another member.
+            # No member can have reached this step, or the others went on while this process did not
+            # run. In the latter case another member's EXCLUDED will follow.
             return
         link.left_at = end
         seat = find_seat(self.seats, key)
@@ -1045,7 +1057,7 @@ class GroupMachine:
         self._steps.seats = with_end(self.seats, key, end)
 
     def _release(self) -> None:
-        """Send those who leave that this member needs nothing more of them."""
+        """Send RELEASED to leaving members of which this member needs no more contributions."""
         is_over = self.failure is not None or self.state not in (
             GroupState.ENTERING,
             GroupState.MEMBER,
@@ -1089,14 +1101,15 @@ class GroupMachine:
 def _last_step_from(here: int) -> int:
     """Return the last step that another member of the same group can have reached.
 
-    Nobody is further from this member than the window, and a newcomer starts two steps later.
-    Without this bound, a member could have others send numbers that nobody takes.
+    No member is further from this one than the window, and a newcomer starts two steps later.
+    Without this bound, a false step of one member would spread in the messages of others, and
+    receivers would reject these.
     """
     return here + 2 * WINDOW
 
 
 def _check_steps(steps: Iterable[int], here: int) -> None:
-    """Raise ``RemoteError`` for a step that no member can have reached, if one is at ``here``."""
+    """Raise ``RemoteError`` for a step that cannot be reached while a member is at ``here``."""
     most = _last_step_from(here)
     if any(step > most for step in steps):
         raise RemoteError(f"members at steps beyond {most}, seen from step {here}")

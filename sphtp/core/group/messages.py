@@ -1,8 +1,8 @@
 """The messages between members of a group: contributions, and changes of the membership.
 
-A contribution is the most frequent message, and large. It is a byte 0, the number of its step u64,
-and a value as msgpack, which the machine never unpacks. Any other message is a byte 1 and a msgpack
-list: its number, then its fields in order.
+A contribution is the most frequent message, and often large. It is a byte 0, the number of its step
+u64, and a value as msgpack, which the machine never unpacks. Any other message is a byte 1 and a
+msgpack list: the number of its type, then its fields in order.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,23 +20,28 @@ CONTRIBUTION: Final = Struct("<BQ")
 """The head of a contribution: 0, and the number of its step."""
 
 MOST_ADDED: Final = 64
-"""The most bytes that a HELD or a SNAPSHOT has beside its contribution or state."""
+"""The most bytes that a HELD or a SNAPSHOT adds to its contribution or state."""
 
 _CONTROL: Final = b"\x01"
 _MOST_STEPS: Final = 1 << 62
 _MOST_COUNT: Final = 1 << 63
-"""The largest number in a field: what follows from the step of a contribution is larger."""
+"""The largest number in a field; larger than ``_MOST_STEPS``, since a field may have a later step.
+"""
 
 _MOST_TEXT: Final = 1024
 _MOST_ITEMS: Final = 1 << 16
 
 Contribution: TypeAlias = bytes | memoryview | Parts
-"""A contribution: one that came, perhaps in memory that its sender can still change; or this
-member's own, in parts."""
+"""A contribution with its head: a received one, perhaps in memory that its sender can still
+change, or this member's own, in parts."""
 
 
 class GroupHello(NamedTuple):
-    """HELLO: who the sender is. Sent first, and again to those outside when members change."""
+    """HELLO: the identity and the terms of the sender.
+
+    It is the first message of each channel. After a change, members send it again to all clients
+    that are not in the group.
+    """
 
     version: int
     group: str
@@ -46,13 +51,15 @@ class GroupHello(NamedTuple):
     size: int
     has_state: bool
     founder: Key | None
-    """Of the group that the sender is in; None while it is in none."""
+    """The founder of the sender's group; None while the sender is in no group."""
 
 
 class JoinRequest(NamedTuple):
-    """JOIN: those of whom the sender has a HELLO, and those who have one of the sender as well.
+    """JOIN: the connections of a client that wants to join.
 
-    Somebody who wants in sends it to all whenever that changes.
+    ``known`` are the clients from which the sender has a HELLO, and ``connected`` those of them
+    that have the sender's HELLO as well. The sender sends JOIN to all of them whenever these lists
+    change.
     """
 
     known: tuple[Key, ...]
@@ -60,14 +67,17 @@ class JoinRequest(NamedTuple):
 
 
 class FlushRequest(NamedTuple):
-    """FLUSH: begin no step, take nothing from ``removed`` any more, and answer with STATE."""
+    """FLUSH: a request to begin no step, to accept nothing from ``removed``, and to send STATE."""
 
     round: int
     removed: tuple[Key, ...]
 
 
 class FlushState(NamedTuple):
-    """STATE: all that the sender knows, of those removed too. Its HELDs come before it."""
+    """STATE: the answer to FLUSH, with the seats and the progress of the sender.
+
+    The sender's HELDs come before it.
+    """
 
     round: int
     epoch: int
@@ -75,12 +85,15 @@ class FlushState(NamedTuple):
     """The last step to which the sender contributed; -1 for none."""
     seats: tuple[Seat, ...]
     heights: tuple[tuple[Key, int], ...]
-    """The last contribution that it has from each of those removed."""
+    """The step of the last contribution that the sender has from each removed or ended member."""
     founder: Key | None
 
 
 class Install(NamedTuple):
-    """INSTALL: the members from now on. What some may lack of those removed comes before it."""
+    """INSTALL: the seats from now on.
+
+    HELDs come before it, with contributions of removed members that the receiver may lack.
+    """
 
     round: int
     epoch: int
@@ -89,9 +102,9 @@ class Install(NamedTuple):
 
 
 class HeldContribution(NamedTuple):
-    """HELD: a contribution that somebody may still need, of a member that is being removed.
+    """HELD: a contribution of a removed or ended member that another member may still need.
 
-    Each has a message of its own: together they may be larger than any message may be.
+    Each contribution has a message of its own: together they may exceed the limit of a message.
     """
 
     member: Key
@@ -99,19 +112,19 @@ class HeldContribution(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """ABANDON: the sender does not found a group after all."""
+    """ABANDON: the sender has ended its attempt to found a group."""
 
     round: int
 
 
 class Admitted(NamedTuple):
-    """ADMITTED: the sender, too, has installed the members among whom the receiver is new."""
+    """ADMITTED: the sender has installed the seats that include the receiver, a newcomer."""
 
     epoch: int
 
 
 class Complaint(NamedTuple):
-    """COMPLAINT, to the coordinator: the sender has no channel to these any more."""
+    """COMPLAINT, to the coordinator: the sender has lost its channels to these members."""
 
     keys: tuple[Key, ...]
 
@@ -129,26 +142,26 @@ class Dying(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """LEAVE: the sender contributes nothing from this step on."""
+    """LEAVE: the sender contributes to no step from this one on."""
 
     step: int
 
 
 class LeaveReleased(NamedTuple):
-    """RELEASED: the sender needs nothing more of a member that leaves."""
+    """RELEASED: the sender needs no more contributions from the receiver, which leaves."""
 
     step: int
 
 
 class StateSnapshot(NamedTuple):
-    """SNAPSHOT: the state at the beginning of the step at which the receiver enters."""
+    """SNAPSHOT: the state of the simulation at the beginning of the receiver's first step."""
 
     step: int
     payload: bytes
 
 
 class StepReached(NamedTuple):
-    """PROGRESS: the step that the sender has begun, to those that it sends nothing else."""
+    """PROGRESS: the step that the sender has begun, to members to which it does not contribute."""
 
     step: int
 
@@ -160,14 +173,15 @@ GroupMessage = (
 
 
 def contribution_head(step: int) -> bytes:
-    """Return what stands before the msgpack of a contribution."""
+    """Return the bytes before the msgpack of a contribution to a step."""
     return CONTRIBUTION.pack(0, step)
 
 
 def contribution_bytes(step: int, data: Contribution) -> bytes:
-    """Return the bytes of a contribution to a step, to pass on.
+    """Return a copy of a contribution, to pass on to other members.
 
-    Its sender may have changed the memory: nobody is to be blamed for the head but the sender.
+    The head is made anew: the contribution's sender may have changed the memory with it, and a
+    false head would count as an error of this member.
     """
     whole = data.join() if isinstance(data, Parts) else bytes(data)
     return contribution_head(step) + whole[CONTRIBUTION.size :]
@@ -186,12 +200,12 @@ def step_of_untrusted(data: bytes | memoryview) -> int | None:
 
 
 def encode_group_message(message: GroupMessage) -> bytes:
-    """Return any message but a contribution."""
+    """Return the bytes of a message other than a contribution."""
     return pack([_NUMBERS[type(message)], *message], _CONTROL)
 
 
 def decode_group_message_untrusted(data: bytes | memoryview) -> GroupMessage:
-    """Read any message but a contribution. Raises ``RemoteError``."""
+    """Decode a message other than a contribution. Raises ``RemoteError``."""
     data = bytes(data)
     if data[:1] != _CONTROL:
         raise RemoteError("no message of a group")

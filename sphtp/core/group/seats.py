@@ -1,28 +1,29 @@
-"""Seats: the members of each step, and all conclusions from the seats alone.
+"""Seats: the members of each step, and the decisions that follow from the seats alone.
 
 Theory of operation. A member has a seat: the steps from ``start`` on and before ``end``. The seats
 correspond to a view of virtual synchrony, with one difference. In Isis, the next view replaces a
 view between two messages, and each message belongs to the view in which it was sent. Here a step
-belongs to the members with a seat in it. So the seats of several steps are known at once, a member
-that leaves or enters some steps ahead needs no change of its own, and a decision about a step is
-final.
+belongs to the members with a seat in it. So a member has the seats of several steps at once. A
+member that leaves or enters some steps ahead needs no change of its own, and a decision about a
+step is final.
 
-All members have to draw the same conclusions from the same seats. So the conclusions are pure
-functions of the seats:
+All members have to make the same decisions from the same seats. So the decisions are pure functions
+of the seats:
 
 - **The order of members** is that of places. A place is the step and the id of its first member. A
-  newcomer comes after all members before it. A newcomer that takes the place of a dead member
-  (``OnDeath.WAIT``) keeps that place, because the result of a step depends on the order.
+  newcomer comes after all earlier members. A newcomer that replaces a dead member
+  (``OnDeath.WAIT``) gets the place of that member, because the result of a step depends on the
+  order.
 - **The coordinator** is the oldest member, as in Isis: the one with the lowest start and key, of
-  those to which there is a channel.
+  those to which no channel was lost.
 - **The quorum**: the remaining members are more than half of the living, or half with the oldest
   (the primary partition of Isis), or the servers report all the others as gone. The last rule is
   not in Isis. Two members are the most frequent size, and the survivor of two is no majority.
 - **The result of a change** (``seats_after``): ends for the dead, starts for the newcomers.
 
-A seat that has ended is kept until all members have begun a later step: until then a member makes a
-step with it. The seat of a dead member is kept for longer if the step at its end fails, or waits
-for a newcomer of the same name.
+A seat that has ended is kept until all members have begun a later step: until then some member may
+still make a step with it. The seat of a dead member is kept for longer if the step at its end
+fails, or waits for a newcomer of the same name.
 """
 
 import math
@@ -31,39 +32,39 @@ from enum import StrEnum
 from typing import NamedTuple
 
 Key = tuple[int, int]
-"""A member: its id in the cluster, and the number that it drew when it joined."""
+"""The key of a member: its id in the cluster, and the number that it drew when it joined."""
 
 Place = tuple[int, int]
-"""A place in the order of members: step and id of the first who had it."""
+"""A place in the order of members: the first step and the id of the first member at this place."""
 
 Seats = tuple["Seat", ...]
 
 
 class OnDeath(StrEnum):
-    """The policy for the step from which on a member that died is missing."""
+    """The policy for the first step without a member that died."""
 
     RAISE = "raise"
     """That step fails at every member."""
     CONTINUE = "continue"
-    """That step and the later ones are made without it."""
+    """That step and the later ones go on without the dead member."""
     WAIT = "wait"
-    """That step waits for a member of the same name."""
+    """That step waits for a newcomer of the same name."""
 
 
 class Seat(NamedTuple):
-    """A member, and the steps that it takes part in: from ``start`` on, before ``end``."""
+    """A member, and the steps in which it takes part: from ``start`` on, before ``end``."""
 
     id: int
     incarnation: int
-    """Drawn anew at each join, so that one that comes back is another member."""
+    """A number drawn at each join, so that a client that joins again is another member."""
     name: str
     start: int
     place: Place
     has_state: bool
-    """True if it gives newcomers the state of the simulation."""
+    """True if the member gives newcomers the state of the simulation."""
     end: int | None = None
     has_left: bool = False
-    """True if it announced that it leaves; a member that ended otherwise has died."""
+    """True if the member announced that it leaves; a member with another end has died."""
 
     @property
     def key(self) -> Key:
@@ -72,11 +73,11 @@ class Seat(NamedTuple):
 
     @property
     def has_died(self) -> bool:
-        """True if the members have agreed on an end that this one did not announce."""
+        """True if the members have agreed on an end that this member did not announce."""
         return self.end is not None and not self.has_left
 
     def covers(self, step: int) -> bool:
-        """Return true if the member takes part in a step."""
+        """Return True if the member takes part in a step."""
         return self.start <= step and (self.end is None or step < self.end)
 
 
@@ -100,7 +101,7 @@ def living(seats: Seats) -> list[Seat]:
 
 
 def with_end(seats: Seats, key: Key, end: int) -> Seats:
-    """Return the seats with one whose member leaves."""
+    """Return the seats after the member with this key has left before the step ``end``."""
     return tuple(
         [seat._replace(end=end, has_left=True) if seat.key == key else seat for seat in seats]
     )
@@ -115,9 +116,10 @@ def coordinator_of(seats: Seats, lost: Container[Key]) -> Key | None:
 
 
 def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int]) -> bool:
-    """Return true if the group may go on without the members ``removed``: see the module.
+    """Return True if the group may go on without the members ``removed``.
 
-    ``departed`` has the ids that the servers report as gone.
+    The docstring of the module has the rule. ``departed`` are the ids that the servers report as
+    gone.
     """
     before = sorted((seat.start, seat.key) for seat in living(seats))
     stay = [key for _, key in before if key not in removed]
@@ -127,7 +129,7 @@ def has_quorum(seats: Seats, removed: Collection[Key], departed: Container[int])
 
 
 def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
-    """Return the member that sends the state to later members; None if none can."""
+    """Return the oldest member that can send the state to newcomers; None if there is none."""
     givers = [
         (seat.start, seat.key, seat)
         for seat in seats
@@ -137,17 +139,16 @@ def giver_of_state(seats: Seats, lost: Container[Key]) -> Seat | None:
 
 
 class StepView(NamedTuple):
-    """The members of a step. They are the same for the steps from ``first`` on and before ``end``,
-    where a seat starts or ends."""
+    """The members of the steps from ``first`` on and before ``end``, at which a seat changes."""
 
     first: int
     end: float
     members: Seats
     """The seats of the members, in order."""
     by_key: Mapping[Key, Seat]
-    """The same, in the same order."""
+    """The same seats by key, in the same order."""
     death: Seat | None
-    """The seat of the first member that has died by then; None if nobody has."""
+    """The seat of the first member that died before these steps; None if no member did."""
 
 
 def view_at(seats: Seats, step: int) -> StepView:
@@ -169,13 +170,17 @@ def view_at(seats: Seats, step: int) -> StepView:
 
 
 def vacant_seats(seats: Seats) -> list[Seat]:
-    """Return the seats of the dead whose places nobody has taken."""
+    """Return the seats of dead members whose places no newcomer has taken."""
     last = {seat.place: seat for seat in seats}
     return [seat for seat in last.values() if seat.has_died]
 
 
 def merged(seats: Seats, others: Seats, dead: Container[Key]) -> Seats:
-    """Return the seats merged with those that another member has installed, which do not change."""
+    """Return the seats merged with ``others``, which another member has installed.
+
+    An end that either member has installed stays. Members of ``others`` that are ``dead`` here are
+    left out.
+    """
     known = {seat.key: seat for seat in seats}
     for seat in others:
         mine = known.get(seat.key)
@@ -197,10 +202,10 @@ def seats_after(
 ) -> Seats:
     """Return the seats after a change, as the coordinator decides them.
 
-    ``heights`` has the last contribution of each of those removed that anybody has. It may have
-    been computed with, so it counts: the dead member ends behind it. ``begun`` is the last step
-    that anybody has begun. A newcomer starts two steps behind it: a member may have completed that
-    step, and its program have asked for the members of the next one.
+    ``heights`` has the step of the last contribution of each removed member that any member has. A
+    program may have computed with this contribution, so the seat of the dead member ends after it.
+    ``begun`` is the last step that any member has begun. A newcomer starts two steps later: a
+    member may have completed that step, and its program may have read the members of the next one.
     """
     seats = tuple(
         [
@@ -214,7 +219,7 @@ def seats_after(
 
 
 def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death: OnDeath) -> Seats:
-    """Return the seats with those of newcomers, which start at a step or take a vacant place."""
+    """Return the seats with those of newcomers, which start at ``start`` or take a vacant place."""
     vacant = vacant_seats(seats) if on_death is OnDeath.WAIT else []
     placed = []
     for newcomer in newcomers:
@@ -231,8 +236,8 @@ def with_newcomers(seats: Seats, newcomers: Sequence[Seat], start: int, on_death
 def without_ended(seats: Seats, floor: int, needed: Container[Key], on_death: OnDeath) -> Seats:
     """Return the seats without those that no member needs any more.
 
-    ``floor`` is the lowest of the steps that the members have begun, and ``needed`` has those whose
-    end somebody does not know yet.
+    ``floor`` is the lowest of the steps that the members have begun. ``needed`` are the members
+    whose end some member has not installed yet.
     """
     match on_death:
         case OnDeath.RAISE:

@@ -1,18 +1,20 @@
 """The exchange of contributions, step by step, among given members.
 
 Theory of operation. This member contributes to its open step, takes the contributions of others,
-and completes the step when it has one of each member that it exchanges with. It keeps these
-contributions afterwards: a member that dies has sent its last one to some members only, and the
-others get it from these. In virtual synchrony such messages are *unstable*: no member knows yet
-that all have them. In Isis each message carries acknowledgements of other messages for this
+and completes the step when it has one of each member with which it exchanges. It keeps these
+contributions afterwards: a member that dies may have sent its last one to some members only, and
+the others get it from these. In virtual synchrony such messages are *unstable*: they may not have
+reached all members yet. In Isis each message carries acknowledgements of other messages for this
 purpose. Here a contribution is an acknowledgement, too: a member that has begun step n has
-completed all earlier steps, and needs nothing of them. So a member drops a step, as stable, when
-all others are known to have begun a later one. ``_floor`` is the first step that is not stable.
+completed all earlier steps, and needs no contributions to them. So a member drops the contributions
+to a step, as stable, when it has evidence that all others have begun a later step. ``_floor`` is
+the first step that is not stable.
 
-As long as all exchange with all, a member holds at most two steps: no member begins step n + 1
-before it has a contribution to step n of each. Members that exchange with neighbours only may
-drift apart. They stop at ``WINDOW`` steps ahead of the last one. After each ``PROGRESS_EVERY``
-steps they report their step to members to which they send nothing, so that these can drop steps.
+As long as all members exchange with all, a member holds at most two steps: no member begins step n
++ 1 before it has a contribution to step n of each. Members that exchange with neighbours only may
+be at different steps. A member waits when it is ``WINDOW`` steps ahead of the last one. Every
+``PROGRESS_EVERY`` steps it reports its step to the members to which it sends nothing, so that these
+can drop contributions.
 
 A flush stops the exchange for a while. Members that are being removed are ``refused``: this member
 accepts nothing more from them, so that its ``report`` of their contributions stays true until the
@@ -44,16 +46,17 @@ from sphtp.core.group.seats import (
 from sphtp.errors import RemoteError
 
 WINDOW: Final = 256
-"""The most steps that a member is ahead of another one."""
+"""The most steps by which a member may be ahead of another one."""
 
 PROGRESS_EVERY: Final = 64
-"""The steps after which a member tells those that it sends nothing else how far it is."""
+"""The steps between two reports of a member's progress to members to which it sends nothing else.
+"""
 
 MOST_DEAD: Final = 4096
-"""The most former members that are remembered, so that one that comes back learns of it."""
+"""The most former members that are remembered, so that one that comes back gets EXCLUDED."""
 
 KEPT: Final = 1
-"""The steps that are held before those are looked for that can be dropped."""
+"""The number of held steps above which a member looks for steps that it can drop."""
 
 
 class CompleteStep(NamedTuple):
@@ -61,8 +64,8 @@ class CompleteStep(NamedTuple):
 
     step: int
     seats: Seats
-    """The members that contributed, in order; the same tuple as for the step before, if it can be.
-    """
+    """The members that contributed, in order; the same tuple as for the step before, if they are
+    the same."""
     contributions: list[Contribution]
     is_own_kept: bool
     """True if the exchange still holds this member's own contribution."""
@@ -71,14 +74,14 @@ class CompleteStep(NamedTuple):
 
 
 class _OpenStep:
-    """The step that this member contributes to."""
+    """The step to which this member contributes."""
 
     __slots__ = ("is_begun", "missing", "neighbours", "payload")
 
     def __init__(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         self.payload = payload
-        # The places of those that it exchanges with; None for all. Places and not members: where a
-        # step waits for the return of a dead neighbour, the one that comes has the same place.
+        # The places of the members with which it exchanges; None for all members. Places, because a
+        # newcomer that replaces a dead neighbour has the same place, and another key.
         self.neighbours = neighbours
         # A step that is open has not begun while a flush is under way.
         self.is_begun = False
@@ -91,7 +94,7 @@ class _OpenStep:
 class StepExchange:
     """The steps of one member: its own contributions, and the contributions of others.
 
-    The membership sets ``seats``, and calls ``refresh`` when they have changed.
+    ``GroupMachine`` sets ``seats``, and calls ``refresh`` when they have changed.
     """
 
     def __init__(self, key: Key, on_death: OnDeath) -> None:
@@ -101,30 +104,30 @@ class StepExchange:
         self._keys: frozenset[Key] = frozenset()
         self._view: StepView | None = None
         self.step = 0
-        """The step that is contributed to next, or being made."""
+        """The number of the open step, or of the next one if no step is open."""
         self.begun = -1
-        """The last step that this member has begun."""
+        """The last step that this member has begun; -1 for none."""
         self.is_placed = False
-        """False while the first step of this member may still be put off."""
+        """False while a change may still move the first step of this member."""
         self.refused: frozenset[Key] = frozenset()
-        """Those whom a flush removes: nothing is taken from them."""
+        """The members that a flush removes: this member accepts nothing from them."""
         self.dead: dict[Key, None] = {}
-        """Those that the members have agreed to go on without, oldest first."""
+        """The former members that the others have agreed to remove, oldest first."""
         self._open: _OpenStep | None = None
         self._results: deque[CompleteStep] = deque()
-        # The contributions of each step that somebody may still need.
+        # By step: the contributions that a member may still need.
         self._held: dict[int, dict[Key, Contribution]] = {}
-        # For each member: the last contribution that came from it, the last step that it is known
-        # to have begun, and the last one of this member that it was sent something of.
+        # For each member: the step of its last contribution, the last step that its messages show
+        # it to have begun, and the last step of this member that a message has shown to it.
         self._heights: dict[Key, int] = {}
         self._reached: dict[Key, int] = {}
         self._reported: dict[Key, int] = {}
 
-    # What there is
+    # Getters
 
     @property
     def seats(self) -> Seats:
-        """The seats of all, in the order of the members."""
+        """The seats of all members, in order."""
         return self._seats
 
     @seats.setter
@@ -143,7 +146,7 @@ class StepExchange:
 
     @property
     def is_open(self) -> bool:
-        """True while a step is being made."""
+        """True while a step is open: begun or put off, and not complete."""
         return self._open is not None
 
     @property
@@ -162,15 +165,15 @@ class StepExchange:
         return bool(self._results)
 
     def poll_step(self) -> CompleteStep | None:
-        """Return a step that is complete; None if there is none."""
+        """Return the next complete step; None if there is none."""
         return self._results.popleft() if self._results else None
 
     def last_from(self, key: Key) -> int:
-        """Return the step of the last contribution that came from a member; -1 for none."""
+        """Return the step of the last contribution of a member; -1 if it sent none."""
         return self._heights.get(key, -1)
 
     def own_from(self, start: int) -> list[tuple[int, Contribution]]:
-        """Return this member's contributions that are held, from a step on."""
+        """Return this member's held contributions to the steps from ``start`` on."""
         return [
             (step, self._held[step][self.key])
             for step in sorted(self._held)
@@ -184,19 +187,19 @@ class StepExchange:
         self._open = _OpenStep(payload, neighbours)
 
     def fail(self) -> None:
-        """Give up the open step."""
+        """Drop the open step, which fails."""
         self._open = None
 
     def end(self) -> None:
-        """End all steps, and drop all contributions, which may be in memory that others share."""
+        """End the open step, and drop all contributions, which may be in shared memory."""
         self._open = None
         self._held.clear()
 
     def begin(self) -> list[tuple[Key, Contribution]]:
-        """Begin the step that is put off. Return the messages to send, with their receivers.
+        """Begin the open step. Return the messages to send, with their receivers.
 
-        The caller has made sure that no flush is under way. A step among neighbours is put off
-        until all others are within the window. Call ``refresh`` afterwards.
+        The caller makes sure that no flush is under way, and calls ``refresh`` afterwards. A step
+        among neighbours stays put off until all others are within the window.
         """
         opened, step = self._open, self.step
         if opened is None or opened.is_begun:
@@ -222,7 +225,7 @@ class StepExchange:
         return leaving
 
     def refresh(self) -> bool:
-        """Find the contributions that the open step lacks. Return True if it is complete."""
+        """Find the members whose contributions the open step lacks. Return True if none does."""
         opened = self._open
         if opened is None or not opened.is_begun:
             return False
@@ -233,14 +236,14 @@ class StepExchange:
         return self._complete_if_ready(opened)
 
     def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
-        """Take a contribution. Return True if that completes the open step.
+        """Take a contribution. Return True if it completes the open step.
 
         Raises ``RemoteError`` for a step that no member can have reached.
         """
         if step <= self._heights.get(key, -1) or key in self.refused or key in self.dead:
             return False
-        # A first contribution comes when all have installed its sender; but those for a newcomer
-        # may come before its own INSTALL.
+        # The first contribution of a newcomer comes after all members have installed it. But a
+        # newcomer may get contributions of members before its own INSTALL.
         if self.is_placed and key not in self._keys:
             return False
         if step > self.step + WINDOW + 1 if self.is_placed else len(self._held) > 2 * WINDOW:
@@ -259,12 +262,12 @@ class StepExchange:
         return not opened.missing and self._complete_if_ready(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
-        """Note that a member has begun a step."""
+        """Record that a member has begun a step."""
         if step > self._reached.get(key, -1):
             self._reached[key] = step
 
     def note_reported(self, key: Key, step: int) -> None:
-        """Note that a member was sent a message that shows this member's step."""
+        """Record that a message has shown this member's step to another member."""
         self._reported[key] = step
 
     def forget_progress(self, key: Key) -> None:
@@ -289,20 +292,20 @@ class StepExchange:
         self.step = step + 1
         is_own_kept = opened.neighbours is not None
         if not is_own_kept:
-            # It went to every member, in front of all that this one says later. So whoever lacks it
-            # has lost the channel to this member, and gets it from others or not at all.
+            # It was sent to every member before all later messages of this one. A member that lacks
+            # it has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
         last = None if last_key is None else view.by_key.get(last_key)
         self._results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
-            # Whoever contributed to this step needs nothing of those before.
+            # A member that contributed to this step needs no contributions to earlier ones.
             floor = self._floor() if is_own_kept else step
             for old in [step for step in self._held if step < floor]:
                 del self._held[old]
         return True
 
     def _waits_for_return(self, opened: _OpenStep) -> bool:
-        """True if the step waits for the return of somebody who died."""
+        """Return True if the step waits for a newcomer in the place of a dead member."""
         if self.on_death is not OnDeath.WAIT:
             return False
         return any(
@@ -312,9 +315,9 @@ class StepExchange:
         )
 
     def _floor(self) -> int:
-        """The first step of which somebody may still need a contribution.
+        """Return the first step to which a member may still need a contribution.
 
-        A seat with an end is left out: a dead member needs nothing, and one that leaves has
+        Seats with an end do not count: a dead member needs none, and a member that leaves has
         completed its last step before.
         """
         floor = self.step
@@ -327,13 +330,13 @@ class StepExchange:
     # A change of the members
 
     def refuse(self, keys: Iterable[Key]) -> None:
-        """Accept nothing more from the members that a flush removes, until ``install``."""
+        """Accept nothing more from these members, which a flush removes, until ``install``."""
         self.refused |= frozenset(keys)
 
     def report(
         self, removed: Collection[Key]
     ) -> tuple[tuple[tuple[Key, int], ...], dict[tuple[Key, int], bytes]]:
-        """Return the last steps and the contributions of removed members, and of ended seats.
+        """Return the last steps, and the held contributions, of removed members and ended seats.
 
         Other members may lack these contributions.
         """
@@ -355,7 +358,7 @@ class StepExchange:
             del self._held[old]
 
     def install(self, held: Mapping[tuple[Key, int], bytes]) -> None:
-        """End a change, after the seats were set, with the contributions of dead members."""
+        """End a change, after ``seats`` was set. ``held`` are contributions of dead members."""
         for (key, step), data in held.items():
             if step >= self.step:
                 self._held.setdefault(step, {}).setdefault(key, data)
@@ -365,44 +368,44 @@ class StepExchange:
             self.dead[key] = None
         while len(self.dead) > MOST_DEAD:
             del self.dead[next(iter(self.dead))]
-        # Of one that another coordinator did not remove, this member lacks contributions.
+        # A refused member may live on, if another coordinator did not remove it. This member lacks
+        # contributions of it, and goes on refusing it.
         self.refused &= alive
         for table in (self._heights, self._reached, self._reported):
             for key in table.keys() - self._keys:
                 del table[key]
 
 
-# The statistics of steps: their times, and the waiting for others in each of them.
+# The statistics of steps: their times, and the times of waiting for other members.
 #
-# A step ends when the last contribution is there, so a member waits for one other at a time: for
-# the one whose contribution came last. The time from this member's own contribution to the end of
-# the step counts for that one alone. So the times by member add up to all the time that was
-# waited, and the member with the most is the one to look at.
+# A step ends with its last contribution. The time from this member's own contribution to the end of
+# the step counts as waiting for the member whose contribution came last. So the times by member add
+# up to the whole time of waiting, and the member with the most time is probably the slow one.
 
 
 Member = TypeVar("Member", bound=Hashable)
 
 MUCH_WAITED: Final = 0.1
-"""The share of the time of all from which waiting for one member is worth a sentence."""
+"""The share of the observed time from which on the waiting for one member is reported."""
 
 ALL_WAITED: Final = 0.6
-"""The same where one member alone was asked."""
+"""The same share if only one other member was observed."""
 
 UNFAIR: Final = 1.5
-"""The multiple of an equal share of all waiting from which one member is the slow one."""
+"""The multiple of an equal share of all waiting from which on a member counts as slow."""
 
 
 def find_slowest(waited: Mapping[str, float], time: float, asked: int) -> str | None:
     """Return the member for which the others wait much of the time, or None.
 
     ``waited`` has the seconds for which other members waited for each member. ``time`` is the sum
-    of the seconds for which these other members were observed.
+    of the seconds for which these other members were observed, and ``asked`` is their number.
     """
     member, most = max(waited.items(), key=lambda it: it[1], default=("", 0.0))
-    # One alone cannot tell whether another would say the same of it.
+    # The times of one member alone do not show for how long others wait for that member.
     if most <= 0 or most < (MUCH_WAITED if asked > 1 else ALL_WAITED) * time:
         return None
-    # Where all wait for each other alike, each has its share, and nobody is slow.
+    # If all members wait for each other equally, each has an equal share, and none is slow.
     fair = min(UNFAIR / len(waited), 1.0) * sum(waited.values())
     return None if most < fair else member
 
@@ -411,12 +414,12 @@ BOUNDS: Final = (
     *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""The upper bounds of the buckets in seconds: a step on one machine takes 50 us or more, and one
-that takes over 10 s waits for a program that has stopped."""
+"""The upper bounds of the buckets, in seconds. A step on one machine takes 50 us or more; a step
+of more than 10 s waits for a program that has stopped."""
 
 
 class TimeHistogram:
-    """Counts of times in buckets. ``counts`` ends with one for times above all ``BOUNDS``."""
+    """Counts of times in buckets. The last of ``counts`` is for times above all ``BOUNDS``."""
 
     __slots__ = ("counts", "total")
 
@@ -431,12 +434,12 @@ class TimeHistogram:
 
 
 class StepStatistics(Generic[Member]):
-    """The times of the steps of one member.
+    """The times of the steps of one member, in seconds.
 
-    ``steps`` are the times from the end of one step to the end of the next, computing included.
-    ``exchanges`` are the times from this member's contribution to the end of the step, and
-    ``waits`` the same by the member whose contribution came last, without the steps at which this
-    member was the last one.
+    ``steps`` are the times from the end of one step to the end of the next, including the
+    computation. ``exchanges`` are the times from this member's contribution to the end of the step.
+    ``waits`` are the same times by the member whose contribution came last, without the steps in
+    which this member was the last one.
     """
 
     def __init__(self) -> None:
@@ -446,9 +449,10 @@ class StepStatistics(Generic[Member]):
         self._ended_at: float | None = None
 
     def add(self, began: float, ended: float, last: Member | None) -> None:
-        """Count a step: when this member contributed, and when the contribution of ``last`` came.
+        """Count a step, from this member's contribution at ``began`` to its end at ``ended``.
 
-        ``last`` is None if all others had contributed before.
+        ``last`` is the member whose contribution came last; None if all others had contributed
+        before ``began``.
         """
         self.exchanges.add(ended - began)
         if last is not None:
@@ -461,6 +465,6 @@ class StepStatistics(Generic[Member]):
         self._ended_at = ended
 
     def keep_only(self, members: Collection[Member]) -> None:
-        """Forget all other members, which have left or died."""
+        """Drop the times of all other members, which have left or died."""
         for gone in self.waits.keys() - set(members):
             del self.waits[gone]

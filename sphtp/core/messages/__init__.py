@@ -1,8 +1,8 @@
 """Message types, and the encoding of their messages as bytes.
 
-A ``MessageFactory`` knows the message types of a program: dataclasses, carried by msgpack, and
+A ``MessageFactory`` has the message types of a program: dataclasses, encoded by msgpack, and
 subclasses of ``BitMessage``, whose one method ``serialize`` writes, reads and measures a message.
-Without a factory messages are ``PlainMessages``: any value that msgpack carries.
+``PlainMessages`` is the codec without types, for any value that msgpack can encode.
 """
 
 from sphtp.core.messages.bounds import Bits, Compressed, Float32, Limit, Range

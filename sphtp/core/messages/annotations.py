@@ -1,8 +1,8 @@
 """From annotations to shapes: the shape of a dataclass, and of the type of each of its fields.
 
-A bound stands beside a type in ``Annotated``. A type that has no shape is an error of the program,
-and the error names the field. A message cannot hold a message of its own kind: it would have no
-end.
+A bound stands beside a type in ``Annotated``. A type without a shape is an error of the program,
+and the error names the field. A message type cannot contain itself, since its messages would have
+no end.
 """
 
 import inspect
@@ -37,12 +37,12 @@ Within = tuple[type, ...]
 
 
 def record_of(kind: type[Any]) -> Record:
-    """Return the shape of a dataclass; it is cached.
+    """Return the shape of a dataclass, from a cache after the first call.
 
     Raises:
         SettingsError: a field's type has no shape; the message names the field.
     """
-    # mypy holds the __hash__ of instances against a class; no class lacks one.
+    # mypy takes the __hash__ of instances for that of the class; every class has one.
     key: Any = kind
     return _cached_record(key)
 

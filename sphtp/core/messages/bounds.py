@@ -6,14 +6,18 @@ from functools import lru_cache
 
 from sphtp.errors import SettingsError, WireError
 
-# Beyond this a step would drown in the rounding of a double, and not come back as itself.
+# The least resolution, relative to the largest value. A finer step is lost in the rounding of a
+# double, so that its value would be decoded as another step.
 _FINEST = 2.0**-48
 _SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """An integer from ``low`` to ``high``, both included."""
+    """An integer from ``low`` to ``high``, both included.
+
+    Raises ``SettingsError`` if ``low`` is above ``high``.
+    """
 
     low: int
     high: int
@@ -28,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """An unsigned integer of ``width`` bits."""
+    """An unsigned integer of ``width`` bits. Raises ``SettingsError`` for a negative width."""
 
     width: int
 
@@ -44,7 +48,10 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``maximum`` bytes (of text: in UTF-8), or items of a list, tuple or dict."""
+    """A limit of ``maximum`` bytes, of text in UTF-8, or of items of a list, tuple or dict.
+
+    Raises ``SettingsError`` for a negative maximum.
+    """
 
     maximum: int
 
@@ -63,7 +70,11 @@ class Float32:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A float from ``low`` to ``high`` in equal steps of at most ``resolution``."""
+    """A float from ``low`` to ``high``, in equal steps of at most ``resolution``.
+
+    In a ``BitMessage`` it takes the fewest bits that can number the steps. Raises
+    ``SettingsError`` for an empty range, or a resolution that a double cannot represent.
+    """
 
     low: float
     high: float
@@ -77,7 +88,7 @@ class Compressed:
             raise SettingsError(f"{self}: the range is empty, or has no end")
         if not max(largest * _FINEST, _SMALLEST) <= self.resolution < math.inf:
             raise SettingsError(f"{self}: the resolution is out of reach of a double")
-        # A range far below the resolution has both its ends, although the quotient may be 0.
+        # A range far below the resolution still has two steps, although the quotient may be 0.
         steps = max(1, math.ceil((self.high - self.low) / self.resolution))
         object.__setattr__(self, "steps", steps)
 
@@ -91,7 +102,7 @@ class Compressed:
         return round((value - self.low) / (self.high - self.low) * self.steps)
 
     def value_of(self, step: int) -> float:
-        """Return the value of a step from 0 to ``steps``."""
+        """Return the value of a step, a number from 0 to ``steps``."""
         if step == self.steps:
             return float(self.high)
         return self.low + step / self.steps * (self.high - self.low)
@@ -115,5 +126,5 @@ Bound = Range | Bits | Limit | Float32 | Compressed
 
 @lru_cache(maxsize=1024)
 def compressed(low: float, high: float, resolution: float) -> Compressed:
-    """Return a cached ``Compressed``, because each ``serialize`` uses the same few."""
+    """Return a ``Compressed`` from a cache, since each ``serialize`` uses the same few."""
     return Compressed(low, high, resolution)

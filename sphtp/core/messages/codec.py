@@ -1,6 +1,6 @@
 """Message codecs: the interface that channels use, the codec of plain msgpack, and compression.
 
-Single messages are compressed. The inflated size of a message has a bound.
+Each message is compressed by itself. The size of an inflated message is limited.
 """
 
 import zlib
@@ -16,19 +16,19 @@ from sphtp.errors import RemoteError, SettingsError, WireError, untrusted
 _RAW = -zlib.MAX_WBITS
 
 ROOM = 4 << 20
-"""Bytes to which a batch may inflate in all, unless a single message is larger."""
+"""The most bytes of inflated messages in one batch, unless a single message is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """The sizes at which messages are deflated, and the limit of inflated ones.
+    """The settings of compression: messages from some size on are deflated (RFC 1951).
 
-    Peers must agree that there is compression, and on ``max_size``; it is part of the description
-    that they compare.
+    Both peers need compression with the same ``max_size``, or none; the schemas that they compare
+    contain this. Raises ``SettingsError`` for a setting that is out of range.
     """
 
     threshold: int = 512
-    """Messages of fewer bytes are not deflated, unless the caller asks for it."""
+    """Messages of fewer bytes are not deflated, unless the caller passes ``compress=True``."""
 
     max_size: int = 1 << 20
     """The most bytes of an inflated message; a larger one is sent as it is."""
@@ -46,15 +46,16 @@ class Compression:
 
     @property
     def most_at_once(self) -> int:
-        """The most messages to inflate before they are delivered."""
+        """The most messages of one batch, so that they inflate to at most ``ROOM`` bytes."""
         return max(1, ROOM // self.max_size)
 
     def deflate(self, data: bytes, compress: bool | None) -> bytes | None:
-        """Return the bytes deflated; None if they are to be sent as they are.
+        """Return the deflated bytes; None if the message has to be sent as it is.
 
         Args:
             data: the message.
-            compress: True tries whatever the size, False never; None tries from ``threshold`` on.
+            compress: True to try at any size, False never to try; None to try from ``threshold``
+                on.
         """
         wanted = len(data) >= self.threshold if compress is None else compress
         if not wanted or len(data) > self.max_size:
@@ -65,7 +66,7 @@ class Compression:
 
     @untrusted
     def inflate_untrusted(self, data: bytes) -> bytes:
-        """Undo ``deflate``, without ever inflating more than ``max_size`` bytes and one.
+        """Return the inflated bytes; never inflate more than ``max_size`` bytes and one.
 
         Raises:
             RemoteError: the bytes are not deflated, or inflate to too many bytes.
@@ -95,40 +96,44 @@ class MessageCodec(Protocol):
 
     @property
     def schema_hash(self) -> int:
-        """A hash of ``describe``, 64 bits; 0 if that is empty."""
+        """A hash of the lines of ``describe``, 64 bits; 0 if there are none."""
 
     def describe(self) -> list[str]:
         """Return sorted lines that must be equal on both sides."""
 
     @property
     def compression(self) -> Compression | None:
-        """The sizes at which messages are deflated and inflated; None if they are not."""
+        """The settings of compression; None if messages are not deflated."""
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
-        """Return the message's bytes; raise ``WireError`` if it does not fit."""
+        """Return the bytes of a message.
+
+        Raises ``WireError`` if it cannot be encoded, and ``MessageTooLargeError`` if it has too
+        many values.
+        """
 
     def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
-        """Return the bytes of each message; raise ``WireError`` if one does not fit."""
+        """Return the bytes of each message; raises as ``encode``."""
 
     def decode_untrusted(self, data: bytes) -> Any:
         """Return the message; raise ``RemoteError`` if the bytes are invalid."""
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Return the messages, without the invalid ones."""
+        """Return the messages of the payloads, and drop invalid payloads."""
 
 
 class PlainMessages:
-    """Messages without types: any value that msgpack carries.
+    """The codec of messages without types: any value that msgpack can encode.
 
     These are None, booleans, numbers, text, bytes, NumPy arrays, and lists and dicts of them.
 
     Args:
-        compression: whether single messages may be deflated.
-        max_elements: values of a message; a list counts as one, and so does each of its members.
-        max_depth: lists and dicts that are nested; at most 128.
+        compression: the settings of compression; None for no compression.
+        max_elements: the most values of a message; a list and each of its members count as one.
+        max_depth: the deepest nesting of lists and dicts; at most 128.
 
     Raises:
-        SettingsError: a bound is out of range.
+        SettingsError: a limit is out of range.
     """
 
     def __init__(
@@ -143,22 +148,23 @@ class PlainMessages:
         self.schema_hash = Schema(self.describe()).schema_hash
 
     def describe(self) -> list[str]:
-        """Return lines that must be equal on both sides: changed limits, and compression."""
+        """Return lines that must be equal on both sides, on changed limits and on compression."""
         lines = self._packing.describe()
         return [*lines, self.compression.describe()] if self.compression else lines
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
-        """Return the message's bytes.
+        """Return the bytes of a message.
 
         Raises:
-            WireError: msgpack cannot carry the value.
-            MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
+            WireError: msgpack cannot encode the value.
+            MessageTooLargeError: the message has more values, or is nested deeper, than the peer
+                accepts.
         """
         data = to_msgpack(self._packing, value)
         return deflate(self.compression, data, _DEFLATED, compress)
 
     def encode_many(self, values: Iterable[Any], *, compress: bool | None = None) -> list[bytes]:
-        """Return the bytes of each; raises as ``encode``."""
+        """Return the bytes of each message; raises as ``encode``."""
         return [self.encode(value, compress=compress) for value in values]
 
     @untrusted
@@ -167,19 +173,19 @@ class PlainMessages:
 
         Raises:
             RemoteError: the bytes are not msgpack, inflate to too many bytes, or encode a value
-                out of bounds.
+                beyond the limits.
         """
         return from_msgpack(self._packing, inflate(self.compression, data, _DEFLATED))
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Return the messages, without the invalid ones."""
-        # A deflated message is not msgpack, so that it is decoded singly.
+        """Return the messages of the payloads, and drop invalid payloads."""
+        # A deflated message is not msgpack. If there is one, the payloads are decoded one by one.
         values = self._packing.unpack_many(payloads)
         return decode_each_untrusted(self, payloads) if values is None else values
 
 
 def decode_each_untrusted(codec: MessageCodec, payloads: Iterable[bytes]) -> list[Any]:
-    """Decode payloads one by one, and leave out the invalid ones."""
+    """Decode payloads one by one, and drop invalid ones."""
     values = []
     for payload in payloads:
         try:
@@ -192,7 +198,7 @@ def decode_each_untrusted(codec: MessageCodec, payloads: Iterable[bytes]) -> lis
 def deflate(
     compression: Compression | None, data: bytes, mark: bytes, compress: bool | None
 ) -> bytes:
-    """Return a message's bytes, deflated behind a mark if that makes them smaller.
+    """Return the bytes of a message; deflated behind ``mark`` if they are then fewer.
 
     Raises:
         WireError: ``compress`` is True, and there is no compression.
@@ -206,7 +212,7 @@ def deflate(
 
 
 def inflate(compression: Compression | None, data: bytes, mark: bytes) -> bytes:
-    """Undo ``deflate``; raise ``RemoteError`` if that fails."""
+    """Return the bytes that ``deflate`` got; raise ``RemoteError`` if they cannot be inflated."""
     if compression is not None and data[:1] == mark:
         return compression.inflate_untrusted(data[1:])
     return data
@@ -216,7 +222,7 @@ def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
     """Return a value as msgpack, behind ``prefix``.
 
     Raises:
-        WireError: msgpack cannot carry it.
+        WireError: msgpack cannot encode the value.
         MessageTooLargeError: the value has too many members, or is nested too deep.
     """
     try:
@@ -226,13 +232,13 @@ def to_msgpack(packing: Packing, value: Any, prefix: bytes = b"") -> bytes:
 
 
 def from_msgpack(packing: Packing, data: bytes, start: int = 0) -> Any:
-    """Return the value of msgpack bytes from ``start`` on.
+    """Return the value that msgpack bytes from ``start`` on encode.
 
     Raises:
-        WireError: the bytes are not msgpack, or the value is out of bounds.
+        WireError: the bytes are not msgpack, or the value is beyond the limits.
     """
     try:
         return packing.unpack(data, start)
     except Exception as error:
-        # msgpack has many ways to fail: a key that cannot be hashed is a TypeError.
+        # msgpack raises many types of error: a key that cannot be hashed is a TypeError.
         raise WireError(f"not msgpack: {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
-"""The message factory: all types of message that a program knows, by number.
+"""The message factory: all message types of a program, by number.
 
 The number of a type precedes its message, in the fewest bits that the number of types needs
-(``TypeHeader``). A ``BitMessage`` follows at once, bit by bit; a dataclass, carried by msgpack,
+(``TypeHeader``). The bits of a ``BitMessage`` follow at once; a dataclass, encoded by msgpack,
 begins with the next byte.
 """
 
@@ -33,9 +33,10 @@ from sphtp.errors import SettingsError, WireError, untrusted
 
 
 class BitMessage:
-    """A small object that can serialize itself, after the ``Message`` of Fiedler's article.
+    """A message packed into bits, after the ``Message`` of Fiedler's *Reliable Ordered Messages*.
 
-    A subclass can be created without arguments. One method writes, reads and measures it:
+    Derive a class that can be created without arguments. Its method ``serialize`` writes, reads and
+    measures a message:
 
         class Shot(BitMessage):
             def __init__(self, angle: float = 0.0, power: int = 0) -> None:
@@ -45,7 +46,7 @@ class BitMessage:
                 self.angle = stream.compressed(self.angle, -180.0, 180.0, 0.01)
                 self.power = stream.integer(self.power, 0, 100)
 
-    A dataclass with bounds in its annotations needs no method:
+    A dataclass with bounds in its annotations needs no such method:
 
         @dataclass
         class Shot(BitMessage):
@@ -56,9 +57,9 @@ class BitMessage:
     __slots__ = ()
 
     def serialize(self, stream: BitStream) -> None:
-        """Pass every field through the stream, and store the result.
+        """Pass each field through ``stream``, and store the result in the field.
 
-        This default follows the annotations of a dataclass.
+        This default uses the annotations of a dataclass.
         """
         for name, shape in record_of(type(self)).shapes.items():
             try:
@@ -67,10 +68,10 @@ class BitMessage:
                 raise WireError(f"{name}: {error}") from error
 
     def write(self) -> bytes:
-        """Return the message in bits, padded to a byte.
+        """Return the bits of the message as bytes, padded with zeros.
 
         Raises:
-            WireError: a value does not fit its bounds.
+            WireError: a value is outside its bounds.
         """
         stream = WriteStream()
         self.serialize(stream)
@@ -80,7 +81,7 @@ class BitMessage:
         """Return the number of bits that the message takes.
 
         Raises:
-            WireError: a value does not fit its bounds.
+            WireError: a value is outside its bounds.
         """
         stream = MeasureStream()
         self.serialize(stream)
@@ -89,18 +90,18 @@ class BitMessage:
     @classmethod
     @untrusted
     def read_untrusted(cls, data: bytes) -> Self:
-        """Return the message from which ``write`` makes these bytes.
+        """Return the message whose ``write`` returns these bytes.
 
         Raises:
-            RemoteError: no message of this class writes these bytes.
+            RemoteError: the bytes are not a message of this class.
         """
         return read_all(cls, ReadStream(data))
 
 
 class TypeHeader:
-    """The type number, in the fewest bits that the number of types needs.
+    """The header of a message: its type number, in the fewest bits that the types need.
 
-    If messages may be deflated, a bit before it tells that this one is not.
+    If messages may be deflated, a bit 0 before the number shows that this one is not.
     """
 
     __slots__ = ("_compressible", "_count")
@@ -117,15 +118,15 @@ class TypeHeader:
 
     @property
     def width(self) -> int:
-        """The number of its bits."""
+        """The number of bits of the header."""
         return (self._count - 1).bit_length() + self._compressible
 
     def front(self, number: int) -> int:
-        """Return the header alone, as a number of ``width`` bits."""
+        """Return the header for a type number, as an integer of ``width`` bits."""
         return number << self._compressible
 
     def prefix(self, number: int) -> bytes:
-        """Return the header alone, padded to a byte."""
+        """Return the header for a type number, padded to whole bytes."""
         return self.front(number).to_bytes((self.width + 7) >> 3, "little")
 
 
@@ -134,17 +135,17 @@ class MessageType(Protocol):
 
     @property
     def text(self) -> str:
-        """Its description, equal on all machines."""
+        """The description of the type, equal on all machines."""
 
     def write(self, message: Any) -> bytes:
-        """Return header and message; raise ``WireError`` if it does not fit."""
+        """Return header and message; raise ``WireError`` if a value is outside its bounds."""
 
     def measure(self, message: Any) -> int:
-        """Return the number of bits of header and message; raises ``WireError``."""
+        """Return the number of bits of header and message; raises as ``write``."""
 
 
 class BitEntry:
-    """A type packed into bits, which follow those of the header at once."""
+    """A type whose messages are packed into bits, which follow those of the header."""
 
     __slots__ = ("_front", "_kind", "_width", "text")
 
@@ -172,7 +173,7 @@ class BitEntry:
 
 
 class PackedEntry:
-    """A dataclass carried by msgpack: the header in whole bytes, then a list of the fields."""
+    """A dataclass encoded by msgpack: the header in whole bytes, then a list of the fields."""
 
     __slots__ = ("_packing", "_record", "prefix", "text", "unpack")
 
@@ -199,7 +200,7 @@ class PackedEntry:
 def entry_for(
     kind: type, number: int, header: TypeHeader, packing: Packing
 ) -> BitEntry | PackedEntry:
-    """Return the entry of a type.
+    """Return the encoding of a type.
 
     Raises:
         SettingsError: the type is neither a ``BitMessage`` nor a dataclass, or a field has no
@@ -212,27 +213,27 @@ def entry_for(
     raise SettingsError(f"{kind.__name__} is neither a BitMessage nor a dataclass")
 
 
-# First bit set, the rest of the byte zero: a deflated message follows.
+# The mark of a deflated message: the first bit is 1, where a header has 0.
 _DEFLATED = b"\x01"
 
 
 class MessageFactory:
-    """The message types of a program, which become bytes and are created from bytes.
+    """The codec of a program's message types: it encodes messages, and creates them from bytes.
 
-    It knows the number of types, so that a type number takes the fewest bits, and one outside the
-    bounds is refused. Types are numbered in the order of their names, so that peers need not list
+    A type number takes the fewest bits that the number of types needs, and decoding rejects a
+    number of no type. Types are numbered in the order of their names, so that peers need not list
     them in the same order. After "message factory" in Reliable Ordered Messages.
 
     Args:
-        types: dataclasses, and subclasses of ``BitMessage``; no two of one name.
-        compression: whether single messages may be deflated.
-        max_elements: values of a dataclass in msgpack; each list counts as one, and so does each
-            member of a list. The fields are a list, too.
-        max_depth: lists and dicts that are nested, the list of fields included; at most 128.
+        types: dataclasses, and subclasses of ``BitMessage``, with different names.
+        compression: the settings of compression; None for no compression.
+        max_elements: the most values of a dataclass in msgpack; a list and each of its members
+            count as one, and the fields of the dataclass are a list, too.
+        max_depth: the deepest nesting of lists and dicts, with the list of fields; at most 128.
 
     Raises:
-        SettingsError: a type cannot be carried, or a bound is out of range; the message names it
-            and the reason.
+        SettingsError: a type cannot be encoded, or a limit is out of range; the error names the
+            type or the limit, and the reason.
     """
 
     def __init__(
@@ -244,7 +245,7 @@ class MessageFactory:
         max_depth: int = MAX_DEPTH,
     ) -> None:
         self.types = tuple(sorted(types, key=lambda kind: kind.__name__))
-        """The types, each at the place of its number."""
+        """The types; the index of each is its number."""
         _check_names(self.types)
         self.compression = compression
         self._packing = Packing(max_elements, max_depth)
@@ -260,7 +261,7 @@ class MessageFactory:
                 self._in_bits[number] = entry
         self._prefix_size = len(self._header.prefix(0))
         self.schema_hash = Schema(self.describe()).schema_hash
-        """64 bits that stand for ``describe``, equal on all machines and Python versions."""
+        """A hash of the lines of ``describe``, 64 bits; equal on all machines and versions."""
 
     def describe(self) -> list[str]:
         """Return sorted lines that must be equal on both sides.
@@ -281,15 +282,18 @@ class MessageFactory:
         return self._entry(message).measure(message)
 
     def encode(self, value: Any, *, compress: bool | None = None) -> bytes:
-        """Return the message's bytes.
+        """Return the bytes of a message.
 
         Args:
             value: a message of one of the types, not of a subclass.
-            compress: True tries whatever the size, False never; None tries from the threshold on.
+            compress: True to deflate at any size, False never to deflate; None to deflate from the
+                threshold of ``compression`` on. A message is deflated only if it gets smaller.
 
         Raises:
-            WireError: the type is not registered, or a field's value does not fit.
-            MessageTooLargeError: it has more values, or is nested deeper, than the peer accepts.
+            WireError: the type is not registered, a field's value does not fit, or ``compress`` is
+                True without compression.
+            MessageTooLargeError: the message has more values, or is nested deeper, than the peer
+                accepts.
         """
         return deflate(self.compression, self._entry(value).write(value), _DEFLATED, compress)
 
@@ -301,11 +305,11 @@ class MessageFactory:
 
     @untrusted
     def decode_untrusted(self, data: bytes) -> Any:
-        """Create the message that these bytes encode.
+        """Return the message that these bytes encode.
 
         Raises:
             RemoteError: the type number is out of bounds, there are too few or too many bytes, or
-                a field's value has the wrong type or does not fit. Drop the message, and count it.
+                a field's value has the wrong type or does not fit.
         """
         data = inflate(self.compression, data, _DEFLATED)
         packed = self._packed.get(data[: self._prefix_size])
@@ -319,7 +323,7 @@ class MessageFactory:
         return entry.read(stream)
 
     def decode_many_untrusted(self, payloads: Sequence[bytes]) -> list[Any]:
-        """Create the messages that these payloads encode, without the invalid ones."""
+        """Return the messages that these payloads encode, and drop invalid payloads."""
         size = self._prefix_size
         found = map(self._packed.get, (payload[:size] for payload in payloads))
         entries = [entry for entry in found if entry is not None]

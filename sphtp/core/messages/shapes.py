@@ -1,13 +1,13 @@
-"""Shapes: one for each kind of annotation, with its msgpack form, its bits and its description.
+"""Shapes: for each kind of annotation, the msgpack form, the bits and the description of values.
 
-A message's class is turned into shapes once (see ``annotations``); then each value is
-packed, unpacked and serialized by its shape. ``pack`` and ``unpack`` check every value that they
-let through, because ``unpack`` gets bytes that a peer may have forged. If the values of one type
-are their own msgpack form, ``exact`` names that type, and whole lists and records pass unchanged.
+``annotations`` turns a message's class into shapes once; then the shapes pack, unpack and serialize
+each value. ``pack`` and ``unpack`` check every value, because a peer may have forged the values for
+``unpack``. If the values of one type are their own msgpack form, ``exact`` names that type, and
+whole lists and records of it pass unchanged.
 
-The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (whatever
-msgpack carries), Nested (a message that serializes itself), ListShape (a list, or a tuple of any
-length), FixedTuple, Table (a dict), Optional, Record (a dataclass).
+The shapes: Integer, Float, Boolean, Text, Bytes, EnumShape (an enumeration), AnyShape (any value
+that msgpack can encode), Nested (a message that serializes itself), ListShape (a list, or a tuple
+of any length), FixedTuple, Table (a dict), Optional, Record (a dataclass).
 """
 
 from abc import ABC, abstractmethod
@@ -48,12 +48,12 @@ class Shape(ABC):
     """Set where every value of just this type is right, and is its own msgpack form."""
 
     accepts: ClassVar[tuple[type, ...]] = ()
-    """The bounds that it understands."""
+    """The types of bounds that apply to this shape."""
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """Its description, equal on all machines."""
+        """The description of the shape, equal on all machines."""
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
@@ -61,15 +61,22 @@ class Shape(ABC):
 
     @abstractmethod
     def unpack(self, plain: Any) -> Any:
-        """Return the value of a msgpack form, which may be forged; raise ``WireError``."""
+        """Return the value of a msgpack form, which a peer may have forged.
+
+        Raises ``WireError`` if it is invalid.
+        """
 
     def serialize(self, stream: BitStream, value: Any) -> Any:
-        """Pass a value through a stream of bits; raise ``WireError`` if it is invalid."""
+        """Pass a value through a stream of bits, and return the stream's value.
+
+        Raises ``WireError`` if the value is invalid, and ``SettingsError`` if the shape has no form
+        in bits.
+        """
         raise SettingsError(f"{self.text} has no form in bits without a bound")
 
 
 def only(kind: type[V], value: Any) -> V:
-    """Return the value if it is of just this type, no subclass.
+    """Return a value of exactly this type, not of a subclass.
 
     Raises:
         WireError: the value is of another type.
@@ -81,12 +88,12 @@ def only(kind: type[V], value: Any) -> V:
 
 
 def limited(text: str, limit: Limit | None) -> str:
-    """Return a description with its limit, if there is one."""
+    """Return a description, with the limit if there is one."""
     return f"{text}[{limit.maximum}]" if limit else text
 
 
 def needed(limit: Limit | None, text: str) -> int:
-    """Return the maximum of a limit.
+    """Return the maximum of a limit. ``text`` names the type in the error.
 
     Raises:
         SettingsError: the limit is missing.
@@ -110,7 +117,7 @@ def check_limit(limit: Limit | None, value: Sized) -> None:
 
 
 class Integer(Shape):
-    """An integer of 64 bits; in a ``BitMessage``, one within a range."""
+    """An integer of 64 bits, or one within a range; a ``BitMessage`` needs a range."""
 
     accepts = (Range, Bits)
 
@@ -141,7 +148,10 @@ class Integer(Shape):
 
 
 class Float(Shape):
-    """A float. msgpack carries it in full; the bound applies to bits only."""
+    """A float. In msgpack it has full precision; in bits, the bound sets the precision.
+
+    The range of a ``Compressed`` is checked in both forms.
+    """
 
     accepts = (Float32, Compressed)
 
@@ -192,7 +202,7 @@ class Boolean(Shape):
 
 
 class Text(Shape):
-    """Text; a limit counts bytes of UTF-8."""
+    """A text; its limit counts bytes of UTF-8."""
 
     accepts = (Limit,)
 
@@ -217,7 +227,7 @@ class Text(Shape):
 
 
 class Bytes(Shape):
-    """Bytes."""
+    """A string of bytes, perhaps with a limit."""
 
     accepts = (Limit,)
 
@@ -243,7 +253,7 @@ class Bytes(Shape):
 
 
 class AnyShape(Shape):
-    """Any value that msgpack carries."""
+    """Any value that msgpack can encode; it has no form in bits."""
 
     def __init__(self, bound: Any) -> None:
         pass
@@ -260,7 +270,7 @@ class AnyShape(Shape):
 
 
 class EnumShape(Shape):
-    """A member of an enumeration, carried as its position."""
+    """A member of an enumeration, encoded as its position."""
 
     def __init__(self, kind: type[Enum]) -> None:
         self._kind = kind
@@ -284,7 +294,7 @@ class EnumShape(Shape):
 
 
 class Nested(Shape):
-    """A message with a ``serialize`` of its own; msgpack carries it as bytes."""
+    """A message with its own method ``serialize``; msgpack encodes it as bytes."""
 
     def __init__(self, kind: type[Serializable]) -> None:
         self._kind = kind
@@ -404,7 +414,7 @@ class Table(Shape):
 
 
 class Optional(Shape):
-    """A shape, or None."""
+    """A value of another shape, or None."""
 
     def __init__(self, item: Shape) -> None:
         self._item = item
@@ -424,7 +434,7 @@ class Optional(Shape):
 
 
 class Record(Shape):
-    """A dataclass, carried as the list of the fields that its constructor takes."""
+    """A dataclass, encoded as the list of the fields that its constructor takes."""
 
     def __init__(self, kind: type, shapes: dict[str, Shape]) -> None:
         self._kind = kind
@@ -476,12 +486,13 @@ class Record(Shape):
                 return self._kind(**dict(zip(self.shapes, values, strict=True)))
             return self._kind(*values)
         except Exception as error:
-            # The class is the user's, and may refuse a value with any error it likes.
+            # The program's class may refuse a value with any error.
             raise WireError(f"{self._kind.__name__} refuses it: {error}") from error
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """Return a function that returns all fields of an object; ``attrgetter`` needs two or more."""
+    """Return a function that returns these attributes of an object as a sequence."""
+    # ``attrgetter`` returns a sequence only for two names or more.
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

@@ -1,7 +1,7 @@
 """Streams of bits: one ``serialize`` writes, reads, measures and describes a message.
 
-``BitStream`` has the calls. ``WriteStream`` packs bits, ``ReadStream`` takes them out, and
-``MeasureStream`` counts them. ``DescribeStream`` carries nothing, and notes types and bounds, which
+``BitStream`` has the methods. ``WriteStream`` packs values into bits, ``ReadStream`` reads them
+from bits, and ``MeasureStream`` counts bits. ``DescribeStream`` records types and bounds, which
 peers compare. After "unified serialize function" in Reliable Ordered Messages.
 """
 
@@ -30,29 +30,29 @@ class Serializable(Protocol):
     """An object with a ``serialize`` method that can be created without arguments."""
 
     def serialize(self, stream: "BitStream") -> None:
-        """Pass every field through the stream, and store the result."""
+        """Pass each field through ``stream``, and store the result in the field."""
 
 
 class BitStream(ABC):
-    """A row of bits, lowest bit first.
+    """A sequence of bits, lowest bit first.
 
-    Every call takes a value and returns one, so that ``self.a = stream.integer(self.a, 0, 100)``
-    serves for all streams: a call that writes or measures returns its argument, and one that reads
-    ignores the argument and returns the received value. All calls raise ``WireError`` for a value
-    that does not fit, and reading also for bits that no writer writes: an integer out of its range,
-    or a buffer that ends too early. After "unified serialize function" in Reliable Ordered
-    Messages.
+    Every method takes a value and returns one, so that ``self.a = stream.integer(self.a, 0, 100)``
+    serves for all streams. When writing or measuring, a method returns its argument. When reading,
+    it ignores the argument and returns the received value. All methods raise ``WireError`` for a
+    value that does not fit. When reading, they also raise it for bits that no writer writes, such
+    as an integer out of its range, and at the end of the buffer. After "unified serialize function"
+    in Reliable Ordered Messages.
     """
 
     __slots__ = ()
 
     reading: ClassVar[bool] = False
-    """True if values come out of this stream."""
+    """True if this stream returns values of its own instead of the arguments."""
 
     @property
     @abstractmethod
     def position(self) -> int:
-        """The number of bits that have passed."""
+        """The number of bits written, read or measured so far."""
 
     def bits(self, value: int, width: int) -> int:
         """Pass an unsigned integer of ``width`` bits."""
@@ -88,7 +88,7 @@ class BitStream(ABC):
         return self._float(value, F64)
 
     def compressed(self, value: float, low: float, high: float, resolution: float) -> float:
-        """Pass a float within a range, to the nearest of equal steps of at most ``resolution``."""
+        """Pass a float from ``low`` to ``high``, in equal steps of at most ``resolution``."""
         bound = compressed(low, high, resolution)
         if self.reading:
             return bound.value_of(self.integer(0, 0, bound.steps))
@@ -123,16 +123,21 @@ class BitStream(ABC):
         return value
 
     def optional(self, value: T | None, item: Callable[[T], T]) -> T | None:
-        """Pass a value or None: one bit, then ``item``. When reading, ``item`` receives None."""
+        """Pass a value or None: one bit, then the value through ``item``.
+
+        When reading, the argument of ``item`` is None.
+        """
         present = self.boolean(value is not None)
         return item(_blank_if(self.reading, value)) if present else None
 
     def sequence(self, value: list[T], maximum: int, item: Callable[[T], T]) -> list[T]:
-        """Pass at most ``maximum`` items, each through ``item``, which gets None when reading.
+        """Pass at most ``maximum`` items, each through ``item``.
+
+        When reading, the argument of ``item`` is None.
 
         Raises:
-            WireError: an item does not fit, or takes no bit, so that a few bytes could ask for
-                millions.
+            WireError: an item does not fit, or takes no bit. If items could take no bit, a few
+                bytes could encode millions of them.
         """
         if not self.reading:
             self.integer(len(value), 0, maximum)
@@ -142,7 +147,7 @@ class BitStream(ABC):
         return [self._item(_blank_if(True, None), item) for _ in range(self._length(maximum))]
 
     def message(self, value: S, kind: type[S]) -> S:
-        """Pass a message within this one; reading creates it."""
+        """Pass a message of type ``kind`` within this one; when reading, create it."""
         if not self.reading and type(value) is not kind:
             raise WireError(f"{kind.__name__} wanted, {type(value).__name__} given")
         message = kind() if self.reading else value
@@ -152,8 +157,10 @@ class BitStream(ABC):
     def record(
         self, value: T, title: str, fields: Callable[[T], list[Any]], make: Callable[[list[Any]], T]
     ) -> T:
-        """An object that cannot serialize itself: ``fields`` does it. Reading hands ``fields``
-        None, and ``make`` what it returns. The title is only for the description.
+        """Pass an object without a method ``serialize``: ``fields`` passes its fields.
+
+        When reading, the argument of ``fields`` is None, and ``make`` creates the object from the
+        result of ``fields``. ``title`` is for the description only.
         """
         if self.reading:
             return make(fields(_blank_if(True, None)))
@@ -162,7 +169,7 @@ class BitStream(ABC):
 
     @abstractmethod
     def _carry(self, number: int, width: int) -> int:
-        """Pass bits: write and return them, or read and return them."""
+        """Pass ``width`` bits: write ``number`` and return it, or read and return a number."""
 
     def _length(self, maximum: int) -> int:
         return self.integer(0, 0, maximum)
@@ -178,7 +185,7 @@ class BitStream(ABC):
         if self.reading:
             came = self._carry(0, 8 * form.size).to_bytes(form.size, "little")
             number: float = form.unpack(came)[0]
-            # Not-a-number has many patterns; only one is written.
+            # Not-a-number has many bit patterns; writers write only one.
             if number != number and came != form.pack(float("nan")):
                 raise WireError("an odd pattern for not-a-number")
             return number
@@ -210,7 +217,7 @@ def place_of(value: E, kind: type[E]) -> int:
 
 
 def integer_of(value: Any) -> int:
-    """Return a plain int for anything that is an integer.
+    """Return an integer of any type, such as NumPy's, as a plain int.
 
     Raises:
         WireError: the value is not an integer.
@@ -225,7 +232,7 @@ def float_of(value: Any) -> float:
     """Return a real number as a plain float; every NaN becomes the same NaN.
 
     Raises:
-        WireError: the value is no real number, or is too large for a float.
+        WireError: the value is not a real number, or is too large for a float.
     """
     if isinstance(value, str | bytes | bytearray):
         raise WireError(f"float wanted, {type(value).__name__} given")
@@ -237,10 +244,10 @@ def float_of(value: Any) -> float:
 
 
 def utf8(value: Any) -> bytes:
-    """Return the bytes of a text.
+    """Return a text in UTF-8.
 
     Raises:
-        WireError: the value is not a text, or has half a surrogate pair.
+        WireError: the value is not a text, or contains a lone surrogate.
     """
     if not isinstance(value, str):
         raise WireError(f"text wanted, {type(value).__name__} given")
@@ -251,7 +258,7 @@ def utf8(value: Any) -> bytes:
 
 
 def text_from(data: bytes) -> str:
-    """Return the text that bytes stand for.
+    """Return the text that bytes of UTF-8 encode.
 
     Raises:
         WireError: the bytes are not UTF-8.
@@ -276,7 +283,7 @@ def _blank_if(reading: bool, value: Any) -> Any:
 # Writing, reading, measuring
 
 
-# Whole bytes leave the number they are gathered in before it grows slow to shift.
+# Bits that are gathered in one integer; shifting a longer one would be slow.
 _FLUSH = 1024
 
 
@@ -286,7 +293,7 @@ class WriteStream(BitStream):
     __slots__ = ("_buffer", "_count", "_gathered")
 
     def __init__(self, gathered: int = 0, count: int = 0) -> None:
-        """Begin with ``count`` bits, as a number."""
+        """Begin with the ``count`` bits of the integer ``gathered``."""
         self._buffer = bytearray()
         self._gathered = gathered
         self._count = count
@@ -316,7 +323,7 @@ class WriteStream(BitStream):
 
 
 class ReadStream(BitStream):
-    """A stream that reads values from bits, which may be forged."""
+    """A stream that reads values from bits, which a peer may have forged."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -333,10 +340,10 @@ class ReadStream(BitStream):
         return self._position
 
     def finish(self) -> None:
-        """Refuse what ``WriteStream.finish`` would not have added: bytes, or bits other than 0.
+        """Check that no bits are left but padding of less than a byte.
 
         Raises:
-            WireError: there are such bytes or bits.
+            WireError: bytes are left, or bits other than 0.
         """
         left = self._end - self._position
         if left >= 8:
@@ -361,7 +368,7 @@ class ReadStream(BitStream):
 
 
 class MeasureStream(BitStream):
-    """A stream that counts the bits of ``WriteStream``, and refuses the same values."""
+    """A stream that counts the bits of ``WriteStream``, and rejects the same values."""
 
     __slots__ = ("_position",)
 
@@ -379,10 +386,10 @@ class MeasureStream(BitStream):
 
 
 def read_all(kind: type[S], stream: ReadStream) -> S:
-    """Create a message out of the rest of a stream, all of it.
+    """Create a message from all remaining bits of a stream.
 
     Raises:
-        WireError: no message of this class writes these bits.
+        WireError: the bits are not a message of this class.
     """
     try:
         message = kind()
@@ -390,7 +397,7 @@ def read_all(kind: type[S], stream: ReadStream) -> S:
     except SphtpError:
         raise
     except Exception as error:
-        # Its serialize is the user's, and may refuse a value with any error it likes.
+        # The program's ``serialize`` may refuse a value with any error.
         raise WireError(f"{kind.__name__} refuses it: {error}") from error
     stream.finish()
     return message
@@ -403,10 +410,10 @@ R = TypeVar("R")
 
 
 def describe_bits(kind: type[Serializable]) -> str:
-    """Describe a message's ``serialize`` in one line, equal on all machines.
+    """Return a line that describes the ``serialize`` of a type, equal on all machines.
 
-    The line is found by running it on a blank message. A ``serialize`` that branches
-    is described by the branch that a message of zeros takes; ``optional`` shows both.
+    The line is recorded while ``serialize`` runs on a blank message. If ``serialize`` branches, the
+    line describes the branch for a message of zeros; ``optional`` records the value, too.
 
     Raises:
         SettingsError: the message cannot be created without arguments, cannot be assigned to,
@@ -426,7 +433,7 @@ def describe_bits(kind: type[Serializable]) -> str:
 
 
 class DescribeStream(BitStream):
-    """A stream that records each call, and returns zero or the lowest allowed value."""
+    """A stream that records each call, and returns a blank value: 0, or the lowest allowed."""
 
     __slots__ = ("_notes", "_position", "_within")
 
@@ -491,7 +498,7 @@ class DescribeStream(BitStream):
         return None
 
     def sequence(self, value: list[T], maximum: int, item: Callable[[T], T]) -> list[T]:
-        """Record the item of a sequence."""
+        """Record the shape of the items of a sequence."""
         text, width = _limited("list", maximum)
         with self._group(text):
             self._item(_nothing(), item)
@@ -534,7 +541,7 @@ class DescribeStream(BitStream):
 
 
 def enum_text(members: Iterable[Any]) -> str:
-    """Describe an enumeration by the names of its members."""
+    """Return a description of an enumeration: the names of its members."""
     return f"enum({', '.join(member.name for member in members)})"
 
 

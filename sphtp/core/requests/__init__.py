@@ -1,5 +1,5 @@
-"""Requests: a question to a peer, and its one answer.
+"""Requests to a peer, each of which gets one answer.
 
-``wire`` has the messages, ``table`` the requests of both sides on one channel. What a peer serves,
-and which channel a request takes, is decided in the shell.
+``wire`` has the messages, ``table`` the requests of both sides on one channel. The shell calls the
+handlers, and chooses the channel of a request.
 """

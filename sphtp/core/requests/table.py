@@ -4,16 +4,16 @@ Theory of operation. Both sides of a channel send requests on it. Each request h
 until its one answer, REPLY or ERROR, has arrived. A caller that stops waiting sends a CANCEL, and
 drops the answer when it comes: the request keeps its place until then. So both sides agree on the
 number of open requests, ``MOST_REQUESTS`` at most in each direction. A caller waits for a place
-before it sends, and a peer that sends more breaks the rules. On the serving side, a request is open
-until its answer has left. So a peer that sends REQUEST and CANCEL by turns, and reads no answer,
-has no more requests open than a peer that sends only REQUEST.
+before it sends, and the channel of a peer that sends more is aborted. On the serving side, a
+request is open until its answer has left. So a peer that sends REQUEST and CANCEL by turns, and
+reads no answer, has no more requests open than a peer that sends only REQUEST.
 
 A channel that was idle for ``IDLE`` seconds is closed by a handshake, since either side may be
 about to use it again. If both sides opened a channel at once, one of the two is closed in the same
 way, as soon as no request is open on it (``retire``). The sender of a GOODBYE sends no more
-requests on the channel. Its receiver sends its own GOODBYE as soon as its requests are answered.
-After both, no message can follow, and either side may close. A request that crosses a GOODBYE is
-handled like any other; the next one takes a new channel.
+requests on the channel. Its receiver sends its own GOODBYE as soon as all its requests have an
+answer. After both GOODBYEs and the last answer, either side may close. A request that crosses a
+GOODBYE is handled like any other; the next one takes a new channel.
 """
 
 from collections import deque
@@ -36,48 +36,48 @@ from sphtp.core.requests.wire import (
 from sphtp.errors import RemoteError, StateError
 
 MOST_REQUESTS: Final = 1024
-"""The most requests of one side on one channel without an answer. Both sides count."""
+"""The most open requests of one side on one channel. Both sides count them."""
 
 IDLE: Final = 30.0
-"""Seconds without a request after which a side says GOODBYE."""
+"""Seconds without a request after which a side sends GOODBYE."""
 
 
 @dataclass(slots=True)
 class RequestStatistics:
-    """Requests since the start, of this side and of its peers."""
+    """Counts of requests since the start, of this side and of its peers."""
 
     sent: int = 0
     """Requests that left."""
     replies: int = 0
-    """Replies to them that came while the caller waited."""
+    """Replies to requests of this side that came while the caller waited."""
     errors: int = 0
     """Errors that came in place of a reply while the caller waited."""
     cancelled: int = 0
     """Requests whose caller stopped waiting."""
     late: int = 0
-    """Answers that came after that, and were dropped."""
+    """Answers to cancelled requests, which were dropped."""
     lost: int = 0
-    """Requests whose channel ended before the answer."""
+    """Requests whose channel ended while the caller waited."""
     received: int = 0
-    """Requests of peers."""
+    """Requests that came from peers."""
     answered: int = 0
     """Replies and errors that left for peers."""
     refused: int = 0
-    """Of these, errors to requests that were not handled."""
+    """Errors to peers whose requests were not handled."""
     crashed: int = 0
-    """Of these, errors because the handler raised one that it should have handled."""
+    """Errors to peers because the handler raised an error other than ``RequestError``."""
     malformed: int = 0
-    """Messages that are not allowed; the channel that brought one was aborted."""
+    """Messages that are not allowed; each of them aborted its channel."""
 
 
 class ChannelLost(NamedTuple):
-    """The channel ended before the answer. The peer may have handled the request, or not."""
+    """Outcome: the channel ended before the answer. The peer may have handled the request."""
 
     text: str
 
 
 class RequestArrived(NamedTuple):
-    """A peer's request. The owner answers it with ``reply`` and ``finish``, or with ``fail``."""
+    """Event: a peer's request. The owner answers it with ``reply``, or with ``fail``."""
 
     number: int
     name: str
@@ -86,15 +86,15 @@ class RequestArrived(NamedTuple):
 
 
 class RequestCancelled(NamedTuple):
-    """A peer's request is of no use any more. It still has to be answered."""
+    """Event: a peer no longer needs the answer to a request. The owner still has to answer it."""
 
     number: int
 
 
 class RequestSettled(NamedTuple):
-    """A request of this side has its answer, and holds no place any more.
+    """Event: a request of this side has its answer, or its channel has ended.
 
-    The table does not know whether a caller still waits for the answer.
+    The event comes for cancelled requests, too.
     """
 
     number: int
@@ -116,17 +116,17 @@ class ChannelUse(Name):
     """The states of a channel for requests."""
 
     OPEN = "both sides may send requests"
-    LEAVING = "this side has said GOODBYE"
-    LEFT = "the peer has said GOODBYE"
-    DRAINING = "both have; what is open is still answered"
+    LEAVING = "this side has sent GOODBYE"
+    LEFT = "the peer has sent GOODBYE"
+    DRAINING = "both sides have sent GOODBYE; open requests still get their answers"
     ENDED = "the channel has ended"
 
 
 class UseEvent(Name):
     """The inputs of the table of a channel's use."""
 
-    IDLE = "nothing was open for a while"
-    GOODBYE = "the peer said GOODBYE"
+    IDLE = "no request was open for a while"
+    GOODBYE = "the peer sent GOODBYE"
     ANSWERED = "no request of this side is open"
     END = "the channel ended"
 
@@ -144,12 +144,12 @@ USE: Final = Machine(
     "requests on a channel",
     _O.OPEN,
     [
-        Row(_O.OPEN, _E.IDLE, _O.LEAVING, (_A.SEND_GOODBYE,), "a channel costs both sides"),
+        Row(_O.OPEN, _E.IDLE, _O.LEAVING, (_A.SEND_GOODBYE,), "a channel costs both sides memory"),
         Row(_O.OPEN, _E.GOODBYE, _O.LEFT, (), "requests of this side may be open"),
         Row(_O.OPEN, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
-        Row(_O.LEAVING, _E.GOODBYE, _O.DRAINING, (), "nobody sends more requests"),
+        Row(_O.LEAVING, _E.GOODBYE, _O.DRAINING, (), "neither side sends more requests"),
         Row(_O.LEAVING, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
-        Row(_O.LEFT, _E.ANSWERED, _O.DRAINING, (_A.SEND_GOODBYE,), "the peer waits for it"),
+        Row(_O.LEFT, _E.ANSWERED, _O.DRAINING, (_A.SEND_GOODBYE,), "the peer waits for GOODBYE"),
         Row(_O.LEFT, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
         Row(_O.DRAINING, _E.END, _O.ENDED, (_A.SETTLE_ALL,), "no answer comes"),
     ],
@@ -177,8 +177,8 @@ class RequestTable:
     """The requests of both sides on one channel. Times in seconds.
 
     After an input or a command, call ``poll_event`` and ``poll_transmit`` until they return None,
-    and then ``poll_timeout``. What ``poll_transmit`` returns has to be reported to ``handle_sent``
-    once it has left. When ``is_over``, the channel may be closed.
+    and then ``poll_timeout``. Report each message of ``poll_transmit`` to ``handle_sent`` after it
+    has left. The channel may be closed when ``is_over`` is True.
     """
 
     def __init__(self, now: float, counters: RequestStatistics, *, idle: float = IDLE) -> None:
@@ -188,19 +188,19 @@ class RequestTable:
         self._used_at = now
         self._next = 0
         self._asked: dict[int, _Asked] = {}
-        # The peer's: whether the owner still has to answer it.
+        # The peer's requests: True if the owner still has to answer the request.
         self._received: dict[int, bool] = {}
         self._outgoing = deque[Outgoing]()
         self._events = deque[Event]()
 
     @property
     def asked(self) -> int:
-        """The requests of this side without an answer, including cancelled ones."""
+        """The number of this side's requests without an answer, including cancelled ones."""
         return len(self._asked)
 
     @property
     def received(self) -> int:
-        """The requests of the peer whose answer has not left."""
+        """The number of the peer's requests whose answer has not left."""
         return len(self._received)
 
     @property
@@ -220,7 +220,7 @@ class RequestTable:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more comes or leaves."""
+        """True if no more messages come or leave, so that the channel may be closed."""
         if self.state is ChannelUse.ENDED:
             return True
         is_quiet = not (self._asked or self._received or self._outgoing)
@@ -231,10 +231,10 @@ class RequestTable:
     def ask(
         self, now: float, name: str, value: bytes, time_left: float | None
     ) -> tuple[int, Outgoing]:
-        """Return the number of a new request, and the message that the owner sends.
+        """Make a request; return its number, and the message that the owner has to send.
 
-        If it cannot be sent, ``withdraw`` takes the request back. Raises ``StateError`` if there is
-        no room for it.
+        If the message cannot be sent, call ``withdraw``. Raises ``StateError`` if there is no room
+        for a request.
         """
         if not self.has_room:
             raise StateError("there is no room for another request")
@@ -247,7 +247,7 @@ class RequestTable:
         return number, Outgoing(data, lane)
 
     def withdraw(self, now: float, number: int) -> bool:
-        """Forget a request that did not leave. Return false if it was settled meanwhile."""
+        """Remove a request that did not leave. Return False if it was settled meanwhile."""
         if self._asked.pop(number, None) is None:
             return False
         self._counters.sent -= 1
@@ -255,7 +255,7 @@ class RequestTable:
         return True
 
     def cancel(self, number: int) -> None:
-        """Drop the answer of a request when it comes. Nothing changes if it has come already."""
+        """Send CANCEL for a request; its answer counts as late. No effect if it has an answer."""
         asked = self._asked.get(number)
         if asked is None or not asked.is_awaited:
             return
@@ -264,15 +264,15 @@ class RequestTable:
         self._outgoing.append(Outgoing(encode_message(CancelMessage(number)), asked.lane))
 
     def retire(self) -> None:
-        """Let GOODBYE be due as soon as no request is open, and not after ``IDLE`` only."""
+        """Make GOODBYE due as soon as no request is open, instead of ``IDLE`` seconds later."""
         self._idle = 0.0
 
     # Requests of the peer
 
     def reply(self, number: int, value: bytes) -> Outgoing | None:
-        """Return the reply to a request, which the owner sends; None if it has an answer.
+        """Return the reply to a request, for the owner to send; None if it has an answer already.
 
-        ``handle_sent`` has to follow, or ``fail`` if the reply cannot be sent.
+        Call ``handle_sent`` afterwards, or ``fail`` if the reply cannot be sent.
         """
         if not self._received.get(number, False):
             return None
@@ -280,7 +280,7 @@ class RequestTable:
         return Outgoing(data, lane_for(len(data)), number)
 
     def fail(self, error: ErrorMessage) -> None:
-        """Answer a request with an error. Nothing changes if it has an answer already."""
+        """Answer a request with an error. No effect if the request has an answer already."""
         if not self._received.get(error.number, False):
             return
         self._received[error.number] = False
@@ -290,7 +290,7 @@ class RequestTable:
         self._outgoing.append(Outgoing(data, lane_for(len(data)), error.number))
 
     def handle_sent(self, now: float, sent: Outgoing) -> None:
-        """Note that a message has left."""
+        """Handle the departure of a message."""
         if sent.answers is not None and self._received.pop(sent.answers, None) is not None:
             self._counters.answered += 1
             self._used_at = now
@@ -298,7 +298,7 @@ class RequestTable:
     # Inputs
 
     def handle_message_untrusted(self, now: float, data: bytes) -> None:
-        """Take a message of the peer. Raises ``RemoteError`` if it is not allowed."""
+        """Handle a message of the peer. Raises ``RemoteError`` if it is not allowed."""
         try:
             self._handle(now, decode_message_untrusted(data))
         except RemoteError:
@@ -306,11 +306,11 @@ class RequestTable:
             raise
 
     def handle_ended(self, now: float, text: str) -> None:
-        """Note that the channel has ended."""
+        """Handle the end of the channel, whose reason is ``text``."""
         _RUNNER.step(self, UseEvent.END, now, text)
 
     def handle_timeout(self, now: float) -> None:
-        """Send GOODBYE if the channel was idle for long enough."""
+        """Send GOODBYE if the channel has been idle for long enough."""
         due = self.poll_timeout()
         if due is not None and now >= due:
             _RUNNER.step(self, UseEvent.IDLE, now, "")
@@ -322,11 +322,14 @@ class RequestTable:
         return self._events.popleft() if self._events else None
 
     def poll_transmit(self) -> Outgoing | None:
-        """Return the next message to send, other than requests and replies; None if none."""
+        """Return the next CANCEL, ERROR or GOODBYE to send; None if there is none."""
         return self._outgoing.popleft() if self._outgoing else None
 
     def poll_timeout(self) -> float | None:
-        """Return when the channel will have been idle for long enough; None if it is in use."""
+        """Return the time at which GOODBYE is due.
+
+        None while a request is open, and after the GOODBYE of either side.
+        """
         if self.state is not ChannelUse.OPEN or self._asked or self._received:
             return None
         return self._used_at + self._idle
@@ -338,7 +341,7 @@ class RequestTable:
             case RequestMessage():
                 self._handle_request(now, message)
             case CancelMessage(number):
-                # One that its answer has crossed is none of ours any more.
+                # A CANCEL that crossed the answer has no effect.
                 if self._received.get(number, False):
                     self._events.append(RequestCancelled(number))
             case ReplyMessage() | ErrorMessage():

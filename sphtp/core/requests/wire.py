@@ -1,4 +1,4 @@
-"""The messages of requests, one in each message of a channel.
+"""The messages of requests, and their codec. Each is one message of a channel.
 
 REQUEST    kind u8, number u32, milliseconds u32, name (length u8, text), value
 CANCEL     kind u8, number u32
@@ -6,10 +6,10 @@ REPLY      kind u8, number u32, value
 ERROR      kind u8, number u32, reason u8, type (length u8, text), text (length u16, text), data
 GOODBYE    kind u8
 
-Each REQUEST gets exactly one REPLY or ERROR, also after a CANCEL. Both sides number their own
-requests. ``milliseconds`` are left for the answer when the request leaves, rounded up; 0 stands for
-any time. A value fills the rest of its message; it is encoded as any other message of the program.
-Empty data stands for none.
+Each REQUEST gets exactly one REPLY or ERROR, also after a CANCEL. Each side numbers its own
+requests. ``milliseconds`` is the time left for the answer when the request leaves, rounded up; 0
+stands for no limit. A value fills the rest of its message; it is encoded as any other message of
+the program. Empty data means that the error has no data.
 
 A message of more than ``SMALL`` bytes is sent in the second lane, so that no smaller one waits for
 it. A CANCEL takes the lane of its REQUEST, so that it arrives behind it.
@@ -25,14 +25,14 @@ from sphtp.core.wire import Reader, Writer, decode_by_kind_untrusted, decode_tex
 from sphtp.errors import RemoteError
 
 SERVICE_LINE: Final = "sphtp.Requests: version 1"
-"""The line of the schema that tells channels for requests from others."""
+"""The line of the schema that distinguishes channels for requests from others."""
 
 SMALL: Final = 16_384
 """The size of a message, in bytes, above which it takes the second lane."""
 
 LONGEST_TYPE: Final = 255
 LONGEST_TEXT: Final = 1000
-"""The most bytes of the type and of the text of an error; what is longer is cut."""
+"""The most bytes of the type and of the text of an error; longer ones are cut."""
 
 _LONGEST_TIME: Final = 2**32 - 1
 
@@ -48,20 +48,20 @@ class RequestKind(IntEnum):
 
 
 class ErrorReason(IntEnum):
-    """The reason why a request has no reply."""
+    """The reason for an ERROR in place of a reply."""
 
     APPLICATION = 1
-    """The handler raised a ``RequestError``: type, text and data are its own."""
+    """The handler raised a ``RequestError``; type, text and data are those of this error."""
     UNKNOWN = 2
     """The peer serves no such name. The request was not handled."""
     BUSY = 3
-    """The peer handles as many as it may. The request was not handled."""
+    """The peer handles as many requests as it may. The request was not handled."""
     CANCELLED = 4
-    """The handler was cancelled, or its time was up."""
+    """The handler was cancelled, or the time left was over."""
     CRASHED = 5
-    """The handler raised another error, of which nothing more is sent."""
+    """The handler raised another error, whose text is not sent."""
     MALFORMED = 6
-    """The value is no message of the program. The request was not handled."""
+    """The value is not a valid message of the program. The request was not handled."""
     ENDED = 7
     """The peer stopped serving this name while the request was handled."""
 
@@ -73,11 +73,11 @@ class RequestMessage(NamedTuple):
     name: str
     value: bytes
     time_left: float | None = None
-    """Seconds until the answer is of no use; None for any time."""
+    """Seconds until the sender no longer needs the answer; None for no limit."""
 
 
 class CancelMessage(NamedTuple):
-    """CANCEL: the answer to a request is of no use any more."""
+    """CANCEL: the sender no longer needs the answer to its request."""
 
     number: int
 
@@ -90,7 +90,7 @@ class ReplyMessage(NamedTuple):
 
 
 class ErrorMessage(NamedTuple):
-    """ERROR: a request has no reply, and why."""
+    """ERROR: the answer to a request without a reply, with the reason."""
 
     number: int
     reason: ErrorReason
@@ -107,7 +107,7 @@ Message = RequestMessage | CancelMessage | ReplyMessage | ErrorMessage | Goodbye
 
 
 def lane_for(size: int) -> int:
-    """Return the lane of a message of this size."""
+    """Return the lane of a message of ``size`` bytes."""
     return int(size > SMALL)
 
 
@@ -117,13 +117,14 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message_untrusted(data: bytes) -> Message:
-    """Decode a message."""
+    """Decode a message. Raises ``RemoteError``."""
     return decode_by_kind_untrusted(data, _DECODERS, "requests")
 
 
 def _encode_request(writer: Writer, message: RequestMessage) -> None:
     left = message.time_left
-    # No time left is still a deadline, which 0 would not say; and what does not fit is none.
+    # A deadline that has passed becomes 1, since 0 means no limit. A time that does not fit becomes
+    # 0.
     milliseconds = 0 if left is None else max(1, ceil(min(left, _LONGEST_TIME) * 1000))
     writer.u32(message.number).u32(milliseconds if milliseconds <= _LONGEST_TIME else 0)
     writer.prefixed(message.name.encode(), Writer.u8).raw(message.value)

@@ -1,4 +1,4 @@
-"""Security of peers: identities, the Noise handshake, sealing, and server signatures.
+"""Cryptography: identities, the Noise handshake, sealing of datagrams, MACs, and signatures.
 
 Channels, streams and the control plane import this package; it imports none of them.
 """

@@ -15,7 +15,10 @@ KEY_SIZE: Final = 32
 
 
 class Identity:
-    """A private key; ``public`` is the public key, 32 bytes, by which others identify it."""
+    """A key pair; ``public`` is the public key, 32 bytes, by which others identify the node.
+
+    Raises ``SettingsError`` if ``secret``, the private key, has not 32 bytes.
+    """
 
     __slots__ = ("_private", "_secret", "public")
 
@@ -28,7 +31,7 @@ class Identity:
 
     @classmethod
     def draw(cls, secrets: Secrets) -> Self:
-        """Draw a new identity; it is as secret as ``secrets`` is unpredictable."""
+        """Draw a new identity; the private key is as secret as ``secrets`` is unpredictable."""
         return cls(secrets.getrandbits(8 * KEY_SIZE).to_bytes(KEY_SIZE, "little"))
 
     @classmethod
@@ -41,9 +44,10 @@ class Identity:
         return format_key(self._secret)
 
     def exchange(self, public: bytes) -> bytes:
-        """Return the secret that this key shares with a public key; 32 bytes.
+        """Return the secret that this key pair shares with the owner of ``public``; 32 bytes.
 
-        Raises ``LocalError`` for a public key that shares the same secret with everybody.
+        Raises ``LocalError`` for an invalid public key, one for which everybody can compute the
+        secret.
         """
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(public))

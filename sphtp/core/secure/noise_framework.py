@@ -1,11 +1,11 @@
 """The Noise Protocol Framework (revision 34): three handshakes over X25519, AES-GCM and SHA-256.
 
-It reads and writes handshake messages without I/O, and draws keys from the source of secrets that
-it is given. The classes are those of the specification. A ``Pattern`` (section 7) lists the tokens
-of each message. ``SymmetricState`` (5.2) is the hash and key of all messages so far; it includes
-CipherState, which nothing else uses in a handshake. ``HandshakeState`` (5.3) has one side's keys
-and processes the tokens. ``NoiseHandshake`` adds the turns of the two sides, and makes sure that a
-message which is not authentic changes nothing.
+This module reads and writes handshake messages without I/O, and draws keys from a source of secrets
+that its caller passes. The classes are those of the specification. A ``Pattern`` (section 7) lists
+the tokens of each message. ``SymmetricState`` (5.2) is the hash and key of all messages so far; it
+includes CipherState, which nothing else uses in a handshake. ``HandshakeState`` (5.3) has one
+side's keys and processes the tokens. ``NoiseHandshake`` adds the turns of the two sides. It works
+on a copy of the state, so that a message that is not authentic changes nothing.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ from sphtp.errors import (
 )
 
 PRIME: Final = 2**255 - 19
-# The u-coordinates of the points of order 1, 2, 4 and 8 on the curve and on its twist, and the
-# ways to write them that still fit 255 bits.
+# The u-coordinates of the points of order 1, 2, 4 and 8 on the curve and on its twist, and their
+# other encodings in 255 bits.
 SMALL_ORDER: Final = frozenset(
     {
         0,
@@ -46,8 +46,8 @@ SMALL_ORDER: Final = frozenset(
 
 
 def require_useful(public: bytes) -> None:
-    """Raise ``LocalError`` for a public key that makes the shared secret known."""
-    # X25519 does not look at the highest bit.
+    """Raise ``LocalError`` for a public key with which everybody can compute the shared secret."""
+    # X25519 ignores the highest bit.
     if int.from_bytes(public, "little") % 2**255 in SMALL_ORDER:
         raise LocalError("a public key of small order")
 
@@ -66,7 +66,7 @@ class Token(Enum):
 
 E, S, EE, ES, SE, SS, PSK = Token
 CARRIED: Final = frozenset({E, S})
-"""The tokens that add a key to a message; the others mix keys that both sides have."""
+"""The tokens that add a public key to a message; the others mix secrets into the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +93,22 @@ class Pattern:
 
 
 IK: Final = Pattern("IK", ((E, ES, S, SS), (E, EE, SE)), responder_known=True)
-"""For a peer whose key is known: one round trip.
+"""The pattern if the initiator has the responder's key: one round trip.
 
-Anybody can replay the first message: act on nothing in it before the peer has used the new keys.
+Anybody can replay the first message: do not act on it before the initiator has used the new keys.
 """
 
 XX: Final = Pattern("XX", ((E,), (E, EE, S, ES), (S, SE)))
-"""For a peer that sends its key: one and a half round trips. The caller has to check the key."""
+"""The pattern in which both sides send their keys: one and a half round trips. The caller has to
+check the key of the other side."""
 
 XXPSK0: Final = Pattern("XXpsk0", ((PSK, E), (E, EE, S, ES), (S, SE)))
-"""As XX, among peers with a shared secret: nobody else learns their identities."""
+"""The pattern of XX for peers with a shared secret, which keeps their keys from all others."""
 
 
 HASH_SIZE: Final = 32
 TAG_SIZE: Final = 16
-"""Bytes that encryption adds."""
+"""Bytes that encryption adds to a text."""
 
 
 class SymmetricState:
@@ -131,7 +132,7 @@ class SymmetricState:
 
     @property
     def overhead(self) -> int:
-        """The bytes that encryption adds now: none before there is a key."""
+        """The bytes that encryption adds to a text: 0 before there is a key."""
         return TAG_SIZE if self._cipher else 0
 
     def mix_hash(self, data: bytes) -> None:
@@ -150,7 +151,7 @@ class SymmetricState:
         self._take_key(key)
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """Encrypt a text and add it to the hash; before there is a key, leave it in the clear."""
+        """Encrypt a text, and add the ciphertext to the hash; without a key, encrypt nothing."""
         ciphertext = plaintext
         if self._cipher is not None:
             ciphertext = self._cipher.encrypt(self._next_nonce(), plaintext, self.hash)
@@ -158,9 +159,9 @@ class SymmetricState:
         return ciphertext
 
     def decrypt_and_hash(self, ciphertext: bytes) -> bytes:
-        """Decrypt a text and add it to the hash.
+        """Decrypt a text, and add the ciphertext to the hash.
 
-        Raises ``RemoteError`` if it, or anything before it, was altered.
+        Raises ``RemoteError`` if the text, or any earlier part of the transcript, was altered.
         """
         plaintext = ciphertext
         if self._cipher is not None:
@@ -172,7 +173,7 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[bytes, bytes]:
-        """Return the keys for the session: from the initiator, and to it."""
+        """Return the session keys: for messages of the initiator, and of the responder."""
         to_responder, to_initiator = self._derive(b"", 2)
         return to_responder, to_initiator
 
@@ -199,9 +200,9 @@ def _sha256(*parts: bytes) -> bytes:
 
 
 class HandshakeState:
-    """The keys that one side has or received, named by the letters of the tokens.
+    """The keys that one side has or has received, and the transcript.
 
-    A message that fails leaves an invalid state: work on a copy.
+    ``write`` and ``read`` leave an invalid state if they raise an error: call them on a copy.
     """
 
     __slots__ = ("_initiator", "_own", "_pattern", "_psk", "_secrets", "_theirs", "symmetric")
@@ -240,7 +241,7 @@ class HandshakeState:
 
     @property
     def remote(self) -> bytes | None:
-        """The other side's static key; None while unknown."""
+        """The other side's static public key; None before it has arrived."""
         return self._theirs.get("s")
 
     def write(self, tokens: tuple[Token, ...], payload: bytes) -> bytes:
@@ -303,11 +304,12 @@ LIMIT: Final = f"allowed are {MOST_BYTES}"
 class NoiseHandshake:
     """One side of a handshake.
 
-    ``identity`` is this side's, ``remote`` the other's public key if the pattern needs it
-    beforehand; ``psk`` is a secret of 32 bytes that both share. ``prologue`` is data that both
-    sides must have, and that is not sent. The keys are as secret as ``secrets`` is unpredictable.
+    ``identity`` is that of this side, and ``remote`` the other side's public key, if the pattern
+    needs it beforehand. ``psk`` is a secret of 32 bytes that both sides share. ``prologue`` is data
+    that both sides must have, and that is not sent. The keys are as secret as ``secrets`` is
+    unpredictable.
 
-    Raises ``SettingsError`` for a ``remote`` or ``psk`` that is missing, unexpected or unfit.
+    Raises ``SettingsError`` for a ``remote`` or ``psk`` that is missing, unexpected or invalid.
     """
 
     __slots__ = ("_at", "_initiator", "_messages", "_state")
@@ -344,7 +346,7 @@ class NoiseHandshake:
 
     @property
     def remote(self) -> bytes | None:
-        """The other side's static public key, 32 bytes; None while unknown."""
+        """The other side's static public key, 32 bytes; None before it has arrived."""
         return self._state.remote
 
     @property
@@ -353,9 +355,10 @@ class NoiseHandshake:
         return self._state.symmetric.hash
 
     def write(self, payload: bytes) -> bytes:
-        """Return the next message, with ``payload`` protected as the pattern provides so far.
+        """Return the next message with ``payload``, protected as far as the pattern provides.
 
-        Raises ``StateError`` if it is not this side's turn, and ``MessageTooLargeError``.
+        Raises ``StateError`` if it is not this side's turn, and ``MessageTooLargeError`` for a
+        message of more than ``MOST_BYTES``.
         """
         if not self.is_my_turn:
             raise StateError("it is not this side's turn to write a handshake message")
@@ -370,8 +373,9 @@ class NoiseHandshake:
     def read_untrusted(self, message: bytes) -> bytes:
         """Read the next message; return its payload.
 
-        After a ``RemoteError`` nothing has changed, and the true message can still be read. The
-        first message of XX is in the clear: nothing proves its sender.
+        Raises ``RemoteError`` for a message that is not authentic, too long, or out of turn. Then
+        nothing has changed, and the authentic message can still be read. The first message of XX is
+        in the clear, and does not prove its sender.
         """
         if self.is_finished or self.is_my_turn:
             raise RemoteError("a handshake message out of turn")
@@ -383,7 +387,7 @@ class NoiseHandshake:
         return payload
 
     def split(self) -> tuple[bytes, bytes]:
-        """Return the session keys, 32 bytes each: to send with, and to receive with.
+        """Return the session keys, 32 bytes each: for sending, and for receiving.
 
         Raises ``StateError`` before the handshake is finished.
         """

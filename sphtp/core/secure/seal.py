@@ -1,12 +1,12 @@
 """Sealing of datagrams: AES-256-GCM, with a counter as the nonce and regular key updates.
 
-A sealed datagram is ``front, counter u64, ciphertext, tag``. The front names the addressee in the
-clear; front and counter are authenticated.
+A sealed datagram is ``front, counter u64, ciphertext, tag``. The front has the id of the receiver
+in the clear; front and counter are authenticated.
 
-Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter number the
-epoch, so that no bit on the wire announces it. The key of an epoch is derived from that of the
-epoch before, which is then forgotten: a key that is found later does not open datagrams captured
-earlier.
+Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter are the
+number of the epoch, so that no bit on the wire announces a new one. The key of an epoch is derived
+from that of the epoch before. The sender then erases the old key, and the receiver erases it an
+epoch later. So a key that is stolen later does not open datagrams captured earlier.
 
 An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
 where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 Buffer = bytes | memoryview
 
 EPOCH_BITS: Final = 20
-"""The lower bits of a counter, which number the datagrams of one key."""
+"""The number of lower bits of a counter, which count the datagrams of one key."""
 
 COUNTER: Final = Struct("<Q")
 TAG_SIZE: Final = 16
@@ -35,7 +35,10 @@ _NONCE: Final = Struct(">4xQ")
 
 
 class Sealer:
-    """The encryption of one direction; ``front`` is the clear start of every datagram."""
+    """The encryption of one direction, with ``key``, 32 bytes, and counters from ``first`` on.
+
+    Every datagram begins with ``front`` in the clear.
+    """
 
     __slots__ = ("_cipher", "_counter", "_epoch_end", "_front", "_head", "_key")
 
@@ -49,7 +52,7 @@ class Sealer:
 
     @property
     def present(self) -> tuple[bytes, int]:
-        """The key of the present epoch, and the counter of the next datagram, for an unsealer."""
+        """The key of the present epoch and the counter of the next datagram, for ``Unsealer``."""
         if self._counter == self._epoch_end:
             self._next_epoch()
         return self._key.secret, self._counter
@@ -57,7 +60,7 @@ class Sealer:
     def seal(self, data: bytes, size: int) -> tuple[bytes, int]:
         """Seal datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
-        Returns the sealed datagrams, one behind the other, and their size.
+        Return the sealed datagrams, one behind the other, and the size of each.
         """
         sealed_size = size + self._head.size + TAG_SIZE
         if len(data) <= size:
@@ -89,7 +92,7 @@ class Sealer:
         return clear + self._cipher.encrypt(_NONCE.pack(counter), data, clear)
 
     def _next_epoch(self) -> None:
-        """Change to the next key. The rest of the epoch is skipped, because a row has one key."""
+        """Change to the next key, and skip the rest of the epoch: a row has only one key."""
         self._key = self._key.next()
         self._cipher = self._key.cipher
         self._counter = self._epoch_end
@@ -97,10 +100,10 @@ class Sealer:
 
 
 class RejectionCounter(Protocol):
-    """Counts rejected datagrams.
+    """A counter of rejected datagrams.
 
-    ``forged`` were not sealed with the key. ``replayed`` had been opened before, or are too old to
-    tell.
+    ``forged`` counts those that were not sealed with the key. ``replayed`` counts those that were
+    opened before, or that are too old to decide.
     """
 
     forged: int
@@ -108,7 +111,8 @@ class RejectionCounter(Protocol):
 
 
 WINDOW: Final = 2048
-"""The most that a datagram may fall behind the newest one: far more than any network reorders."""
+"""The datagrams that the window covers. One that is as many or more behind the newest is rejected;
+no network reorders that much."""
 
 _ALL: Final = (1 << WINDOW) - 1
 
@@ -116,7 +120,7 @@ _ALL: Final = (1 << WINDOW) - 1
 class ReplayWindow:
     """The anti-replay window (RFC 6479): it accepts no number twice.
 
-    It is one integer: bit n stands for the number n before ``newest``.
+    The window is one integer, in which bit n stands for the number n before ``newest``.
     """
 
     __slots__ = ("_seen", "newest")
@@ -126,7 +130,7 @@ class ReplayWindow:
         self._seen = 0
 
     def is_new(self, number: int) -> bool:
-        """Return True if a number has certainly not been seen."""
+        """Return True if a number is not recorded, and not too old to be sure of that."""
         behind = self.newest - number
         return behind < 0 or (behind < WINDOW and not self._seen >> behind & 1)
 
@@ -141,9 +145,10 @@ class ReplayWindow:
 
 
 class Unsealer:
-    """The decryption of one direction; ``front_size`` bytes precede the counter.
+    """The decryption of one direction, with ``key``, 32 bytes, and counters from ``first`` on.
 
-    It can miss up to ``skip`` whole epochs in a row.
+    ``front_size`` bytes precede the counter of a datagram. ``tally`` counts rejected datagrams. The
+    unsealer can derive the next key even if it missed up to ``skip`` whole epochs in a row.
     """
 
     __slots__ = (
@@ -164,7 +169,7 @@ class Unsealer:
         self._front_size = front_size
         self._body = front_size + COUNTER.size
         self._newest = _Key(key, first >> EPOCH_BITS)
-        # The key before the newest, for overtaken datagrams; and those after it, when needed.
+        # The key before the newest, for overtaken datagrams; and later keys, when derived.
         self._older: _Key | None = None
         self._coming: list[_Key] = []
         self._skip = skip
@@ -172,13 +177,13 @@ class Unsealer:
 
     @property
     def newest(self) -> int:
-        """The highest counter that was opened."""
+        """The highest counter of a datagram that was opened."""
         return self._window.newest
 
     def open(self, data: bytes, size: int) -> list[bytes]:
         """Open datagrams of ``size`` bytes, one behind the other; the last one may be shorter.
 
-        Returns those that are authentic and new. The others are counted, and change nothing.
+        Return the content of those that are authentic and new. Others only change a counter.
         """
         if 0 < len(data) <= size:
             return self.open_each((data,))
@@ -186,7 +191,7 @@ class Unsealer:
         return self.open_each([view[at : at + size] for at in range(0, len(data), size)])
 
     def open_each(self, datagrams: Sequence[Buffer]) -> list[bytes]:
-        """Open a list of datagrams; return as ``open``."""
+        """Open the datagrams of a list; return as ``open``."""
         opened: list[bytes] = []
         window, body, place, unpack = (
             self._window, self._body, self._front_size, COUNTER.unpack_from
@@ -221,7 +226,7 @@ class Unsealer:
         return plain
 
     def _other(self, counter: int) -> "_Key | None":
-        """Return the key of another epoch, or None. Each key is derived only once."""
+        """Return the key for a counter of another epoch than the newest; None if out of reach."""
         ahead = (counter >> EPOCH_BITS) - self._newest.epoch
         if ahead < 0:
             return self._older if ahead == -1 else None

@@ -1,15 +1,16 @@
-"""Signatures of servers, which tell a server from any other process with the cluster's secret.
+"""Signatures of servers, which distinguish a server from other processes with the secret.
 
 A MAC with a shared secret proves that some member sent a message. All members can make it, so it
-proves nothing that only servers may do. Each server therefore signs its messages with a key of its
-own (Ed25519, RFC 8032). A receiver knows that key, or the key of the cluster, which certifies the
-keys of servers. The cluster's key is used for nothing else, and need not be on any running machine.
+does not prove that a server sent the message. Each server therefore signs its messages with a key
+of its own (Ed25519, RFC 8032). A receiver has that key, or the key of the cluster, which certifies
+the keys of servers. The cluster's key has no other use, and need not be on any running machine.
 
 The mark is a parameter at the end of a message, before that of the secret. It has the key, the
-certificate, the time when the server started (``boot``), the number of the message since then, and
-the signature of all that precedes it. So a receiver can check each message by itself, even if
-others were lost. A signature takes 0.1 ms to make and 0.2 ms to check. A server signs its batches
-and heartbeats, a few per second; the far more numerous messages of clients need no signature.
+certificate, the number that the server drew when it started (``boot``), the number of the message
+since then, and the signature of all bytes before the signature. So a receiver can check each
+message by itself, even if others were lost. A signature takes 0.1 ms to make and 0.2 ms to check. A
+server signs its batches and heartbeats, a few per second; the far more numerous messages of clients
+need no signature.
 """
 
 from base64 import b64decode, b64encode
@@ -28,7 +29,7 @@ from sphtp.core.timers import ExpiringDict
 from sphtp.errors import MessageTooLargeError, SettingsError
 
 SIGNATURE: Final = 0x18
-"""The parameter that carries the mark."""
+"""The data id of the parameter that carries the mark."""
 
 SIGNATURE_SIZE: Final = 64
 
@@ -38,10 +39,10 @@ TO_SERVERS: Final = b"SphTP server to servers\0"
 """Prefixes of the signed bytes, so that a signature is valid for one purpose only."""
 
 KEYS_KEPT: Final = 1024
-"""The number of server keys whose certificates are not checked again."""
+"""The number of server keys that are remembered, so that their certificates are checked once."""
 
 MAX_FAILURES: Final = 16
-"""Wrong signatures through one connection, after which no more are checked: servers make none."""
+"""Wrong signatures of one connection after which its further ones count as wrong, unchecked."""
 CONNECTIONS_KEPT: Final = 4096
 """The number of connections whose wrong signatures are counted."""
 
@@ -54,7 +55,7 @@ _HEADER_SIZE: Final = 10
 
 
 class Certificate(NamedTuple):
-    """A cluster's certificate that a key is a server's."""
+    """A cluster's certificate for the key of a server."""
 
     cluster: bytes
     """The cluster's public key."""
@@ -79,7 +80,7 @@ class Certificate(NamedTuple):
 
 
 NOBODY: Final = Certificate(bytes(KEY_SIZE), bytes(SIGNATURE_SIZE))
-"""The certificate on the wire of a key without one."""
+"""The certificate on the wire for a key without one: zeros."""
 
 
 class _SigningKey:
@@ -108,7 +109,10 @@ class _SigningKey:
 
 
 class ClusterKey(_SigningKey):
-    """The key that certifies the keys of a cluster's servers. Raises ``SettingsError``."""
+    """The key that certifies the keys of a cluster's servers.
+
+    Raises ``SettingsError`` if ``secret``, the private key, has not 32 bytes.
+    """
 
     __slots__ = ()
 
@@ -118,9 +122,10 @@ class ClusterKey(_SigningKey):
 
 
 class ServerKey(_SigningKey):
-    """The key with which a server signs its messages, with its certificate.
+    """The key with which a server signs its messages, with the key's certificate if it has one.
 
-    Raises ``SettingsError`` also if the certificate is of another key.
+    Raises ``SettingsError`` if ``secret``, the private key, has not 32 bytes, or if the certificate
+    is of another key.
     """
 
     __slots__ = ("certificate",)
@@ -156,7 +161,11 @@ class Signer:
         self._count = 0
 
     def sign(self, message: bytes) -> bytes:
-        """Return the message with the next mark. Raises ``MessageTooLargeError``."""
+        """Return the message with the next mark.
+
+        Raises ``MessageTooLargeError`` if the message, this mark and that of the secret are larger
+        than ``MAX_MESSAGE``.
+        """
         # A server may have a secret, too; the bound is the same with and without.
         if len(message) + SEAL_SIZE + MARK_SIZE > MAX_MESSAGE:
             raise MessageTooLargeError(
@@ -182,7 +191,11 @@ class SignatureStatus(Enum):
 
 
 class SignatureVerdict(NamedTuple):
-    """The result of checking a signature; ``key`` and ``boot`` identify the signer."""
+    """The result of checking a signature.
+
+    ``key`` and ``boot`` identify the signer. ``cluster`` is the key in the certificate, zeros for
+    none. All three are empty or 0 if there is no signature.
+    """
 
     verdict: SignatureStatus
     key: bytes = b""
@@ -191,10 +204,10 @@ class SignatureVerdict(NamedTuple):
 
 
 class Verifier:
-    """The check of servers' signatures for one audience.
+    """A verifier of servers' signatures for one audience, ``purpose``: TO_CLIENTS or TO_SERVERS.
 
     ``trusted`` are public keys of servers, or of clusters that certify servers. Raises
-    ``SettingsError`` for an invalid key.
+    ``SettingsError`` for a key that has not 32 bytes.
     """
 
     __slots__ = ("_counts", "_failures", "_purpose", "_servers", "_trusted")
@@ -209,9 +222,9 @@ class Verifier:
         self._failures = ExpiringDict[int, int](CONNECTIONS_KEPT)
 
     def judge(self, message: bytes, pipe: int) -> SignatureVerdict:
-        """Check the signature of a message. A genuine one counts only once.
+        """Check the signature of a message. The same message a second time is REPLAYED.
 
-        ``pipe`` is the connection that it came through. The cheapest check comes first.
+        ``pipe`` is the number of the connection through which it came.
         """
         if not is_signed(message):
             return SignatureVerdict(SignatureStatus.UNSIGNED)

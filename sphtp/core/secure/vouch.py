@@ -1,7 +1,8 @@
-"""Control messages with a MAC: members of a cluster prove that they know its secret.
+"""Message authentication codes of control messages: members of a cluster prove its secret.
 
-The mark is the last parameter of a message, so that the whole stays a normal message. It has the
-time when its sender started (``boot``), the number of the message since then, and a code over all.
+The *mark* is the last parameter of a message, so that the whole stays a normal message. It has the
+number that its sender drew when it started (``boot``), the number of the message since then, and a
+code over the whole message (HMAC, RFC 2104, cut to 16 bytes).
 """
 
 import hmac
@@ -16,10 +17,10 @@ SECRET_SIZE: Final = 32
 """Bytes of a cluster's secret."""
 
 VOUCHER: Final = 0x15
-"""The parameter that carries the mark."""
+"""The data id of the parameter that carries the mark."""
 
 SPEAKERS_KEPT: Final = 32768
-"""The number of senders whose last message number is remembered; each has an id and a boot."""
+"""The number of senders, by id and boot, whose last message number is remembered."""
 
 MAX_MESSAGE: Final = 65536
 
@@ -31,7 +32,7 @@ _HEADER_SIZE: Final = 10
 _PURPOSE: Final = b"SphTP control messages"
 
 MARK_SIZE: Final = _MARK.size + _CODE_SIZE
-"""Bytes that vouching adds to a message."""
+"""Bytes that the mark adds to a message."""
 
 
 class Authenticity(Enum):
@@ -49,7 +50,7 @@ def require_secret(secret: bytes) -> None:
 
 
 class Voucher:
-    """The MACs of one process: it marks its messages, and checks the marks of others.
+    """The MACs of one process: they mark its messages, and check the marks of others.
 
     ``boot`` is 64 random bits, drawn when the process starts. Raises ``SettingsError`` for a secret
     of another size.
@@ -65,7 +66,10 @@ class Voucher:
         self._counts = ExpiringDict[bytes, int](SPEAKERS_KEPT)
 
     def vouch(self, message: bytes) -> bytes:
-        """Return the message with the next mark. Raises ``MessageTooLargeError``."""
+        """Return the message with the next mark.
+
+        Raises ``MessageTooLargeError`` if both together are larger than ``MAX_MESSAGE``.
+        """
         if len(message) + MARK_SIZE > MAX_MESSAGE:
             raise MessageTooLargeError(
                 f"a message of {len(message)} bytes; with a secret, at most "
@@ -76,7 +80,7 @@ class Voucher:
         return marked + self._code(marked)
 
     def judge(self, message: bytes) -> Authenticity:
-        """Check the mark of a message. A genuine mark counts only once."""
+        """Check the mark of a message. The same message a second time is REPLAYED."""
         if not is_marked(message):
             return Authenticity.UNVOUCHED
         body, code = message[:-_CODE_SIZE], message[-_CODE_SIZE:]
@@ -84,7 +88,7 @@ class Voucher:
             return Authenticity.UNVOUCHED
         _, _, boot, count = _MARK.unpack(body[-_MARK.size :])
         if boot == self._boot:
-            # An eavesdropper without the secret may send this side its own messages.
+            # An attacker without the secret may send this side's own messages back to it.
             return Authenticity.REPLAYED
         speaker = message[_SENDER] + boot.to_bytes(8, "little")
         # All messages of a sender take the same connection, so that none is overtaken.
