@@ -1,7 +1,7 @@
-"""Findings: what the facts mean, and the command against each fault. Pure: nothing is performed.
+"""The judgement of facts: findings, with a command for each fault. It performs no I/O.
 
-A fault keeps a program from working, or will. A warning makes it slower, or takes a part of it away
-that a program may not need.
+A fault keeps programs from working. A warning is a cause of slowness, or a missing feature that
+some programs do not need.
 """
 
 import re
@@ -22,23 +22,23 @@ from sphtp_client.doctor.facts import (
 )
 
 FEW_DESCRIPTORS: Final = 64
-"""Descriptors that a client with a few peers needs besides those of its program."""
+"""The descriptors that a client with a few peers needs in addition to those of its program."""
 
 USUAL_DESCRIPTORS: Final = 1024
 
 ETHERNET: Final = 1500
-"""The MTU of an Ethernet; more is a gift."""
+"""The MTU of an Ethernet, in bytes; larger MTUs are not expected."""
 
 WORTHWHILE: Final = 15 / 16
-"""The share of a packet's size below which a larger one is worth a search."""
+"""The smallest share of the expected packet size that counts as large enough."""
 
 SMALLEST_MTU: Final = 1280
 """The MTU that every link has for IPv6 (RFC 8200, section 5)."""
 
 WALL_CLOCK: Final = 60.0
-"""Seconds by which wall clocks may differ before logs cannot be compared.
+"""The largest difference of wall clocks that is no fault, in seconds.
 
-SphTP itself uses none. Certificates do.
+SphTP itself uses no wall clock, but logs and certificates do.
 """
 
 
@@ -52,7 +52,7 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of one check; ``remedy`` is a command against a fault."""
+    """The result of one check; ``remedy`` is a command against a fault or warning, or empty."""
 
     check: str
     level: Level
@@ -61,7 +61,7 @@ class Finding:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """Return the findings, in the order in which one looks for a fault."""
+    """Return the findings, causes before effects: machine, keys, servers, clock, peers."""
     found = [*judge_machine(facts.machine), _judge_keys(facts)]
     if facts.cluster is not None:
         found += judge_cluster(facts.cluster)
@@ -170,7 +170,7 @@ _SERVER_REMEDIES: Final = (
         "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
     ),
 )
-"""The command against each error of a status request, by a part of its sentence."""
+"""The remedy for each error of a status request, by a regular expression for its text."""
 
 
 def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
@@ -240,7 +240,7 @@ def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:
 
 
 def is_large_enough(size: int, mtu: int) -> bool:
-    """Return whether packets are as large as the route's MTU promises, or an Ethernet's."""
+    """Return True if packets are about as large as the MTU, at most an Ethernet's, allows."""
     expected = min(mtu, ETHERNET) - UDP_OVERHEAD - ENVELOPE
     return size >= WORTHWHILE * expected
 
