@@ -20,8 +20,9 @@ HEAD = """\
 
 <!-- Written from the commands by docs/tools/cli_reference.py: change their help, `make docs`. -->
 
-`sphtp` has verbs, and `sphtp --version` prints its version. Each verb takes `--help`. Packages of
-yours can add verbs: an entry point of the group `sphtp.commands` that is a click command.
+The command `sphtp` has verbs. `sphtp --version` prints its version, and each verb takes `--help`.
+Your own package can add a verb: an entry point of the group `sphtp.commands` that is a click
+command.
 """
 
 

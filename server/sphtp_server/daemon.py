@@ -63,8 +63,8 @@ LIMITS: Final = {
 
 FIXED_LIMITS: Final = {
     Count.OVER_CHECKS_PER_SECOND: "requests of a client for checks of its addresses",
-    Count.OVER_STATUS_ANSWERS: "programs that get the status at once",
-    Count.OVER_TIME_ANSWERS: "the share of a core that answers with the time may take",
+    Count.OVER_STATUS_ANSWERS: "status replies at the same time",
+    Count.OVER_TIME_ANSWERS: "processor time for replies with the cluster's time",
 }
 """The description of each limit that has a counter but no setting."""
 
@@ -184,7 +184,7 @@ async def _look_on(
     log: Log,
 ) -> None:
     def complain(reason: str) -> None:
-        log.warning("the page shows no more than this server knows", why=reason)
+        log.warning("the page shows only the data of this server", why=reason)
 
     # The config is made now, because the files may change before the server is active.
     config = replace(settings.config(), security=Security(identity=identity))

@@ -352,8 +352,8 @@ class ServerSettings(BaseModel):
             )
         if self.new:
             raise ValueError(
-                "a registry that servers share knows which ids are free, so that none of them "
-                "waits: give --registry or --new, not both"
+                "with a shared registry, a server admits clients without waiting: give --registry "
+                "or --new, not both"
             )
         location = EtcdLocation.parse(self.registry)
         is_open = not location.is_tls and not all(is_loopback(it) for it, _ in location.endpoints)
@@ -447,7 +447,7 @@ class ServerSettings(BaseModel):
         )
         if self.registry is None:
             if access != EtcdAccess():
-                raise SettingsError("files or a user for a registry are given, and no --registry")
+                raise SettingsError("files or a user for a registry are given without --registry")
         elif EtcdLocation.parse(self.registry).is_tls:
             access.tls()
         elif self.registry_ca or self.registry_cert:

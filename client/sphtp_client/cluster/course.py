@@ -438,7 +438,7 @@ async def _wait_for_servers(processes: list[ProcessStatus], supervisor: Supervis
         )
     for process in processes:
         if process.alive and process.address is None:
-            process.failure = f"did not say within {SERVER_START:.0f} s that it listens"
+            process.failure = f"did not report within {SERVER_START:.0f} s that it listens"
 
 
 def _all_done(status: RunStatus) -> bool:

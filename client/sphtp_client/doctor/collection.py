@@ -370,5 +370,5 @@ async def _collect_peer(client: Client, peer: Peer, paths: PathSizes, patience: 
         try:
             size = await _search_size(client, peer, paths, facts.mtu)
         except LOST as error:
-            return replace(facts, error=f"large messages get no answer: {error}")
+            return replace(facts, error=f"large messages get no reply: {error}")
     return replace(facts, seconds=seconds, datagram_size=size)

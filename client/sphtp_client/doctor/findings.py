@@ -126,7 +126,7 @@ def _judge_multicast(machine: MachineFacts) -> Finding:
     up = [it for it in machine.interfaces if it.is_up]
     able = [it.name for it in up if it.is_multicast]
     if not up:
-        text = "no network interface is up besides loopback: this machine is alone"
+        text = "no network interface but loopback is up: only programs on this machine are reached"
         return _warning(check, text, "ip link show")
     if not able:
         text = f"no interface has it; servers on the network are not found: {up[0].name} is up"
@@ -179,7 +179,7 @@ def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
         yield _fault("servers", cluster.search_error, "sphtp server --new")
     for port in cluster.ports:
         if port.is_taken:
-            text = f"TCP port {port.port}, a server's, is taken, and no server of yours is there"
+            text = f"TCP port {port.port}, a server's default, is in use, but not by your server"
             yield _fault("TCP ports", text, f"sudo ss -ltnp 'sport = :{port.port}'")
     for server in cluster.servers:
         yield from _judge_server(server)
@@ -229,10 +229,10 @@ def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:
         yield _ok(check, f"a channel opened in {1000 * peer.seconds:.1f} ms")
         yield from _judge_path(peer)
     elif not peer.host:
-        text = "announces no address: its program runs where nobody reaches it"
+        text = "announces no address, so that no peer can reach it"
         yield _fault(check, text, "sphtp peers")
     elif ip_address(peer.host).is_loopback:
-        text = f"announces {peer.host} alone, which is itself: {peer.error}"
+        text = f"announces {peer.host} alone, which is its own loopback: {peer.error}"
         yield _fault(check, text, "open_client(..., host='0.0.0.0') in the peer's program")
     else:
         text = f"{peer.error}: UDP to {peer.host}:{peer.port}, or back, is dropped"

@@ -44,7 +44,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.end < self.begin:
-            raise SettingsError("the replay would end before it begins")
+            raise SettingsError("the end of the replay is before its beginning")
         if self.speed is not None and not self.speed > 0:
             raise SettingsError(f"speed is {self.speed}; allowed is more than 0")
 

@@ -113,9 +113,9 @@ class RecordedSteps:
     def _is_over(self, step: int) -> bool:
         changed = [at for at in self._members if self.first < at <= step]
         if any(self._members[at] != self.members for at in changed):
-            self.ended = f"the members are others from step {min(changed)} on"
+            self.ended = f"the members differ from step {min(changed)} on"
         elif step in self._partial:
-            self.ended = f"step {step} was made with neighbours only"
+            self.ended = f"step {step} was an exchange with neighbours only"
         return bool(self.ended)
 
 
@@ -147,7 +147,7 @@ async def replay_steps(
     if names.count(changed) != 1:
         raise SettingsError(f"--changed = {changed!r}; the members were {', '.join(names)}")
     if len(names) == 1:
-        raise SettingsError("there was no other member")
+        raise SettingsError("the recorded group has no other member")
     place = names.index(changed)
     show(ReplayStarted(file=file, topics=[f"group {group}"], seconds=None))
 
@@ -230,7 +230,7 @@ class _Stepping:
                     for place in groups:
                         nursery.start_soon(exchange, place)
                 if not got:
-                    self.reason = f"{self._changed} is no member any more at step {step.step}"
+                    self.reason = f"{self._changed} is no longer a member at step {step.step}"
                     return
                 self._compare(step, got[0])
         except* GroupError as errors:

@@ -67,7 +67,7 @@ class UdpAddress(click.ParamType[Address]):
             return host, port
         scheme, _, rest = value.rpartition("://")
         if scheme not in ("", "udp"):
-            self.fail(f"{value!r} is {scheme}, and only UDP is relayed: host:port", param, ctx)
+            self.fail(f"{value!r} is {scheme}; the relay forwards only UDP: host:port", param, ctx)
         host, colon, port = rest.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         is_right = bare and (":" not in bare or host != bare)

@@ -153,7 +153,7 @@ class RunBoard(RunStatus):
         times = f", after {state.restarts} restart{plural}" if state.restarts else ""
         process = self.processes[name]
         has_ended = state.code == 0 and process.failure is None
-        return f"{'it ended, and was to go on' if has_ended else why(process)}{times}"
+        return f"{'it ended with exit code 0' if has_ended else why(process)}{times}"
 
     def document(self) -> Iterator[dict[str, Any]]:
         """Yield an object for each program, for the JSON document."""
@@ -196,7 +196,7 @@ class RunBoard(RunStatus):
             self._logs.write(name, line)
         except OSError as error:
             self._logs = None
-            text = f"lines are shown here, for they cannot be written: {error}"
+            text = f"lines are shown here, because they cannot be written: {error}"
             self.note("logs", text, error=str(error))
             return False
         return True

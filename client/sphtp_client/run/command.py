@@ -113,7 +113,7 @@ def _describe(loaded: RunFile) -> Iterator[str]:
         yield f"{name}: sphtp server"
     for program in loaded.programs:
         yield f"{program.name}: {' '.join(program.command)}"
-    yield f"{loaded.path}: nothing is wrong with it"
+    yield f"{loaded.path}: the file is correct"
 
 
 def _write_outcome(outcome: RunOutcome, board: RunBoard, seconds: float, json: bool) -> None:

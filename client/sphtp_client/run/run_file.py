@@ -249,7 +249,7 @@ def _wrong_servers(servers: ServersTable) -> Iterator[Problem]:
         except SettingsError as error:
             yield Problem("servers.addresses", repr(address), str(error))
     if servers.addresses and servers.number:
-        yield Problem("servers.count", str(servers.number), "with addresses none is started")
+        yield Problem("servers.count", str(servers.number), "with addresses, no server is started")
     if servers.secret_file is not None:
         try:
             load_secret(servers.secret_file)
@@ -268,7 +268,7 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
     taken = set(server_names(tables.servers))
     for program in programs:
         if program.name in taken:
-            yield Problem(f"program.{program.kind}", program.name, "a second one of this name")
+            yield Problem(f"program.{program.kind}", program.name, "a second process of this name")
         taken.add(program.name)
     for kind, table in tables.program.items():
         if not NAME.fullmatch(kind):
@@ -280,7 +280,7 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
                     yield Problem(f"program.{kind}.{key}", repr(other), f"must be one of {known}")
         for other in table.after_end:
             if other in tables.program and tables.program[other].restart is Restart.ALWAYS:
-                why = "it never finishes, for its restart is always"
+                why = "it never finishes, because its restart is always"
                 yield Problem(f"program.{kind}.after_end", repr(other), why)
     for kind in sorted(_in_circles(tables.program)):
         yield Problem(f"program.{kind}.after", "a circle", "it would wait for itself")

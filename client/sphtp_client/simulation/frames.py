@@ -1,8 +1,8 @@
 """Frames: the state of a slab, published at intervals for watchers.
 
-A frame is a map: ``step``; ``skipped``, the number of frames skipped so far; ``kinetic``
-in J and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order
-of ids: ``id`` has a u32 for each sphere, ``x`` in m and ``v`` in m/s have three f64. Radius and mass
+A frame is a map: ``step``; ``skipped``, the number of frames skipped so far; ``kinetic`` energy in
+J and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order of
+ids: ``id`` has a u32 for each sphere, ``x`` in m and ``v`` in m/s have three f64. Radius and mass
 are determined by the id and the scenario, so frames do not contain them.
 
 The simulation has priority. Frames leave at a bounded rate and take at most a small share of the

@@ -169,7 +169,7 @@ class PeerLink:
         try:
             self._left = PeerGoneError(PeerGone.model_validate(message))
         except ValidationError:
-            return self._departure(f"sent a {type(message).__name__} that makes no sense")
+            return self._departure(f"sent an invalid message of type {type(message).__name__}")
         return self._left
 
     def _departure(self, reason: str) -> PeerGoneError:

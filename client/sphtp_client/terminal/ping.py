@@ -107,7 +107,7 @@ async def _ping(options: TerminalOptions, text: str, count: int | None, interval
                 tally.sent += 1
                 await _one(options, client, peer, tally, output)
     if not tally.times:
-        raise UnreachableError(f"{label} does not answer any more")
+        raise UnreachableError(f"{label} has stopped replying")
 
 
 @asynccontextmanager

@@ -33,8 +33,8 @@ LARGEST_PAGE: Final = 64 * 1024 * 1024
 MOST_PLACES: Final = 1024
 
 SERVERS_ALONE: Final = (
-    "servers know peers alone: for channels, streams and groups, start programs with --metrics "
-    "PORT, and name these ports"
+    "servers report only peers: for channels, streams and groups, start programs with --metrics "
+    "PORT, and give these ports"
 )
 """The hint if all places are servers, which do not report channels."""
 
@@ -249,5 +249,5 @@ def _reader(text: str, config: sphtp.Config, patience: float, token: str | None)
         )
     path = parts.path if parts.path not in ("", "/") else "/metrics"
     if not path.isascii() or not path.isprintable() or " " in path:
-        raise SettingsError(f"{text!r}: the path of the page is no path")
+        raise SettingsError(f"{text!r}: the path contains blanks or control characters")
     return PageReader(parts.hostname, port, patience, token, path, is_secure)

@@ -76,7 +76,7 @@ class GatewayConnection:
             if isinstance(event, h11.Response):
                 return event.status_code
             if not isinstance(event, h11.InformationalResponse):
-                raise GatewayError("etcd closed the connection without an answer")
+                raise GatewayError("etcd closed the connection without a reply")
 
     async def read(self) -> bytes:
         """Return the next bytes of the body; empty at its end."""
@@ -84,7 +84,7 @@ class GatewayConnection:
         if isinstance(event, h11.Data):
             return bytes(event.data)
         if not isinstance(event, h11.EndOfMessage):
-            raise GatewayError("etcd closed the connection within an answer")
+            raise GatewayError("etcd closed the connection within a reply")
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         return b""
@@ -96,7 +96,7 @@ class GatewayConnection:
             parts.append(part)
             size += len(part)
             if size > MOST_BYTES:
-                raise GatewayError(f"an answer of over {MOST_BYTES} bytes")
+                raise GatewayError(f"the reply of etcd is over {MOST_BYTES} bytes")
         return b"".join(parts)
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class Gateway:
             raise RequestRefusedError(status, _reason(data))
         token = _document(data).get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
-            raise GatewayError("etcd gave no token to its user")
+            raise GatewayError("etcd returned no token for the user")
         self._token = token
 
     async def _connect(self) -> GatewayConnection:
@@ -243,9 +243,9 @@ def _document(data: bytes) -> JsonObject:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise GatewayError("etcd answered with what is no JSON") from error
+        raise GatewayError("the reply of etcd is not JSON") from error
     if not isinstance(document, dict):
-        raise GatewayError("etcd answered with what is no JSON object")
+        raise GatewayError("the reply of etcd is not a JSON object")
     if "error" in document:
         raise GatewayError(_reason(data))
     return document

@@ -156,7 +156,7 @@ class Keyspace:
         try:
             number, nonce, server = (int(part, 16) for part in parts)
         except ValueError as error:
-            raise WireError(f"the key {key!r} is none of a registration") from error
+            raise WireError(f"the key {key!r} is not the key of a registration") from error
         return IdKey(number, nonce, server)
 
     @untrusted
@@ -167,7 +167,7 @@ class Keyspace:
                 return StoredRegistration(record, sender)
             case Released(_, (gone,)):
                 return gone.reason
-        raise WireError("the value is none of a registration")
+        raise WireError("the value is not a registration")
 
     @untrusted
     def parse_member_untrusted(self, value: bytes) -> Member:
@@ -177,9 +177,9 @@ class Keyspace:
             number, nonce = int(document["id"], 16), int(document["nonce"], 16)
             address = ServerAddress.parse(document["address"])
         except (ValueError, TypeError, KeyError, SettingsError) as error:
-            raise WireError("the value is none of a member") from error
+            raise WireError("the value is not a member") from error
         if not is_server_id(number) or not 0 < nonce < 1 << 64 or not address.is_dialable:
-            raise WireError("the value is none of a member")
+            raise WireError("the value is not a member")
         return Member(number, nonce, address)
 
     def range(self, start: str, revision: int) -> JsonObject:
