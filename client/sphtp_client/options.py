@@ -38,7 +38,7 @@ class ScenarioFile(click.ParamType[Path]):
         except FileNotFoundError:
             complaint = f"{str(value)!r} is neither a file nor one of"
         except OSError as error:
-            # Not "no file": what is there may be the scenario.
+            # The error does not deny that the file exists, because it may be the scenario.
             if path.name != str(value):
                 why = f"cannot read {path}: {error.strerror}"
                 raise click.BadParameter(why, ctx, param) from error

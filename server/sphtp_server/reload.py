@@ -61,7 +61,7 @@ class Reloader:
         self._target = target
 
     def reload(self) -> None:
-        """Reload the settings and reopen the log file; log what has changed and what has not."""
+        """Reload the settings, reopen the log file, and log the changes and the failure, if any."""
         old = self.settings
         try:
             self._target.reopen()

@@ -106,7 +106,7 @@ def collect_machine() -> MachineFacts:
         try:
             bound = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-            # The kernel doubles what it grants, for its own bookkeeping.
+            # The kernel reports twice the granted size, to include its own overhead.
             granted = bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
             bound.bind(("127.0.0.1", 0))
         except OSError as error:

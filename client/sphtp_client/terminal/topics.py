@@ -24,8 +24,9 @@ def pub(topic: str, value: str | None, receivers: int, **values: Any) -> None:
     """Publish VALUE, or each line of standard input, to the subscribers of TOPIC.
 
     A value is JSON: 3.5, '"a text"' or '{"x": [1, 2]}'. The command waits for --receivers
-    subscriptions before the first message. It ends when the subscribers have all messages. A
-    subscriber that joins later gets the earlier messages only with sphtp sub --late-join.
+    subscriptions before the first message. It ends when the subscribers have all messages, 5 s
+    after the last one at the latest. A subscriber that joins later gets the earlier messages only
+    with sphtp sub --late-join.
 
     Exit codes: 0 all messages were sent, 2 wrong arguments, 3 no server was found, or too few
     subscribed in time, 130 after Ctrl-C, 143 after SIGTERM.

@@ -110,14 +110,14 @@ class PageReader:
 
 
 def _sentence(error: OSError) -> str:
-    # Of several addresses of one name, asyncio joins the errors.
+    # If a name has several addresses, asyncio joins their errors.
     if isinstance(error, ConnectionRefusedError) or "refused" in str(error):
         return "connection refused"
     return error.strerror or str(error) or type(error).__name__
 
 
 def _body_untrusted(answer: bytes) -> str:
-    """Return the body of an answer. Raises ``ValueError`` with a sentence if it is none."""
+    """Return the body of an HTTP response. Raises ``ValueError``, with the reason, if invalid."""
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
@@ -130,9 +130,9 @@ def _body_untrusted(answer: bytes) -> str:
     return body.decode(errors="replace")
 
 
-# A page, in the text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and
-# a value. Of a node with 200 channels it has thousands, whose labels repeat: each text of labels is
-# read once, which makes this several times as fast as the parser of prometheus_client.
+# The text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and a value. A
+# node with 200 channels has thousands of samples, whose labels repeat. Each text of labels is
+# parsed once, which makes this several times as fast as the parser of prometheus_client.
 
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +(\S+)(?: +-?\d+)?")
 _LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)')

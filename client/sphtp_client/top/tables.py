@@ -131,7 +131,7 @@ def _id(*parts: str) -> str:
     return "\0".join(parts)
 
 
-# Peers: what each node does as a whole
+# Peers: the sums of each node
 
 PEERS: Final = (
     *(Column("peer"), Column("state"), Column("out", 1), Column("in", 1), Column("waiting", 1)),
@@ -286,7 +286,7 @@ def _lanes(observations: Sequence[Observation]) -> Rows:
             yield TableRow(_id(place, *channel.key, lane.lane), cells, about)
 
 
-# Streams: sources, and what receives from them
+# Streams: sources and subscriptions
 
 STREAMS: Final = (
     *(Column("topic"), Column("from"), Column("to"), Column("messages/s"), Column("bytes/s", 1)),

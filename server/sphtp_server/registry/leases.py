@@ -53,7 +53,7 @@ class Lease:
         self.due -= seconds
 
     def handle_ended(self) -> None:
-        """Note that the lease has ended, so that the next request asks for a new one."""
+        """Note that the lease has ended, so that the next request is for a new lease."""
         self.number, self.proven, self.due = "", NEVER, NEVER
 
     def request(self) -> tuple[str, JsonObject]:
