@@ -306,7 +306,11 @@ CLUSTER_OPTIONS = (
         "Simulate the same scenario in one process, too, and compare the final states.",
         is_flag=True,
     ),
-    _option("--json", "Print only one JSON document, at the end.", is_flag=True),
+    _option(
+        "--json",
+        "Print only one JSON document, at the end; with --clients 0 at the start.",
+        is_flag=True,
+    ),
     _option(
         "--qlog",
         "Log the events of the clients' channels to files in this directory, in the format qlog.",

@@ -1,6 +1,6 @@
 """Write `docs/reference/metrics.md` from the table of metrics: `make docs`.
 
-`--check` writes nothing and exits with 1 when the page does not say what the table says.
+`--check` writes nothing, and exits with 1 if the page differs from the table.
 """
 
 import argparse
@@ -47,20 +47,20 @@ SECTIONS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or compare it; return the exit code."""
+    """Write the page, or compare it with the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args(arguments)
     if not options.check:
         PAGE.write_text(render(), encoding="utf-8")
     elif stale(PAGE):
-        sys.stderr.write(f"{PAGE} is not what the table says; run `make docs`\n")
+        sys.stderr.write(f"{PAGE} differs from the table; run `make docs`\n")
         return 1
     return 0
 
 
 def stale(page: Path) -> bool:
-    """Tell whether a page is missing or does not say what the table says."""
+    """Return True if a page is missing or differs from the table."""
     return not page.exists() or page.read_text(encoding="utf-8") != render()
 
 
