@@ -23,8 +23,9 @@ def server(config: Path | None, **flags: Any) -> None:
     file; options override variables, and variables override the file. In a variable, white space
     separates the values of a repeatable setting.
 
-    Log lines go to standard output. With --log-format json, the fields id, pub and sub of the event
-    "started" contain the server's id and its two addresses with the actual ports.
+    Log lines go to standard output, or to --log-file. With --log-format json, the fields id, pub
+    and sub of the event "started" contain the server's id and its two addresses with the actual
+    ports.
 
     SIGINT, SIGTERM and SIGUSR2 make the server leave the cluster and end. SIGUSR1 makes it leave
     after its clients have reached other servers (sphtp drain). SIGHUP reloads the file, the keys of

@@ -52,8 +52,8 @@ def top(**values: Any) -> None:
 
     ADDRESS is an address of metrics, [http://][HOST:]PORT, as --metrics of servers and clients
     serves them; PORT may be a range, 9464-9469. It may also be a server, tcp://HOST:PORT, which
-    reports only its own state and its clients. Without ADDRESS and --server, the command searches
-    for a cluster that announces itself on this machine, and then on this network.
+    reports only the servers and clients of its cluster. Without ADDRESS and --server, the command
+    searches for a cluster that announces itself on this machine, and then on this network.
 
     Keys: 1 to 5 show peers, channels, lanes, streams or groups; s sorts by the next column, r
     reverses the order, / filters, p pauses, the space bar refreshes at once, q quits. The sentences
