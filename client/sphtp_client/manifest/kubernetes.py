@@ -28,7 +28,8 @@ USER: Final = 10001
 """The user of the container image."""
 PUB, SUB, HTTP, DNS = 8764, 8765, 9464, 53
 GRACE: Final = 60
-"""Seconds from SIGTERM to SIGKILL for a server."""
+"""Seconds from the image's stop signal, SIGUSR1, to SIGKILL: a server drains for ``drain_time``, 30
+by default, and then leaves."""
 
 GIVEN: Final = "/run/given"
 KEYS: Final = "/run/keys"
