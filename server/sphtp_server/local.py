@@ -54,7 +54,8 @@ def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
     The command sends SIGUSR1 to the server. To drain a server with --no-announce, or on another
     machine, send this signal yourself.
 
-    Exit codes: 0 the server has ended, 2 wrong arguments, 4 no such server, 130 after Ctrl-C.
+    Exit codes: 0 the server has ended, or with --no-wait the signal was sent, 2 wrong arguments, 4
+    no such server, or several without ADDRESS, 130 after Ctrl-C.
     """
     server = choose(local_servers(), address)
     if isinstance(server, str):

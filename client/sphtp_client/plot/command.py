@@ -56,7 +56,8 @@ def plot(
     retransmissions, congestion window and bytes in flight, and the round trip. The picture of a
     recording shows the numbers in its messages over time.
 
-    Exit codes: 0 the picture is written, 2 usage, 3 FILE cannot be read, or has nothing to draw.
+    Exit codes: 0 the picture is written, 2 usage, 3 FILE cannot be read, has nothing to draw, or
+    the picture cannot be written.
     """
     target = output or file.with_name(f"{file.name}.png")
     if target.suffix not in FORMATS:

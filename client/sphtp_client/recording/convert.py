@@ -113,7 +113,8 @@ def convert(file: Path, form: str, patterns: tuple[str, ...], output: Path | Non
     the messages has a column of its own, such as x[0] and position.y. Times are in seconds of the
     cluster's clock. Messages that cannot be decoded are left out.
 
-    Exit codes: 0 the messages are written, 2 usage, 3 FILE cannot be read.
+    Exit codes: 0 the messages are written, 2 usage, 3 FILE cannot be read, or the output cannot be
+    written.
     """
     try:
         recording = read_recording(file)

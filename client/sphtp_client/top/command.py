@@ -63,8 +63,9 @@ def top(**values: Any) -> None:
     With --once or --json, or if the output is no terminal, the command prints one state and exits.
     It measures the rates over one --interval before that.
 
-    Exit codes: 0 after q, or a state was printed, 2 wrong arguments, 3 no server was found, or for
-    a printed state no address replied, 130 after Ctrl-C.
+    Exit codes: 0 after q or Ctrl-C on the screen, or a state was printed, 2 wrong arguments, 3 no
+    server was found, or for a printed state no address replied, 130 after Ctrl-C without the
+    screen, 143 after SIGTERM.
     """
     options = TopOptions(**values)
     output = Output(as_json=options.json)
