@@ -109,7 +109,7 @@ class ProgramTable(RestartTable):
 
 
 class RunTables(RunTable):
-    """A whole file."""
+    """The tables of a run file."""
 
     servers: ServersTable = Field(ServersTable(), description="table of the servers")
     environment: Variables = Field({}, description="variables for all programs")

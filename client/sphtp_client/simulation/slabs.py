@@ -64,7 +64,7 @@ class SlabSide(Name):
 
 
 class StepPhase(Name):
-    """The phases of a step: SETTLED between two steps, MOVED while forces are those before it."""
+    """The phases of a step: SETTLED between two steps, MOVED with new positions and old forces."""
 
     SETTLED = auto()
     MOVED = auto()

@@ -33,8 +33,8 @@ def peers(address: str, **values: Any) -> None:
     ADDRESS is the address of a server, tcp://host:port. Without it and --server, the command
     searches for a cluster that announces itself on this machine, and then on this network.
 
-    Exit codes: 0 the peers are listed, 2 wrong arguments, 3 no server was found or replied, 130
-    after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 the peers are listed, 2 wrong arguments, 3 no server was found, or none replied,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions.at(address, values)
     run_verb(partial(_list, options), as_json=options.json)
