@@ -1,4 +1,4 @@
-"""A program's connection as a client: servers, timers, keys, simulated faults, and a log."""
+"""The connection of a verb to a cluster: servers, timers, keys, simulated faults, and a log."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -22,13 +22,14 @@ from sphtp_server.client_config import relay_server
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """The connection of a client: its parameters; times in seconds.
+    """The parameters of a client's connection; times in seconds.
 
-    ``wait`` is the longest time for each server to appear, and ``impairment`` the faults of
-    received datagrams. ``qlog`` is a file for the log of the channels. ``metrics`` is the address
-    at which to serve metrics, and ``token`` what they need; ``web`` and ``web_token`` are the same
-    for the page. ``relay`` is the relay of the client. The other fields are the identity of the
-    client, and its secret, keys and certificates.
+    ``wait`` is the longest wait for a server to start, and for running servers to acknowledge the
+    client. ``impairment`` has the faults of received datagrams. ``qlog`` is a file for the log of
+    the channels. ``metrics`` is the address at which to serve metrics, and ``token`` the token that
+    requests for them need; ``web`` and ``web_token`` are the same for the page. ``relay`` is the
+    server of TURN that the client may use. The other fields are the identity of the client, and
+    its secret, keys and certificates.
     """
 
     servers: tuple[str, ...]
@@ -64,7 +65,7 @@ class ConnectionSettings:
     def config(
         self, instruments: Sequence[Instrument] = (), messages: MessageCodec | None = None
     ) -> sphtp.Config:
-        """Return the config of the client."""
+        """Return the ``Config`` of the client."""
         return sphtp.Config(
             timers=replace(self.timers, answer_timeout=self.wait, start_timeout=self.wait),
             channel=self.channel,
@@ -82,7 +83,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """The values of the command line for a connection; times in seconds."""
+    """The command-line values for a connection; times in seconds."""
 
     server: tuple[str, ...]
     loss: float
@@ -110,7 +111,7 @@ class ConnectionOptions:
     web_token_file: Path | None = None
 
     def connection(self) -> ConnectionSettings:
-        """Return the connection for these values; raises ``SettingsError``."""
+        """Return the connection for these values. Raises ``SettingsError``, also for files."""
         return ConnectionSettings(
             servers=self.server,
             timers=ControlTimers(heartbeat=self.heartbeat, expiry=self.expiry),
@@ -142,9 +143,9 @@ class ConnectionOptions:
 
 @contextmanager
 def channel_log(path: Path | None, title: str) -> Iterator[tuple[Instrument, ...]]:
-    """Write to a file for the length of the block; give the instruments that do, none for None.
+    """Yield the instruments that write a log to a file; none if ``path`` is None.
 
-    Raises ``SettingsError`` when the file cannot be opened.
+    Raises ``SettingsError`` if the file cannot be opened.
     """
     if path is None:
         yield ()
@@ -158,7 +159,7 @@ def channel_log(path: Path | None, title: str) -> Iterator[tuple[Instrument, ...
 
 
 def make_log_directory(path: Path, option: str = "--qlog") -> None:
-    """Make sure that there is a directory for logs; raises ``SettingsError`` if there cannot be."""
+    """Make a directory for logs, if it does not exist. Raises ``SettingsError`` if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

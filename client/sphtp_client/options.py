@@ -1,4 +1,4 @@
-"""The options of the verbs that are clients, or start some, as data."""
+"""The command-line options of the verbs that are clients or start clients."""
 
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ FOLDER = _CARRIED if _CARRIED.is_dir() else Path(__file__).parents[2] / "scenari
 
 
 def shipped_scenarios() -> list[str]:
-    """Return the names, in order."""
+    """Return the names of the scenarios that come with the project, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -31,14 +31,14 @@ class ScenarioFile(click.ParamType[Path]):
     name = "file or name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Find the file."""
+        """Return the path of the scenario; raises ``click.BadParameter`` if there is none."""
         path = Path(value)
         try:
             is_directory = stat.S_ISDIR(path.stat().st_mode)
         except FileNotFoundError:
             complaint = f"{str(value)!r} is neither a file nor one of"
         except OSError as error:
-            # Not "no file": what is there may be the scenario.
+            # The error does not deny that the file exists, because it may be the scenario.
             if path.name != str(value):
                 why = f"cannot read {path}: {error.strerror}"
                 raise click.BadParameter(why, ctx, param) from error
@@ -54,7 +54,7 @@ class ScenarioFile(click.ParamType[Path]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the scenarios of the project that begin so, and let the shell add files."""
+        """Return the scenarios of the project that begin with ``incomplete``, and all files."""
         names = [name for name in shipped_scenarios() if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
@@ -77,11 +77,11 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
 
 
 def channel_settings(channel_timeout: float, resend_time: float) -> ChannelSettings:
-    """Return the settings that follow from these options; raises ``SettingsError``."""
+    """Return the channel settings for these options, in seconds. Raises ``SettingsError``."""
     return ChannelSettings(
         timeout=channel_timeout,
         resend_time=resend_time,
-        # Long enough for a close to come again a few times.
+        # Long enough for a close to be retransmitted a few times.
         linger=6 * resend_time,
     )
 
@@ -95,19 +95,19 @@ def _option(name: str, text: str, **settings: Any) -> Option:
 _IMPAIRMENT = (
     _option(
         "--loss",
-        "Share of the UDP datagrams that every receiver drops, to simulate a bad network.",
+        "Share of the received UDP datagrams that each node drops, to simulate a bad network.",
         type=SHARE,
         default=0.0,
     ),
     _option(
         "--duplicate",
-        "Share of the UDP datagrams that every receiver processes twice.",
+        "Share of the received UDP datagrams that each node processes twice.",
         type=SHARE,
         default=0.0,
     ),
     _option(
         "--reorder",
-        "Share of the UDP datagrams that every receiver holds back, so that later ones overtake.",
+        "Share of the received UDP datagrams that each node delays, so that later ones overtake.",
         type=SHARE,
         default=0.0,
     ),
@@ -119,37 +119,37 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         *_IMPAIRMENT,
         _option(
             "--seed",
-            "Makes ids, timers and faults of datagrams repeatable.",
+            "Random seed that makes ids, timers and simulated faults repeatable.",
             type=int,
             metavar="NUMBER",
         ),
         _option(
             "--heartbeat",
-            "Seconds between heartbeats to the servers; give servers and clients the same.",
+            "Seconds between heartbeats to the servers; the same for all servers and clients.",
             type=SECONDS,
             default=defaults["heartbeat"],
         ),
         _option(
             "--expiry",
-            "Seconds of silence after which servers and clients give each other up.",
+            "Seconds of silence after which a server or client counts as gone.",
             type=SECONDS,
             default=defaults["expiry"],
         ),
         _option(
             "--channel-timeout",
-            "Seconds of silence after which a peer has vanished.",
+            "Seconds of silence after which a peer counts as vanished.",
             type=SECONDS,
             default=defaults["channel_timeout"],
         ),
         _option(
             "--resend-time",
-            "Seconds until unacknowledged messages are sent again.",
+            "Interval, in seconds, in which a few packets may always be retransmitted.",
             type=SECONDS,
             default=defaults["resend_time"],
         ),
         _option(
             "--wait",
-            "Seconds to wait for servers and for the other peers.",
+            "Longest wait for the servers and for the other peers, in seconds.",
             type=SECONDS,
             default=defaults["wait"],
         ),
@@ -235,59 +235,60 @@ CLIENT_OPTIONS = (
     _option("--slabs", "Number of slabs.", type=COUNT, default=1),
     _option(
         "--run",
-        "Name of the run; only clients of one run work together.",
+        "Name of the run; only clients with the same name work together.",
         metavar="TEXT",
         default="",
     ),
     _option("--steps", "Steps to simulate. Default: the number in the scenario.", type=COUNT),
     *_common(CLIENT_DEFAULTS),
-    _option("--json", "Print JSON objects, one a line.", is_flag=True),
+    _option("--json", "Print JSON objects, one per line.", is_flag=True),
     _option("--alone", "Simulate the whole box here, without servers and peers.", is_flag=True),
     _option(
         "--qlog",
-        "Write the events of the channels to this file, as qlog (NAME.sqlog).",
+        "Log the events of the channels to this file, in the format qlog (NAME.sqlog).",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
     ),
     *_KEYS,
     _option(
         "--metrics",
-        "Serve metrics for Prometheus, and health, over HTTP; without HOST on loopback.",
+        "Serve metrics for Prometheus, and health, over HTTP; without HOST, on loopback.",
         metavar="[HOST:]PORT",
     ),
     _option(
         "--metrics-token-file",
-        "File with the token that requests for metrics must have; necessary on more than loopback.",
+        "File with the token that requests for metrics must contain; needed on more than loopback.",
         type=_FILE,
         metavar="FILE",
     ),
     _option(
         "--web",
-        "Serve a page of the cluster, with metrics and health, over HTTP; without HOST on "
+        "Serve a page of the cluster, with metrics and health, over HTTP; without HOST, on "
         "loopback.",
         metavar="[HOST:]PORT",
     ),
     _option(
         "--web-token-file",
-        "File with the token that the page asks for; necessary on more than loopback.",
+        "File with the token that requests for the page must contain; needed on more than "
+        "loopback.",
         type=_FILE,
         metavar="FILE",
     ),
-    _option("--exit-with-stdin", "End when standard input closes.", is_flag=True),
+    _option("--exit-with-stdin", "Exit when standard input closes.", is_flag=True),
 )
 
 CLUSTER_OPTIONS = (
     _option(
         "--servers",
-        "How many servers.",
+        "Number of servers.",
         type=click.IntRange(1, MAX_MEMBERS),
         metavar="N",
         default=2,
     ),
     _option(
         "--clients",
-        "Number of clients, one per slab. With 0 the servers stand until Ctrl-C, for programs of "
-        "yours.",
+        "Number of clients, one per slab. With 0 only the servers run, until Ctrl-C, for your own "
+        "programs.",
         type=click.IntRange(0),
         metavar="N",
         default=4,
@@ -302,39 +303,43 @@ CLUSTER_OPTIONS = (
     ),
     _option(
         "--network",
-        "Network on which the processes reach each other, such as 10.0.0.0/16; each uses the "
-        "address of its machine that faces it. Default: that of the engine.",
+        "Network on which the processes reach each other, such as 10.0.0.0/16; each process uses "
+        "its machine's address in this network. Default: the network of the engine.",
         metavar="NETWORK",
     ),
     _option(
         "--registry",
-        "Registry on etcd that the servers share, etcd://HOST:2379,HOST:2379/NAME. Without NAME: a "
-        "new one for this run.",
+        "Registry on etcd that the servers share, etcd://HOST:2379,HOST:2379/NAME. Without NAME: "
+        "a registry with a new name for this run.",
         metavar="ADDRESS",
     ),
     _option(
         "--verify",
-        "Do the same run in one process alongside and compare the final states.",
+        "Simulate the same scenario in one process, too, and compare the final states.",
         is_flag=True,
     ),
-    _option("--json", "Print only one JSON document, at the end.", is_flag=True),
+    _option(
+        "--json",
+        "Print only one JSON document, at the end; with --clients 0 at the start.",
+        is_flag=True,
+    ),
     _option(
         "--qlog",
-        "Write the events of the clients' channels to files in this directory, as qlog.",
+        "Log the events of the clients' channels to files in this directory, in the format qlog.",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIRECTORY",
     ),
     _option(
         "--metrics",
-        "Serve metrics of each process over HTTP on loopback: those of the first server at this "
-        "port, and the others at the next ones, servers before clients. 0 takes any free ports.",
+        "Serve metrics of each process over HTTP on loopback: the first server at this port, the "
+        "others at the following ports, servers before clients. 0 takes any free ports.",
         type=click.IntRange(0, 65535),
         metavar="PORT",
     ),
     _option(
         "--web",
-        "Serve a page of the cluster at this port of loopback: who is there, what is slow and why, "
-        "and the simulation as it moves. 0 takes any free port.",
+        "Serve a page of the cluster at this port of loopback: its members, the causes of slow "
+        "steps, and the simulation as it moves. 0 takes any free port.",
         type=click.IntRange(0, 65535),
         metavar="PORT",
     ),
@@ -344,12 +349,12 @@ CLUSTER_OPTIONS = (
 WATCH_OPTIONS = (
     config_option,
     _SERVER,
-    _option("--steps", "End this many steps after the first state that came.", type=COUNT),
+    _option("--steps", "End this many steps after the first received state.", type=COUNT),
     _option("--seconds", "End this many seconds after finding a simulation.", type=SECONDS),
-    _option("--once", "End when a state of every slab has come.", is_flag=True),
+    _option("--once", "End when a state of every slab has arrived.", is_flag=True),
     _option(
         "--json",
-        "Print lines of JSON: states of single slabs and of all, and losses.",
+        "Print lines of JSON: states of single slabs, states of all slabs, and losses.",
         is_flag=True,
     ),
     *_common(CLIENT_DEFAULTS),
@@ -373,12 +378,14 @@ RECORD_OPTIONS = (
     ),
     _option(
         "--group",
-        "Record what the members of this group in lock step contribute; repeatable.",
+        "Record the contributions to this group in lock step; repeatable.",
         metavar="NAME",
         multiple=True,
     ),
-    _option("--late-join", "Begin with what the sources retain of earlier times.", is_flag=True),
-    _option("--seconds", "End after so many seconds.", type=SECONDS),
+    _option(
+        "--late-join", "Begin with the earlier messages that the sources retain.", is_flag=True
+    ),
+    _option("--seconds", "End after this time, in seconds.", type=SECONDS),
     _option("--force", "Replace FILE if it exists.", is_flag=True),
     _option("--json", "Print lines of JSON: sources, losses and a summary.", is_flag=True),
     *_common(CLIENT_DEFAULTS),
@@ -387,14 +394,14 @@ RECORD_OPTIONS = (
 
 
 class Speed(click.ParamType[float | None]):
-    """The speed of a replay: a factor, or "max"."""
+    """The type of ``--speed``: a factor, or "max"."""
 
     name = "factor or max"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | None:
-        """Read it; None stands for as fast as possible."""
+        """Return the factor; None for "max"."""
         if value == "max":
             return None
         return SECONDS.convert(value, param, ctx)
@@ -403,12 +410,17 @@ class Speed(click.ParamType[float | None]):
 _FROM_TO = (
     _option(
         "--from",
-        "Begin so many seconds behind the beginning of the recording.",
+        "Begin with the messages this many seconds after the beginning of the recording.",
         type=click.FloatRange(0),
         metavar="SECONDS",
         default=0.0,
     ),
-    _option("--to", "End so many seconds behind the beginning of the recording.", type=SECONDS),
+    _option(
+        "--to",
+        "End with the messages this many seconds after the beginning of the recording. "
+        "Default: the end.",
+        type=SECONDS,
+    ),
 )
 
 REPLAY_OPTIONS = (
@@ -422,7 +434,7 @@ REPLAY_OPTIONS = (
     ),
     _option(
         "--speed",
-        'Factor by which the replay is faster than the recording; "max" for no pauses at all.',
+        'Factor by which the replay is faster than the recording; "max" for no pauses.',
         type=Speed(),
         metavar="FACTOR|max",
         default="1",
@@ -430,31 +442,32 @@ REPLAY_OPTIONS = (
     *_FROM_TO,
     _option(
         "--loop",
-        "Begin again at the end, so many times in all; 0 for ever.",
+        "Number of times to send the recording, one after the other; 0 repeats it without end.",
         type=click.IntRange(0),
         metavar="N",
         default=1,
     ),
     _option(
         "--gather",
-        "Wait so long for receivers before the first message.",
+        "Longest wait, in seconds, for a receiver of each source before the first message.",
         type=click.FloatRange(0),
         metavar="SECONDS",
         default=3.0,
     ),
     _option(
         "--group",
-        "Make the recorded steps of this group again, against the member of --changed.",
+        "Repeat the recorded steps of this group in lock step; needs --changed.",
         metavar="NAME",
     ),
     _option(
         "--changed",
-        "With --group: the member that runs for itself; the others are replayed.",
+        "With --group: name of the member that your own program replaces; the replay contributes "
+        "as all other members.",
         metavar="MEMBER",
     ),
     _option(
         "--on-death",
-        "With --group: as the members have it.",
+        "With --group: the policy at a death, the same as that of your program (on_death).",
         type=click.Choice(["raise", "continue", "wait"]),
         default="raise",
     ),
@@ -465,17 +478,17 @@ REPLAY_OPTIONS = (
 
 _ANY_SERVER = _option(
     "--server",
-    "Address of a server, tcp://host:port; repeatable. Without it: the cluster that is announced "
-    "on this machine or network.",
+    "Address of a server, tcp://host:port; repeatable. Without it: the cluster that announces "
+    "itself on this machine or network.",
     metavar="ADDRESS",
     multiple=True,
 )
 
 _TERMINAL = (
-    _option("--json", "Print JSON objects, one a line.", is_flag=True),
+    _option("--json", "Print JSON objects, one per line.", is_flag=True),
     _option(
         "--timeout",
-        "Seconds to wait for servers, and for peers.",
+        "Longest wait for servers, and for peers, in seconds.",
         type=SECONDS,
         default=5.0,
     ),
@@ -486,23 +499,23 @@ TERMINAL_OPTIONS = (config_option, _ANY_SERVER, *_TERMINAL)
 
 TOP_OPTIONS = (
     *TERMINAL_OPTIONS,
-    _option("--interval", "Seconds from one look to the next.", type=SECONDS, default=1.0),
-    _option("--once", "Print one state in tables, and end.", is_flag=True),
+    _option("--interval", "Seconds between two refreshes.", type=SECONDS, default=1.0),
+    _option("--once", "Print one state in tables, and exit.", is_flag=True),
     _option(
         "--metrics-token-file",
-        "File with the token that pages of metrics ask for.",
+        "File with the token that requests for metrics must contain.",
         type=_FILE,
         metavar="FILE",
     ),
 )
 
-_NAME = _option("--name", "Name of this client for its peers.", default="", metavar="TEXT")
+_NAME = _option("--name", "Name of this client in the cluster.", default="", metavar="TEXT")
 
 PING_OPTIONS = (
     config_option,
     _ANY_SERVER,
-    _option("--count", "End after so many. Default: with Ctrl-C.", type=COUNT),
-    _option("--interval", "Seconds from one to the next.", type=SECONDS, default=1.0),
+    _option("--count", "Exit after this many pings. Default: at Ctrl-C.", type=COUNT),
+    _option("--interval", "Seconds from one ping to the next.", type=SECONDS, default=1.0),
     *_TERMINAL,
 )
 
@@ -510,7 +523,7 @@ PUB_OPTIONS = (
     config_option,
     _ANY_SERVER,
     _NAME,
-    _option("--receivers", "Subscriptions to wait for.", type=COUNT, default=1),
+    _option("--receivers", "Number of subscriptions to wait for.", type=COUNT, default=1),
     *_TERMINAL,
 )
 
@@ -518,9 +531,11 @@ SUB_OPTIONS = (
     config_option,
     _ANY_SERVER,
     _NAME,
-    _option("--count", "End after so many messages. Default: with Ctrl-C.", type=COUNT),
-    _option("--latest", "Of each source only the newest message.", is_flag=True),
-    _option("--late-join", "Get the earlier messages that sources retain, too.", is_flag=True),
+    _option("--count", "Exit after this many messages. Default: at Ctrl-C.", type=COUNT),
+    _option("--latest", "Print only the newest message of each source.", is_flag=True),
+    _option(
+        "--late-join", "Also print the earlier messages that the sources retain.", is_flag=True
+    ),
     *_TERMINAL,
 )
 

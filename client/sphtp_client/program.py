@@ -1,4 +1,4 @@
-"""The common part of all programs: exit code, lines of output, and the reaction to signals."""
+"""The common part of the verbs: exit codes, lines of output, and the reaction to signals."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ class ExitStatus(Enum):
 
     @property
     def word(self) -> str:
-        """The verdict's name in JSON."""
+        """The name of the status in JSON."""
         return self.value[0]
 
     @property
@@ -38,12 +38,13 @@ class ExitStatus(Enum):
 def write_line(stream: TextIO, line: str) -> None:
     """Write a line at once, without characters that control a terminal.
 
-    If that fails, write the reason to standard error, and stop writing to this stream.
+    After a failure, the reason is written to standard error, and later lines of this stream are
+    dropped. A closed pipe is not reported.
     """
     try:
         print(printable_lines(line), file=stream, flush=True)
     except OSError as error:
-        # Python flushes once more at its end and must find somebody there.
+        # Python flushes the stream again at its end, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if not isinstance(error, BrokenPipeError) and stream is not sys.stderr:
             write_line(sys.stderr, f"{stream.name}: {error.strerror}; no more is written")
@@ -55,10 +56,10 @@ STDIN = 0
 async def run_until_stopped(
     work: Callable[[], Awaitable[None]], *, with_stdin: bool = False
 ) -> ExitStatus | None:
-    """Run the work; return None at its end, or the signal that stopped it.
+    """Run the work; return None at its end, or the exit status for the signal that stopped it.
 
     With ``with_stdin``, the work also stops when standard input closes, so that the program does
-    not outlive its parent.
+    not outlive its parent; the status is then TERMINATED.
     """
     stopped: list[ExitStatus] = []
 
@@ -79,7 +80,7 @@ async def run_until_stopped(
         scope.cancel()
 
     scope = trio.CancelScope()
-    # The receiver stays open while the work is being cleaned up: no second Ctrl-C breaks that.
+    # The receiver stays open during the clean-up, so that a second Ctrl-C does not interrupt it.
     with trio.open_signal_receiver(*ending()) as signals:
         async with running(watch):
             with scope:

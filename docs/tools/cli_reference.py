@@ -1,6 +1,6 @@
 """Write `docs/reference/cli.md` from the commands themselves: `make docs`.
 
-`--check` writes nothing and exits with 1 when the page does not say what the commands say.
+`--check` writes nothing, and exits with 1 if the page differs from the commands.
 """
 
 import argparse
@@ -20,13 +20,14 @@ HEAD = """\
 
 <!-- Written from the commands by docs/tools/cli_reference.py: change their help, `make docs`. -->
 
-`sphtp` has verbs, and `sphtp --version` prints its version. Each verb takes `--help`. Packages of
-yours can add verbs: an entry point of the group `sphtp.commands` that is a click command.
+The command `sphtp` has verbs. `sphtp --version` prints its version, and each verb takes `--help`.
+Your own package can add a verb: an entry point of the group `sphtp.commands` that is a click
+command.
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or compare it; return the exit code."""
+    """Write the page, or compare it with the commands; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page lives")
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def stale(page: Path) -> bool:
-    """Say whether a page is missing or does not say what the commands say."""
+    """Return True if a page is missing or differs from the commands."""
     return not page.exists() or page.read_text(encoding="utf-8") != render()
 
 
@@ -50,7 +51,7 @@ def render() -> str:
 
 
 def verbs(prefix: str, group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """Yield the commands of a group, and those of groups within it, with their full names."""
+    """Yield the commands of a group and of the groups in it, with their full names."""
     with click.Context(group) as context:
         found = {name: group.get_command(context, name) for name in group.list_commands(context)}
     for name, command in found.items():
@@ -61,10 +62,12 @@ def verbs(prefix: str, group: click.Group) -> Iterator[tuple[str, click.Command]
 
 
 def section(name: str, command: click.Command) -> str:
-    """Return what the page says of one verb."""
+    """Return the section of a verb."""
     values = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
     options = [option for option in command.params if isinstance(option, click.Option)]
-    usage = " ".join(["sphtp", name, *(value.human_readable_name for value in values)])
+    with click.Context(command) as context:
+        pieces = [piece for value in values for piece in value.get_usage_pieces(context)]
+    usage = " ".join(["sphtp", name, *pieces])
     lines = [
         f"## sphtp {name}",
         "",
@@ -81,19 +84,19 @@ def section(name: str, command: click.Command) -> str:
 
 
 def row(option: click.Option) -> str:
-    """Return the line of one option."""
+    """Return the row of an option."""
     names = " / ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     cells = (names, value(option), default(option), (option.help or "").replace("|", "\\|"))
     return "| " + " | ".join(cells) + " |"
 
 
 def value(option: click.Option) -> str:
-    """Say what an option takes; nothing for one that is said or not said."""
+    """Return the allowed values of an option in words; empty for a flag."""
     return "" if option.is_flag else ", ".join(words(option))
 
 
 def words(option: click.Option) -> Iterator[str]:
-    """Yield what is allowed, and how often."""
+    """Yield the allowed values of an option, and the words ``required`` and ``repeatable``."""
     kind = option.type
     if isinstance(kind, click.Choice):
         yield " or ".join(f"`{choice}`" for choice in kind.choices)
@@ -108,7 +111,7 @@ def words(option: click.Option) -> Iterator[str]:
 
 
 def limits(kind: click.IntRange | click.FloatRange) -> str:
-    """Say a range in words."""
+    """Return a range in words."""
     low = None if kind.min is None else f"{'more than' if kind.min_open else 'at least'} {kind.min}"
     high = None if kind.max is None else f"{'less than' if kind.max_open else 'at most'} {kind.max}"
     return " and ".join(bound for bound in (low, high) if bound)

@@ -1,6 +1,6 @@
 """Write `docs/reference/metrics.md` from the table of metrics: `make docs`.
 
-`--check` writes nothing and exits with 1 when the page does not say what the table says.
+`--check` writes nothing, and exits with 1 if the page differs from the table.
 """
 
 import argparse
@@ -16,9 +16,9 @@ HEAD = """\
 
 <!-- Written from sphtp/shell/metrics.py by docs/tools/metrics_reference.py: `make docs`. -->
 
-All metrics that a server or client gives Prometheus. [Monitor a
+All metrics that servers, clients and nodes serve for Prometheus. [Monitor a
 cluster](../how-to/monitor-a-cluster.md) shows how to get them. Times are in seconds, sizes in
-bytes. What has ended vanishes: a channel that closed has no series any more.
+bytes. When a channel, a stream or a group has ended, its series are no longer reported.
 
 | label | value |
 |---|---|
@@ -26,13 +26,13 @@ bytes. What has ended vanishes: a channel that closed has no series any more.
 | `node` | the name of the client, or its id; for a node without a client, its UDP address |
 | `peer`, `member` | the name of the other side, or its id or address |
 | `service` | `messages` for channels of programs; else `streams`, `requests`, `group` or `status` |
-| `channel`, `receiver` | a number that tells channels or receivers of one peer apart |
+| `channel`, `receiver` | a number that distinguishes channels or receivers of one peer |
 | `lane` | the number of the lane |
-| `topics`, `topic` | the topics of a source; the topic of a subscription |
+| `topics`, `topic` | the names of the topics of a source; the topic of a subscription |
 | `group` | the name of the group |
 
 The usual metrics of a process, such as `process_cpu_seconds_total` and
-`process_resident_memory_bytes`, are there as well.
+`process_resident_memory_bytes`, are served as well.
 """
 
 SECTIONS = (
@@ -47,20 +47,20 @@ SECTIONS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or compare it; return the exit code."""
+    """Write the page, or compare it with the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args(arguments)
     if not options.check:
         PAGE.write_text(render(), encoding="utf-8")
     elif stale(PAGE):
-        sys.stderr.write(f"{PAGE} is not what the table says; run `make docs`\n")
+        sys.stderr.write(f"{PAGE} differs from the table; run `make docs`\n")
         return 1
     return 0
 
 
 def stale(page: Path) -> bool:
-    """Tell whether a page is missing or does not say what the table says."""
+    """Return True if a page is missing or differs from the table."""
     return not page.exists() or page.read_text(encoding="utf-8") != render()
 
 

@@ -1,1 +1,4 @@
-"""The server daemon: settings, logs, and the verbs ``sphtp server`` and ``sphtp status``."""
+"""The server daemon: settings, logs, the shared registry, and the verbs of the package.
+
+The verbs are ``sphtp server``, ``status``, ``drain``, ``keygen`` and ``config``.
+"""

@@ -1,4 +1,4 @@
-"""The verb ``sphtp config``: settings checked before anything runs with them."""
+"""The verb ``sphtp config``: check settings before a program starts with them."""
 
 import json
 import os
@@ -14,25 +14,27 @@ from sphtp_server.settings import SOURCES, ServerSettings
 from sphtp_server.sources import Setting
 
 
-@click.group(short_help="Check a configuration before anything runs with it.")
+@click.group(short_help="Check a configuration before a program starts with it.")
 def config() -> None:
     """Check configurations."""
 
 
 @config.command(short_help="Check the settings of a server or client, and the files they name.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--client", is_flag=True, help="The settings of sphtp client, not of a server.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--client", is_flag=True, help="Check the settings of sphtp client, not of a server.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of lines.")
 def check(file: Path | None, client: bool, as_json: bool) -> None:
-    """Check the settings that ``sphtp server --config FILE`` would have, or a client.
+    """Check the settings of a server, or with --client of a client, without starting it.
 
-    Reads the file, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files
-    that the settings name: keys, certificates, the secret. With --registry it loads what that
-    needs. Binds no port, and asks no other program. Prints the settings that
-    are given, those of a server with their sources. Without FILE, SPHTP_SERVER_CONFIG or
-    SPHTP_CLIENT_CONFIG names it.
+    These are the settings with which sphtp server --config FILE would start. The command reads
+    FILE, the environment variables SPHTP_SERVER_... or SPHTP_CLIENT_..., and the files that the
+    settings name: keys, certificates, the secret. If a registry is set, it also loads the packages
+    that the registry needs. It binds no port, and connects to no other program. It prints the
+    settings that are given, those of a server with their sources. Without FILE, the variable
+    SPHTP_SERVER_CONFIG or SPHTP_CLIENT_CONFIG names the file.
 
-    Exit codes: 0 a program would start with it, 2 something is wrong, which the error names.
+    Exit codes: 0 a program would start with these settings, 2 a setting is wrong; the error names
+    it.
     """
     try:
         given = _check_client(file) if client else _check_server(file)
@@ -61,7 +63,7 @@ def _check_server(file: Path | None) -> dict[str, Setting]:
 
 
 def _check_client(file: Path | None) -> dict[str, Setting]:
-    # Of another package, which is above this one.
+    # The command of another package, which this package must not import.
     (verb,) = entry_points(group=GROUP, name="client")
     try:
         given = check_client(verb.load(), file)
@@ -71,9 +73,9 @@ def _check_client(file: Path | None) -> dict[str, Setting]:
 
 
 def check_files(settings: ServerSettings) -> None:
-    """Read all files that settings name, and load what they need, as a server does.
+    """Read all files that settings name, and load the packages that they need, as a server does.
 
-    Raises ``SettingsError``.
+    Raises ``SettingsError`` if a file is wrong or a package is missing.
     """
     settings.config()
     settings.admit()

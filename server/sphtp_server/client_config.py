@@ -1,8 +1,8 @@
-"""The settings of verbs that are clients: options over environment variables over a TOML file.
+"""The settings of verbs that are clients, from options, environment variables and a TOML file.
 
-One file and one set of variables serve all these verbs: those of a simulation, of a terminal and of
-recordings. So a key of another one is no mistake. Each option of a verb is a key, and a variable
-``SPHTP_CLIENT_...``.
+Options override variables, and variables the file. One file and one set of variables serve all
+these verbs, so a verb ignores the keys of other verbs. Each option of a verb is a key of the file,
+and a variable ``SPHTP_CLIENT_...``.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ from sphtp.security import Tls, load_identity, load_public_keys, load_secret
 from sphtp.shell.keys import load_token
 
 CONTEXT: Final = {"auto_envvar_prefix": "SPHTP_CLIENT"}
-"""The context settings of such a verb."""
+"""The settings of click's context for these verbs."""
 
 KEYS: Final = frozenset(
     (
@@ -34,7 +34,10 @@ KEYS: Final = frozenset(
 
 
 def read_config(ctx: click.Context, _: click.Parameter, file: Path | None) -> None:
-    """Make the values of a file the defaults of a verb's options."""
+    """Make the values of a file the defaults of a verb's options; the callback of ``--config``.
+
+    Raises ``click.UsageError`` for a wrong file, an unknown key or a wrong value.
+    """
     if file is None:
         return
     try:
@@ -56,7 +59,7 @@ def read_config(ctx: click.Context, _: click.Parameter, file: Path | None) -> No
 
 
 def key_of(option: click.Option) -> str:
-    """Return the key of an option in a file."""
+    """Return the key in the file for an option."""
     return max(option.opts, key=len).removeprefix("--").replace("-", "_")
 
 
@@ -81,15 +84,16 @@ config_option = click.option(
     callback=read_config,
     metavar="FILE",
     help="TOML file with these options, one key each, with _ instead of -. Each option is also an "
-    "environment variable, SPHTP_CLIENT_...; options win over variables, variables over the file.",
+    "environment variable, SPHTP_CLIENT_...; options override variables, variables the file.",
 )
-"""The option that names the file."""
+"""The option ``--config``."""
 
 
 def check_client(command: click.Command, file: Path | None) -> dict[str, Any]:
-    """Return the settings that a verb would have. Raises ``SettingsError`` for files.
+    """Return the settings of a verb that are given, after reading the files that they name.
 
-    Raises ``click.UsageError`` for values.
+    Raises ``SettingsError`` for a wrong key, token or certificate file, and ``click.UsageError``
+    for a wrong value.
     """
     arguments = [] if file is None else ["--config", str(file)]
     with command.make_context(command.name, arguments) as context:

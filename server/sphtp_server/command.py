@@ -17,19 +17,20 @@ from sphtp_server.settings import SOURCES, ServerSettings
 @click.command(short_help="Run a server, which introduces clients to each other.")
 @SOURCES.options
 def server(config: Path | None, **flags: Any) -> None:
-    """Run a server: it introduces clients to each other.
+    """Run a server, which introduces the clients of a cluster to each other.
 
     Every setting is an option, an environment variable SPHTP_SERVER_... and a key of the TOML
-    file; options win over variables, variables over the file. In a variable, white space
+    file; options override variables, and variables override the file. In a variable, white space
     separates the values of a repeatable setting.
 
-    Log lines go to standard output. The first one is the event "started"; with --log-format json
-    its fields id, pub and sub contain the server's id and its two addresses with the actual ports.
+    Log lines go to standard output, or to --log-file. With --log-format json, the fields id, pub
+    and sub of the event "started" contain the server's id and its two addresses with the actual
+    ports.
 
-    SIGINT, SIGTERM and SIGUSR2 make the server leave cleanly. SIGUSR1 makes it leave when its
-    clients have reached other servers (sphtp drain). SIGHUP reloads the file, keys of clients and
-    certificates, opens the log file anew, and logs what needs a restart. A signal that was ignored
-    at its start, such as SIGHUP by nohup, stays ignored.
+    SIGINT, SIGTERM and SIGUSR2 make the server leave the cluster and end. SIGUSR1 makes it leave
+    after its clients have reached other servers (sphtp drain). SIGHUP reloads the file, the keys of
+    clients and the certificates, reopens the log file, and logs the settings that need a restart.
+    A signal that was ignored at its start, such as SIGHUP by nohup, remains ignored.
 
     Exit codes: 0 the server left, 2 a wrong setting or a port that is in use.
     """

@@ -1,4 +1,4 @@
-"""The daemon: runs a server, logs its events, and ends on signals or a closed standard input."""
+"""The daemon: run a server, log its events, and end at a signal or a closed standard input."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STDIN: Final = 0
 
 STATUS_EVERY: Final = 10.0
-"""Seconds between two lines of status for the service manager."""
+"""Seconds between two status lines for the service manager."""
 
 EVERYDAY: Final = frozenset(
     (
@@ -45,7 +45,8 @@ EVERYDAY: Final = frozenset(
         Count.UNPROVEN,
     )
 )
-"""Counters that rise whenever servers and clients come and go, or are reached by two names."""
+"""Counters that rise in ordinary operation: when servers and clients join and leave, or if one is
+reached at two addresses."""
 
 LIMITS: Final = {
     Count.OVER_MAX_CLIENTS: "max_clients",
@@ -58,34 +59,35 @@ LIMITS: Final = {
     Count.OVER_MAX_HANDSHAKES: "max_handshakes",
     Count.OVER_HANDSHAKE_TIMEOUT: "handshake_timeout",
 }
-"""The setting behind each counter of a limit that took effect."""
+"""The setting of each counter of a limit."""
 
 FIXED_LIMITS: Final = {
     Count.OVER_CHECKS_PER_SECOND: "requests of a client for checks of its addresses",
-    Count.OVER_STATUS_ANSWERS: "programs that get the status at once",
-    Count.OVER_TIME_ANSWERS: "the share of a core that answers with the time may take",
+    Count.OVER_STATUS_ANSWERS: "status replies at the same time",
+    Count.OVER_TIME_ANSWERS: "processor time for replies with the cluster's time",
 }
-"""The limit behind each counter of one that no setting changes."""
+"""The description of each limit that has a counter but no setting."""
 
 
 async def serve(
     settings: ServerSettings, log: Log, target: LogTarget, load: Callable[[], ServerSettings]
 ) -> None:
-    """Run a server until a signal, or until standard input closes with ``exit_with_stdin``.
+    """Run a server until a signal, or with ``exit_with_stdin`` until standard input closes.
 
-    SIGHUP reloads the settings, which ``load`` returns. SIGUSR1 drains the server first.
+    SIGHUP reloads the settings, which ``load`` returns. SIGUSR1 drains the server before its end.
 
     Raises:
-        BusError, SettingsError: it cannot listen there, or not with these files.
-        ModuleNotFoundError: metrics or the page are wanted, and what serves them is not installed.
+        BusError: the server cannot listen at its address.
+        SettingsError: a file of the settings is wrong, or an address cannot be used.
+        ModuleNotFoundError: a package for metrics, the page, STUN or the registry is missing.
     """
     manager = ServiceManager(os.environ)
     has_terminal = os.isatty(STDIN)
-    # Signals are caught before the first line is written: its reader may send one at once.
+    # Signals are caught before the first log line, whose reader may send a signal at once.
     with trio.open_signal_receiver(*ending()) as signals:
         raise_limit(log, settings.limits().connections)
         admission = ClientPredicate(settings.admit())
-        # The client of the page, which nothing keeps out of its own server.
+        # The identity of the page's client, which its own server always admits.
         identity = draw_identity()
         async with (
             settings.open(lambda peer: peer.key == identity.public or admission(peer)) as server,
@@ -106,7 +108,7 @@ async def serve(
             is_draining = False
             async for number in signals:
                 if number == signal.SIGHUP and not (has_terminal and _has_hung_up()):
-                    # Before it was ready for the first time, READY would be said too soon.
+                    # A READY before the first one would report readiness too soon.
                     if server.state is ServerState.ACTIVE:
                         manager.notify_reloading()
                     reloader.reload()
@@ -117,7 +119,7 @@ async def serve(
                     for one in (web, page):
                         if one is not None:
                             one.unready = "draining"
-                    # Nobody waits for another server to know this one's own client.
+                    # The client of the page ends first, so that the drain does not wait for it.
                     looking.cancel()
                     nursery.start_soon(_drain, server, reloader, manager, nursery.cancel_scope, log)
                 elif number != signal.SIGUSR1:
@@ -129,7 +131,7 @@ async def serve(
 
 
 def _has_hung_up() -> bool:
-    """Return True if the terminal is gone: then nobody has asked for a reload."""
+    """Return True if the terminal is gone, so that SIGHUP is not a request for a reload."""
     try:
         termios.tcgetattr(STDIN)
     except termios.error as error:
@@ -159,7 +161,7 @@ async def _drain(
 
 
 async def _notify_manager(server: Server, manager: ServiceManager) -> None:
-    """Report readiness when the server admits clients, and signs of life from then on."""
+    """Notify the service manager when the server is active, and then at intervals."""
     await server.wait_active()
     manager.notify_status(_describe(server), READY)
     pause = min(STATUS_EVERY, (manager.watchdog or STATUS_EVERY) / 2)
@@ -182,9 +184,9 @@ async def _look_on(
     log: Log,
 ) -> None:
     def complain(reason: str) -> None:
-        log.warning("the page shows no more than this server knows", why=reason)
+        log.warning("the page shows only the data of this server", why=reason)
 
-    # Now, for the files have just been read: later they may be others.
+    # The config is made now, because the files may change before the server is active.
     config = replace(settings.config(), security=Security(identity=identity))
     with scope:
         await server.wait_active()
@@ -213,7 +215,7 @@ def _log_start(server: Server, settings: ServerSettings, log: Log, **pages: "Web
             join=[str(address) for address in settings.join],
         )
     elif server.state is ServerState.JOINING:
-        # A user who gives neither --join nor --new may not know of them.
+        # The line names --new, because the user may not know it.
         log.warning(
             "joining: admits no new client until another server is found, or for this many "
             "seconds; if no client holds an id yet, start with --new",
@@ -238,7 +240,7 @@ async def _log_drops(server: Server, reloader: Reloader, log: Log) -> None:
 
 
 def log_drops(log: Log, counts: Mapping[str, int]) -> None:
-    """Log risen counters: as warnings, or for debugging if they are ordinary."""
+    """Log the increases of counters: as warnings, or for ``EVERYDAY`` with level debug."""
     ordinary = {name: count for name, count in counts.items() if name in EVERYDAY}
     usual = {*EVERYDAY, *LIMITS, *FIXED_LIMITS, Count.OUT_OF_DESCRIPTORS}
     unusual = {name: count for name, count in counts.items() if name not in usual}
@@ -264,7 +266,7 @@ async def _leave_with_stdin(scope: trio.CancelScope, log: Log) -> None:
 
 
 async def _read_stdin() -> bytes:
-    # Plain files cannot be waited for, and need not be: reading them never blocks.
+    # Trio cannot wait for a regular file, whose reading never blocks.
     with suppress(PermissionError):
         await trio.lowlevel.wait_readable(STDIN)
     try:

@@ -1,4 +1,4 @@
-"""Raise the process's limit of descriptors as far as allowed, and warn if that is too low."""
+"""The limit of the process's descriptors, raised as far as the system allows."""
 
 import resource
 from typing import Final
@@ -6,14 +6,15 @@ from typing import Final
 from sphtp_server.logs import Log
 
 SPARE: Final = 64
-"""Descriptors of the process besides the connections of clients and servers."""
+"""Descriptors of the process in addition to those of connections."""
 
 
 def raise_limit(log: Log, connections: int) -> None:
-    """Raise the limit to what the system allows, and warn when that is less than is needed.
+    """Raise the soft limit of descriptors to the hard limit; log a warning if that is too low.
 
-    The soft limit is 1,024 almost everywhere for the sake of programs that call ``select``, which
-    this one does not; a connection needs a descriptor. ``connections`` are those of each socket.
+    ``connections`` is the highest number of connections of each of the two sockets, each of which
+    needs a descriptor. The soft limit is 1,024 on most systems for programs that pass higher
+    descriptors to ``select``, which this program does not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * connections + SPARE
@@ -32,7 +33,10 @@ def raise_limit(log: Log, connections: int) -> None:
 
 
 def _raise(soft: int, number: int, hard: int) -> bool:
-    """Set the soft limit; return whether it holds. macOS refuses more than its kernel's maximum."""
+    """Set the soft limit, and return True if it is in force.
+
+    macOS refuses a number over its kernel's maximum.
+    """
     if number == soft:
         return True
     if number != hard and number < soft:

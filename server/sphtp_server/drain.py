@@ -1,11 +1,11 @@
-"""The drain of a server: its clients are with the others before it leaves.
+"""The drain of a server: it leaves after all its clients have reached other servers.
 
-A client registers with every server, so nothing has to be handed over. It has to be waited for: a
-client may have reached this server alone, because it or another server has only just come, or
-because a connection broke. So the others are asked whose heartbeats they receive themselves, until
-each client of this one is among them. The other direction, from a server to the client, comes up at
-about the same time, and no server knows when. Heartbeats go that way, so two of their intervals
-pass before it counts as up.
+A client registers with every server, so no state has to be transferred. But a client may have
+reached this server alone, because the client or another server has just started, or because a
+connection broke. So this server requests the status of the other servers until each of its clients
+is among those whose heartbeats they receive. No server can observe when the connection in the other
+direction, from a server to the client, is up. Server heartbeats use that direction, so this server
+waits for two of their intervals, and checks again.
 """
 
 from typing import Any, Final
@@ -18,20 +18,21 @@ from sphtp.events import MemberState
 from sphtp.observe import fetch_status
 
 PAUSE: Final = 0.25
-"""Seconds between two rounds of questions."""
+"""Seconds between two rounds of status requests."""
 
 HEARTBEATS: Final = 2
-"""The heartbeats of other servers that clients can receive before this one leaves."""
+"""The heartbeat intervals that pass before the server leaves."""
 
 
 async def wait_drained(server: Server, config: Config) -> None:
-    """Wait until other active servers receive heartbeats of every client of a server.
+    """Wait until other active servers receive the heartbeats of all clients of ``server``.
 
-    Returns at once without clients, and waits for ever if there is no other server.
+    Returns at once if the server has no clients. If it has clients and there is no other server, it
+    waits until it is cancelled.
     """
     timers = config.timers or ControlTimers()
     while server.clients:
-        while await find_held(server, config):  # noqa: ASYNC110 # the others tell when asked
+        while await find_held(server, config):  # noqa: ASYNC110 # the other servers send no event
             await trio.sleep(PAUSE)
         await trio.sleep(HEARTBEATS * timers.heartbeat * (1 + timers.jitter))
         if not await find_held(server, config):
@@ -46,7 +47,7 @@ async def find_held(server: Server, config: Config) -> list[int]:
         try:
             received.update(_clients_of(await fetch_status(address, config=config)))
         except SphtpError:
-            # One that leaves at the same time, or cannot be reached, does not count.
+            # A server that leaves at the same time, or cannot be reached, does not count.
             return
 
     async with trio.open_nursery() as nursery:
@@ -58,7 +59,7 @@ async def find_held(server: Server, config: Config) -> list[int]:
 
 
 def _clients_of(status: dict[str, Any]) -> set[int]:
-    """Return the clients whose heartbeats a server receives itself."""
+    """Return the ids of clients whose heartbeats a server receives, from its status."""
     clients = status.get("clients")
     rows = clients if isinstance(clients, list) else []
     return {

@@ -31,9 +31,10 @@ Fields = dict[str, Any]
 
 
 class EventLog:
-    """Logs events. It keeps the last view, since a line about a view contains only the changes.
+    """Logs the events of a server.
 
-    ``view`` is the view at the start. ``own`` returns the server's id, which may change.
+    It stores the last view, because a line about a view contains only the changes. ``view`` is the
+    view at the start. ``own`` returns the server's id, which may change.
     """
 
     def __init__(self, log: Log, view: ClusterView, own: Callable[[], int]) -> None:
@@ -42,7 +43,7 @@ class EventLog:
         self._own = own
 
     def record(self, event: ServerEvent) -> None:
-        """Log one event, if it changes anything."""
+        """Log an event; a new view only if it differs from the last one."""
         if isinstance(event, ViewChanged):
             self._record_view(event.view)
         else:

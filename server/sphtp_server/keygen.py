@@ -1,4 +1,4 @@
-"""The verb ``sphtp keygen``."""
+"""The verb ``sphtp keygen``: make identities, secrets and keys of servers."""
 
 import json
 from collections.abc import Callable
@@ -28,34 +28,39 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Make keys: for a node, a server, or a whole cluster.")
-@click.option("--identity", type=_FILE, metavar="FILE", help="Write a new identity here.")
-@click.option("--secret", type=_FILE, metavar="FILE", help="Write a new cluster's secret here.")
+@click.option("--identity", type=_FILE, metavar="FILE", help="Write a new identity to this file.")
 @click.option(
-    "--cluster", type=_FILE, metavar="FILE", help="Write a new key here that certifies servers."
+    "--secret", type=_FILE, metavar="FILE", help="Write a new secret of a cluster to this file."
 )
 @click.option(
-    "--server", type=_FILE, metavar="FILE", help="Write a new signing key of a server here."
+    "--cluster",
+    type=_FILE,
+    metavar="FILE",
+    help="Write a new key of a cluster, which certifies servers, to this file.",
+)
+@click.option(
+    "--server", type=_FILE, metavar="FILE", help="Write a new signing key of a server to this file."
 )
 @click.option(
     "--cluster-key",
     type=_FILE,
     metavar="FILE",
-    help="The cluster's key, which certifies the new key of --server.",
+    help="File with the cluster's key, which then certifies the new key of --server.",
 )
 @click.option(
     "--show", type=_FILE, metavar="FILE", help="Print the public key of the key in this file."
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of lines.")
 def keygen(force: bool, as_json: bool, cluster_key: Path | None, **files: Path | None) -> None:
     """Make keys: an identity for a node, a secret for all programs of a cluster, keys of servers.
 
-    Only you can read the files, and programs refuse files that others can read. The public key of
-    an identity or a server is printed: give it to servers that admit listed clients only, or to
-    programs that accept listed servers only. A secret is not printed.
+    Only you can read the files, and programs refuse files that others can read. The command prints
+    the public key of an identity, a server or a cluster: list it at servers that admit listed
+    clients only, or at programs that accept listed servers only. It does not print a secret.
 
-    A cluster's key certifies the keys of its servers. With it, anybody can add a server; no running
-    program needs it.
+    A cluster's key certifies the keys of its servers. Everybody who has it can add a server, so
+    keep it offline: no running program needs it.
 
     Exit codes: 0 done, 2 wrong arguments, or a file that cannot be written or read.
     """

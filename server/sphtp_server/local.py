@@ -1,4 +1,4 @@
-"""The servers of this user on this host: the search for one, and the verb ``sphtp drain``."""
+"""The verb ``sphtp drain``, and the choice of a server of this user on this machine."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ INTERRUPTED: Final = 130
 
 
 def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> ServerAddress | None:
-    """Return the address of an argument, None for none."""
+    """Parse the argument ADDRESS; return None if it is empty."""
     if not value:
         return None
     try:
@@ -30,7 +30,7 @@ def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> Ser
 
 
 def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> LocalServer | str:
-    """Return the server that is meant, or the reason why there is none."""
+    """Return the server with the address ``wanted``, or the only one; else an error text."""
     found = {each.announcement.address: each for each in servers}
     if not found:
         return "no server of yours is announced on this machine"
@@ -42,18 +42,20 @@ def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> Loca
     return next(iter(found.values()))
 
 
-@click.command(short_help="Have a server leave when its clients have reached others.")
+@click.command(short_help="End a server after its clients have reached other servers.")
 @click.argument("address", default="", callback=parse_address)
-@click.option("--no-wait", is_flag=True, help="Return at once, not when the server has ended.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the end of the server.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a line.")
 def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
-    """Have a server of yours on this machine leave without a gap for its clients.
+    """End a server of yours on this machine without a gap for its clients.
 
-    The server stays until another one receives heartbeats of each of its clients, for --drain-time
-    at most, and then ends. ADDRESS may be left out if there is only one. The server gets SIGUSR1,
-    which makes any server drain, also one with --no-announce, or on another machine.
+    The server runs until other servers receive the heartbeats of all its clients, for --drain-time
+    at most, and then leaves. ADDRESS may be left out if only one server of yours is announced here.
+    The command sends SIGUSR1 to the server. To drain a server with --no-announce, or on another
+    machine, send this signal yourself.
 
-    Exit codes: 0 the server has ended, 2 wrong arguments, 4 no such server, 130 after Ctrl-C.
+    Exit codes: 0 the server has ended, or with --no-wait the signal was sent, 2 wrong arguments, 4
+    no such server, or several without ADDRESS, 130 after Ctrl-C.
     """
     server = choose(local_servers(), address)
     if isinstance(server, str):
@@ -64,7 +66,7 @@ def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
         try:
             signal.pidfd_send_signal(process, signal.SIGUSR1)
             if not no_wait:
-                # It can be read from when the process has ended.
+                # The descriptor becomes readable when the process has ended.
                 select.select([process], [], [])
         finally:
             os.close(process)

@@ -19,7 +19,7 @@ Log = structlog.typing.FilteringBoundLogger
 
 
 class Id(int):
-    """An id in a field of a log line: hexadecimal for people, a number in JSON."""
+    """An id in a log line: hexadecimal for people, a number in JSON."""
 
     def __repr__(self) -> str:
         return f"{int(self):#010x}"
@@ -34,9 +34,9 @@ _RENDERERS: Final[dict[LogFormat, Callable[[bool], structlog.typing.Processor]]]
 
 
 class LogTarget:
-    """The lowest level that is logged, and the stream: standard output, or a file.
+    """The target of a log: its lowest level, and standard output or a file.
 
-    Raises ``SettingsError`` for a file that cannot be opened.
+    Raises ``SettingsError`` if the file cannot be opened.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class LogTarget:
             self.output.close()
 
     def reopen(self) -> None:
-        """Go on in a new file if the old one was renamed. Raises ``SettingsError``.
+        """Open the file again by its name, after a rotation renamed it. Raises ``SettingsError``.
 
-        No line is lost, and none is cut: each is written by one call, to one of the two.
+        Each line is written by one call to one of the two files, so no line is lost or divided.
         """
         if self._path is not None:
             opened = _open(self._path)
@@ -66,7 +66,7 @@ class LogTarget:
             os.close(opened)
 
     def drop_below(self, _log: Any, level: str, event: MutableMapping[str, Any]) -> Any:
-        """Drop an event below the level, as a processor of structlog."""
+        """Drop an event below the level; a processor of structlog."""
         if LEVELS.index(level) < LEVELS.index(self.level):
             raise structlog.DropEvent
         return event

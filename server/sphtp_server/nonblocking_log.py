@@ -6,21 +6,21 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 ATOM: Final = select.PIPE_BUF
-"""Bytes that a pipe with any room takes without blocking."""
+"""The bytes that a writable pipe takes without blocking."""
 
 MOST_WAITING: Final = 256 * 1024
-"""Bytes that may wait for room; further lines are dropped, and counted."""
+"""The most bytes that wait for room; further lines are dropped, and counted."""
 
 
 class NonBlockingLog:
-    """Writes each line at once if there is room for it, and never waits for room.
+    """Writes each line at once if the stream has room for it, and never waits for room.
 
-    There is no room when a disk is full, or when the reader of a pipe pauses. Lines then wait, and
-    each later call of ``write`` tries to write them first. Beyond a limit, whole lines are dropped.
-    When there is room again, ``on_lost`` is called with their number. When a pipe has lost its
-    reader, all lines are dropped.
+    A stream has no room when a disk is full, or when the reader of a pipe pauses. Lines then wait,
+    and each later call of ``write`` tries to write them first. When ``MOST_WAITING`` bytes wait,
+    further lines are dropped. When all waiting lines are written, ``on_lost`` is called with the
+    number of dropped lines. When a pipe has no reader any more, all lines are dropped.
 
-    Writing to a plain file takes as long as the disk needs.
+    A write to a regular file takes as long as the disk needs.
     """
 
     def __init__(self, output: TextIO, on_lost: Callable[[int], object] = lambda _: None) -> None:
@@ -33,7 +33,7 @@ class NonBlockingLog:
     def write(self, line: str) -> None:
         """Write a line, given without its line break."""
         text = (line + "\n").encode(self._output.encoding, "backslashreplace")
-        # Older lines first: while some wait, this one is behind them.
+        # Older lines that wait leave first.
         self._flush()
         if len(self._waiting) + len(text) > MOST_WAITING:
             self._lost += 1
@@ -52,7 +52,7 @@ class NonBlockingLog:
         except BrokenPipeError:
             self._is_gone = True
         except OSError:
-            return  # no room on the disk, perhaps for now
+            return  # the disk is full, perhaps only for now
         if self._is_gone:
             self._waiting = b""
 

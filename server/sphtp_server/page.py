@@ -1,8 +1,9 @@
-"""The page of a program, and the client that looks at the cluster for it.
+"""The client that collects the data of a program's page from the whole cluster.
 
-A page knows what the servers and clients of its own process know. To show the whole cluster it
-asks the other clients, as a client that does nothing else. That one begins when the page does, and
-begins anew for as long as the page is there: no failure of its own ends the program.
+By itself a page shows the data of the servers and clients of its own process. To show the whole
+cluster, it needs a client that requests the status of all other clients. This client opens with the
+page, and opens again after a failure, as long as the page exists. Its failures do not end the
+program.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +29,10 @@ async def look_on(
     config: Config,
     on_failure: Callable[[str], None],
 ) -> None:
-    """Let a page see the cluster of these servers, until cancelled.
+    """Collect the data of a page from the cluster of these servers, until cancelled.
 
-    When that is not possible, the page shows the reason, and ``on_failure`` gets it, unless it is
-    that of the failure before.
+    After a failure, the page shows the reason. ``on_failure`` is called with the reason if it
+    differs from that of the failure before.
     """
     before = ""
     while True:

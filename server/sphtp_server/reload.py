@@ -1,7 +1,8 @@
-"""Reload of the settings of a server that runs: what can change does, the rest is named.
+"""The reload of a running server's settings.
 
-Everything new is read and checked before anything changes. So a wrong file leaves the server as it
-was, and a reload takes effect as a whole.
+The settings in ``RELOADED`` take effect. Changed settings that need a restart are logged. All new
+settings are read and checked before the first one changes. So a wrong file changes nothing, and a
+reload takes effect as a whole.
 """
 
 from collections.abc import Callable
@@ -22,25 +23,25 @@ LIMITS: Final = frozenset(
 CERTIFICATES: Final = frozenset(("tls_cert", "tls_key", "tls_ca", "tls_mutual"))
 ADMISSION: Final = frozenset(("allow_key", "allow_file"))
 RELOADED: Final = LIMITS | CERTIFICATES | ADMISSION | {"log_level", "log_interval", "drain_time"}
-"""The settings that can change while a server runs. Of the files, the content is read anew."""
+"""The settings that can change while a server runs. The content of their files is read again."""
 
 
 _FIELDS: Final = frozenset(ServerSettings.model_fields)
 
 
 class ClientPredicate:
-    """The predicate for clients to admit, which a reload replaces."""
+    """The predicate that admits clients. A reload replaces ``admit``."""
 
     def __init__(self, admit: Callable[[Peer], bool]) -> None:
         self.admit = admit
 
     def __call__(self, peer: Peer) -> bool:
-        """Return True if a client is to be admitted."""
+        """Return True if the server may admit a client."""
         return self.admit(peer)
 
 
 class Reloader:
-    """The settings of a running server. ``load`` reads them anew, from the same sources."""
+    """The settings of a running server. ``load`` reads them again, from the same sources."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Reloader:
         target: LogTarget,
     ) -> None:
         self.settings = settings
-        """The settings that are in force."""
+        """The present settings."""
         self._load = load
         self._server = server
         self._admission = admission
@@ -60,18 +61,18 @@ class Reloader:
         self._target = target
 
     def reload(self) -> None:
-        """Reload the settings and reopen the log file; log what has changed and what has not."""
+        """Reload the settings, reopen the log file, and log the changes and the failure, if any."""
         old = self.settings
         try:
             self._target.reopen()
             new = self._load()
             kept = {name: getattr(old, name) for name in _FIELDS - RELOADED}
             if (new.tls() is None) != (old.tls() is None):
-                # With TLS the addresses are others.
+                # To switch TLS on or off changes the addresses, which needs a restart.
                 kept |= {name: getattr(old, name) for name in CERTIFICATES}
             effective = new.model_copy(update=kept)
             limits, admit, tls = effective.limits(), effective.admit(), effective.tls()
-            # The first to change something, and the last that can fail.
+            # This is the first change, and the last step that can fail.
             if tls is not None:
                 self._server.set_tls(tls)
         except (SettingsError, OSError) as error:
@@ -82,7 +83,7 @@ class Reloader:
         self.settings = effective
         if limits != old.limits():
             raise_limit(self._log, limits.connections)
-        # Neither level hides the outcome.
+        # The outcome is logged if the old level or the new one allows it.
         levels = (old.log_level, effective.log_level)
         self._target.level = min(levels, key=LEVELS.index)
         self._log.info("reloaded", changed=_differing(old, effective))

@@ -1,7 +1,7 @@
 """Messages to the service manager that started this process, such as systemd (sd_notify).
 
-The protocol is one datagram for each message to the socket that ``NOTIFY_SOCKET`` names. Without
-that variable there is nobody to tell, and nothing is sent.
+Each message is one datagram to the socket that ``NOTIFY_SOCKET`` names. Without that variable,
+no message is sent.
 """
 
 import os
@@ -24,10 +24,10 @@ class ServiceManager:
         # A name that begins with @ is in the abstract namespace of Linux.
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self.watchdog = _watchdog(environ)
-        """Seconds within which it wants a sign of life, or None."""
+        """The longest time between two ``ALIVE`` messages, in seconds; None if none are needed."""
 
     def notify(self, *lines: str) -> None:
-        """Send a message. One that cannot be sent is lost: the service does not end for it."""
+        """Send a message. An error of the socket is ignored, and the message is lost."""
         if not self._address:
             return
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

@@ -98,8 +98,8 @@ class ServerSettings(BaseModel):
         None,
         ge=0,
         le=65535,
-        description="Port to receive from clients on; 0 takes any free port. Without it: the one "
-        "after --pub-port.",
+        description="Port to receive on, from clients and servers; 0 takes any free port. Without "
+        "it: the port after --pub-port, or any free port with --pub-port 0.",
     )
     advertise: Address | None = Field(
         None,
@@ -116,14 +116,15 @@ class ServerSettings(BaseModel):
         None,
         description="Registry on etcd that all servers of the cluster share, "
         "etcd://host:2379,host:2379/name, with tls+etcd:// for TLS. The servers then find each "
-        "other there, without --join. Without it: one in memory.",
+        "other there, without --join. Without it: a registry in memory.",
     )
     registry_ca: Path | None = Field(
         None,
-        description="Authority in PEM of etcd's certificate. Without it: those of the system.",
+        description="Authority in PEM that signed etcd's certificate. Without it: the authorities "
+        "of the system.",
     )
     registry_cert: Path | None = Field(
-        None, description="Certificate in PEM that this server shows to etcd."
+        None, description="Certificate in PEM that this server presents to etcd."
     )
     registry_key: Path | None = Field(
         None, description="The private key of --registry-cert, in PEM."
@@ -136,30 +137,32 @@ class ServerSettings(BaseModel):
     )
     new: bool = Field(
         False,
-        description="Found a new cluster: no client holds an id yet, so do not wait. Without "
-        "this and --join, a server waits for twice the expiry before it admits clients. Servers "
-        "with --registry need no --new, and refuse it.",
+        description="Found a new cluster: no client holds an id yet, so admit clients at once. "
+        "Without --new, --join and --registry, a server waits for twice the expiry before it "
+        "admits clients. A server with --registry refuses --new.",
     )
     announce: bool = Field(
         True,
-        description="Let clients find this server without its address (by default): those of this "
-        "user on this host and, unless it listens on loopback, those on this network.",
+        description="Let clients find this server without its address (the default): clients of "
+        "this user on this host and, unless it listens on loopback, clients on this network.",
     )
     stun: bool = Field(
         False,
-        description="Answer STUN at the UDP port with the number of --pub-port, so that peers "
-        "behind NAT find each other.",
+        description="Answer STUN requests at the UDP port with the number of --pub-port, so that "
+        "peers behind NAT reach each other.",
     )
     insecure: bool = Field(
         False, description="Listen on more than loopback without a secret or TLS."
     )
     secret_file: Path | None = Field(
         None,
-        description="The cluster's secret (sphtp keygen); messages without its code are dropped.",
+        description="File with the cluster's secret (sphtp keygen). The server drops messages "
+        "that are not authenticated with it.",
     )
     signing_key_file: Path | None = Field(
         None,
-        description="This server's key (sphtp keygen --server), which signs its messages.",
+        description="File with this server's key (sphtp keygen --server), which signs its "
+        "messages.",
     )
     server_key: tuple[str, ...] = Field(
         (),
@@ -186,114 +189,121 @@ class ServerSettings(BaseModel):
     allow_file: Path | None = Field(
         None, description="File with public keys of clients to admit, one per line."
     )
-    heartbeat: float = Field(_TIMERS.heartbeat, description="Seconds between heartbeats.")
+    heartbeat: float = Field(_TIMERS.heartbeat, description="Seconds between two heartbeats.")
     jitter: float = Field(
-        _TIMERS.jitter, description="Share by which the times between heartbeats vary."
+        _TIMERS.jitter,
+        description="Share of --heartbeat by which a heartbeat may be earlier or later.",
     )
     expiry: float = Field(
-        _TIMERS.expiry, description="Seconds of silence after which a client or server is gone."
+        _TIMERS.expiry,
+        description="Seconds of silence after which the server removes a client or a server.",
     )
     announce_deadline: float = Field(
         _TIMERS.announce_deadline,
-        description="Seconds for which a client waits for every server's answer.",
+        description="Seconds for which a client waits for an acknowledgement of every server.",
     )
     max_clients: int = Field(
         _LIMITS.max_clients,
         ge=1,
         le=MAX_CLIENTS,
-        description=f"Clients that are admitted, {MAX_CLIENTS} at most.",
+        description=f"Most clients that the server admits, up to {MAX_CLIENTS}.",
     )
     announces_per_second: float = Field(
         _LIMITS.announces_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Announcements of clients that are answered in a second.",
+        description="Announcements of clients that the server processes per second.",
     )
     lookups_per_second: float = Field(
         _LIMITS.lookups_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Lookups of clients that are answered in a second.",
+        description="Lookups of clients that the server processes per second.",
     )
     data_per_second: float = Field(
         _LIMITS.data_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Changes of its data or topics that one client may send in a second.",
+        description="Changes of its data or topics that the server accepts from one client per "
+        "second.",
     )
     stun_per_second: float = Field(
         _LIMITS.stun_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Requests of STUN that are answered in a second.",
+        description="STUN requests that the server processes per second.",
     )
     max_answers: int = Field(
         _LIMITS.max_answers,
         ge=1,
         le=MAX_ANSWERS,
-        description="Answers of one kind that wait to be sent together; further ones are dropped.",
+        description="Most replies of one kind that wait to be sent in one batch; further requests "
+        "get no reply.",
     )
     max_connections: int | None = Field(
         None,
         ge=1,
         le=MAX_CONNECTIONS,
-        description="Connections of each of the two sockets. Without it: twice --max-clients, and "
-        f"{SPARE_CONNECTIONS} more.",
+        description="Most connections of each of the two sockets. Without it: twice --max-clients, "
+        f"and {SPARE_CONNECTIONS} more.",
     )
     max_handshakes: int = Field(
         _LIMITS.max_handshakes,
         ge=1,
         le=MAX_HANDSHAKES,
-        description="Connections that have not authenticated yet; when there is one more, the "
-        "network address with the most of them loses its oldest one.",
+        description="Most connections that have not authenticated yet. When there is one more, "
+        "the server closes the oldest connection of the network address that has the most.",
     )
     handshake_timeout: float = Field(
         _LIMITS.handshake_timeout,
         ge=MIN_HANDSHAKE_TIMEOUT,
         le=MAX_HANDSHAKE_TIMEOUT,
-        description="Seconds for a connection to authenticate: in TLS, in the greeting of the bus, "
-        "and with --secret-file by a message.",
+        description="Seconds within which a connection has to authenticate: in TLS, in the "
+        "greeting of the bus, and with --secret-file by a message.",
     )
-    seed: int | None = Field(None, description="Makes the random choices repeatable, for tests.")
+    seed: int | None = Field(
+        None, description="Random seed that makes random choices repeatable, for tests."
+    )
     log_level: LogLevel = Field("info", description="The lowest level that is logged.")
     log_format: LogFormat = Field("console", description="Lines for people, or JSON.")
     log_file: Path | None = Field(
         None,
-        description="File to append the log to, which SIGHUP opens anew. Without it: standard "
-        "output.",
+        description="File to which the server appends its log; SIGHUP reopens it. Without it: "
+        "standard output.",
     )
     log_interval: float = Field(
-        10.0, gt=0, description="Seconds between reports of malformed or refused messages."
+        10.0, gt=0, description="Seconds between two log entries about dropped messages."
     )
     metrics: WebPlace | None = Field(
         None,
-        description="Serve metrics for Prometheus, and health, over HTTP at [HOST:]PORT; without a "
-        "host on loopback. Port 0 takes any free port.",
+        description="Serve metrics for Prometheus, and health, over HTTP at [HOST:]PORT; without "
+        "HOST, on loopback. Port 0 takes any free port.",
     )
     metrics_token_file: Path | None = Field(
         None,
-        description="File with the token that requests for metrics must have (Authorization: "
-        "Bearer); necessary on more than loopback.",
+        description="File with the token that requests for metrics must contain (Authorization: "
+        "Bearer); needed on more than loopback.",
     )
     web: WebPlace | None = Field(
         None,
         description="Serve a page of the cluster, with metrics and health, over HTTP at "
-        "[HOST:]PORT; without a host on loopback. Port 0 takes any free port.",
+        "[HOST:]PORT; without HOST, on loopback. Port 0 takes any free port.",
     )
     web_token_file: Path | None = Field(
         None,
-        description="File with the token that the page asks for; necessary on more than loopback.",
+        description="File with the token that requests for the page must contain; needed on more "
+        "than loopback.",
     )
     drain_time: float = Field(
         30.0,
         gt=0,
-        description="Seconds that a server waits at most for its clients to reach other servers, "
-        "when SIGUSR1 makes it leave.",
+        description="Longest time, in seconds, for which the server waits after SIGUSR1 until its "
+        "clients have reached other servers.",
     )
     exit_with_stdin: bool = Field(
         False,
-        description="Leave when standard input closes, so that the server does not outlive the "
-        "program that started it.",
+        description="Leave the cluster and end when standard input closes, so that the server does "
+        "not outlive the program that started it.",
     )
 
     @model_validator(mode="after")
@@ -342,8 +352,8 @@ class ServerSettings(BaseModel):
             )
         if self.new:
             raise ValueError(
-                "a registry that servers share knows which ids are free, so that none of them "
-                "waits: give --registry or --new, not both"
+                "with a shared registry, a server admits clients without waiting: give --registry "
+                "or --new, not both"
             )
         location = EtcdLocation.parse(self.registry)
         is_open = not location.is_tls and not all(is_loopback(it) for it, _ in location.endpoints)
@@ -355,10 +365,10 @@ class ServerSettings(BaseModel):
         return self
 
     def timers(self) -> ControlTimers:
-        """Return the protocol's timers.
+        """Return the timers of the control plane.
 
         Raises:
-            SettingsError: they contradict each other.
+            SettingsError: timers contradict each other.
         """
         return ControlTimers(
             heartbeat=self.heartbeat,
@@ -371,7 +381,7 @@ class ServerSettings(BaseModel):
         """Return the address to listen on.
 
         Raises:
-            SettingsError: there is no such address.
+            SettingsError: the host or a port is invalid.
         """
         host = f"[{self.host}]" if ":" in self.host else self.host
         second = "" if self.sub_port is None else f",{self.sub_port}"
@@ -380,15 +390,15 @@ class ServerSettings(BaseModel):
 
     @property
     def makes_servers_of_members(self) -> bool:
-        """True if members on other machines could pretend to be a server, with the secret alone."""
+        """True if every holder of the secret on another machine can impersonate a server."""
         is_open = self.secret_file is not None and not is_loopback(self.host)
         return is_open and self.signing_key_file is None
 
     def open(self, admit: Callable[[Peer], bool]) -> AbstractAsyncContextManager[Server]:
-        """Run the server for the length of the block. Raises as ``open_server``.
+        """Run the server for the length of the block. ``admit`` decides on new clients.
 
-        Raises ``ModuleNotFoundError``, with the remedy, without the extra that a registry or STUN
-        needs.
+        Raises as ``open_server``, and ``ModuleNotFoundError`` with the remedy if the extra for a
+        registry or STUN is not installed.
         """
         if self.stun:
             # Fails now, and not when the server opens.
@@ -406,7 +416,11 @@ class ServerSettings(BaseModel):
         )
 
     def store(self) -> "EtcdStore | None":
-        """Return the way to the shared registry, or None without one. Raises ``SettingsError``."""
+        """Return the shared registry on etcd; None if the settings have no registry.
+
+        Raises ``SettingsError``, and ``ModuleNotFoundError`` with the remedy if a package is
+        missing.
+        """
         access = self.registry_access()
         if self.registry is None:
             return None
@@ -423,7 +437,7 @@ class ServerSettings(BaseModel):
         return EtcdStore(registry, Gateway(location, access))
 
     def registry_access(self) -> EtcdAccess:
-        """Return what etcd admits this server by. Raises ``SettingsError``, also for files."""
+        """Return the credentials for etcd. Raises ``SettingsError``, also for wrong files."""
         path = self.registry_password_file
         access = EtcdAccess(
             self.registry_ca,
@@ -434,7 +448,7 @@ class ServerSettings(BaseModel):
         )
         if self.registry is None:
             if access != EtcdAccess():
-                raise SettingsError("files or a user for a registry are given, and no --registry")
+                raise SettingsError("files or a user for a registry are given without --registry")
         elif EtcdLocation.parse(self.registry).is_tls:
             access.tls()
         elif self.registry_ca or self.registry_cert:
@@ -442,9 +456,9 @@ class ServerSettings(BaseModel):
         return access
 
     def open_web(self, server: Server) -> "AbstractAsyncContextManager[Web | None]":
-        """Serve metrics for the length of the block, if they are wanted. Raises as ``open_web``.
+        """Serve metrics for the length of the block, if ``metrics`` is set. Yields None otherwise.
 
-        Raises ``ModuleNotFoundError``, with the remedy, without the extra.
+        Raises as ``open_web``, and ``ModuleNotFoundError`` with the remedy if the extra is missing.
         """
         if self.metrics is None:
             return nullcontext()
@@ -454,9 +468,9 @@ class ServerSettings(BaseModel):
         return open_web(server, host=host, port=port, token=self.metrics_token())
 
     def open_page(self, server: Server) -> "AbstractAsyncContextManager[Web | None]":
-        """Serve the page for the length of the block, if it is wanted. Raises as ``open_web``.
+        """Serve the page for the length of the block, if ``web`` is set. Yields None otherwise.
 
-        Raises ``ModuleNotFoundError``, with the remedy, without the extra.
+        Raises as ``open_web``, and ``ModuleNotFoundError`` with the remedy if the extra is missing.
         """
         if self.web is None:
             return nullcontext()
@@ -467,11 +481,11 @@ class ServerSettings(BaseModel):
         return open_web(server, host=host, port=port, token=token, page=True, config=config)
 
     def metrics_token(self) -> str | None:
-        """Return the token for metrics, or None without one. Raises ``SettingsError``."""
+        """Return the token for metrics; None without a file. Raises ``SettingsError``."""
         return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
 
     def web_token(self) -> str | None:
-        """Return the token for the page, or None without one. Raises ``SettingsError``."""
+        """Return the token for the page; None without a file. Raises ``SettingsError``."""
         return None if self.web_token_file is None else load_token(self.web_token_file)
 
     @model_validator(mode="after")
@@ -491,7 +505,7 @@ class ServerSettings(BaseModel):
         return self
 
     def config(self) -> Config:
-        """Return the config of the library. Raises ``SettingsError`` for files."""
+        """Return the ``Config`` of the server. Raises ``SettingsError`` for a wrong file."""
         return Config(
             timers=self.timers(),
             server_limits=self.limits(),
@@ -520,7 +534,7 @@ class ServerSettings(BaseModel):
         )
 
     def signing_key(self) -> ServerKey | None:
-        """Return the signing key, or None without one. Raises ``SettingsError``."""
+        """Return the signing key; None without a file. Raises ``SettingsError``."""
         return None if self.signing_key_file is None else load_server_key(self.signing_key_file)
 
     def server_keys(self) -> frozenset[bytes]:
@@ -528,13 +542,13 @@ class ServerSettings(BaseModel):
         return _public_keys(self.server_key, self.server_key_file)
 
     def tls(self) -> Tls | None:
-        """Return the certificates, or None without any. Raises ``SettingsError``."""
+        """Return the certificates; None without TLS. Raises ``SettingsError``."""
         if not (self.tls_ca or self.tls_cert or self.tls_key or self.tls_mutual):
             return None
         return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_mutual)
 
     def admit(self) -> Callable[[Peer], bool]:
-        """Return the predicate for clients to admit. Raises ``SettingsError``."""
+        """Return the predicate that admits clients. Raises ``SettingsError`` for wrong keys."""
         if not self.allow_key and self.allow_file is None:
             return everybody
         return allow_only(_public_keys(self.allow_key, self.allow_file))

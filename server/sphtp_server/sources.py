@@ -1,6 +1,7 @@
-"""Settings from four sources: flags over environment variables over a TOML file over defaults.
+"""Settings from four sources.
 
-A settings model is data: every field of it is at once a key of the file, a variable and a flag.
+Options override environment variables, variables a TOML file, and the file the defaults. Every
+field of a settings model is an option, a variable and a key of the file.
 """
 
 import tomllib
@@ -22,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Setting:
-    """One value, and the name of its source."""
+    """A value, and the name of its source."""
 
     origin: str
     value: Any
@@ -30,11 +31,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Sources(Generic[M]):
-    """The sources of the settings of ``model``.
+    """The sources of the settings of a model.
 
     Args:
-        model: its fields have descriptions.
-        prefix: of the environment variables, such as ``SPHTP_SERVER_``.
+        model: the model, whose fields have descriptions.
+        prefix: the prefix of the environment variables, such as ``SPHTP_SERVER_``.
     """
 
     model: type[M]
@@ -44,7 +45,7 @@ class Sources(Generic[M]):
         """Give a click command one option per field, and ``--config``."""
         for name, field in reversed(self.model.model_fields.items()):
             command = _option(name, field, self.variable(name))(command)
-        # Not exists=True: of a file that may not be read, click would say that there is none.
+        # Not exists=True: click would report an unreadable file as missing.
         path = click.Path(path_type=Path)
         text = "TOML file with these settings, one key each, with _ instead of -."
         return click.option("--config", type=path, envvar=f"{self.prefix}CONFIG", help=text)(
@@ -56,10 +57,11 @@ class Sources(Generic[M]):
         return self.prefix + name.upper()
 
     def load(self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> M:
-        """Merge the sources.
+        """Return the model with the settings of all sources.
 
         Raises:
-            SettingsError: names the source, the key, the value, and what is allowed.
+            SettingsError: a setting is wrong; the error names its source, key and value, and the
+                allowed values.
         """
         settings = self.settings(flags, environ, config)
         try:
@@ -70,7 +72,7 @@ class Sources(Generic[M]):
     def settings(
         self, flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None
     ) -> dict[str, Setting]:
-        """Return the settings that are given, with their sources. Raises as ``load``."""
+        """Return the given settings with their sources. Raises as ``load``."""
         settings: dict[str, Setting] = {}
         for source in (self._file(config), self._environment(environ), self._flags(flags)):
             settings.update(source)
@@ -92,8 +94,8 @@ class Sources(Generic[M]):
             yield key, Setting(f"{config}: {key}", value)
 
     def _environment(self, environ: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
-        # Unknown variables are nobody's mistake: Kubernetes sets SPHTP_SERVER_SERVICE_HOST and
-        # more for a service that is called sphtp-server.
+        # Unknown variables are allowed: Kubernetes sets SPHTP_SERVER_SERVICE_HOST and others for a
+        # service with the name sphtp-server.
         for name, field in self.model.model_fields.items():
             text = environ.get(self.variable(name), "")
             if text:
@@ -108,7 +110,7 @@ class Sources(Generic[M]):
 
 
 def flag(name: str) -> str:
-    """Return the flag of a field, such as ``--pub-port``."""
+    """Return the name of the option of a field, such as ``--pub-port``."""
     return "--" + name.replace("_", "-")
 
 
@@ -118,7 +120,7 @@ def _option(name: str, field: FieldInfo, variable: str) -> Callable[[Command], C
     if field.annotation is bool:
         both = f"{declared}/--no-{declared.removeprefix('--')}"
         return click.option(both, name, default=None, help=text)
-    # Values stay text: the model is the one judge of them, whatever source they come from.
+    # Values remain text, because the model checks the values of all sources.
     return click.option(
         declared, name, type=str, multiple=_is_list(field), help=text, metavar=_metavar(field)
     )
@@ -150,9 +152,9 @@ def _is_list(field: FieldInfo) -> bool:
 
 
 def _without_passwords(value: Any) -> Any:
-    """Return a value that was refused without what may be passwords of addresses.
+    """Return a rejected value, for an error text, without passwords.
 
-    No setting is a table, whose values could be passwords by themselves.
+    Passwords in addresses are left out, and all values of tables, because no setting is a table.
     """
     match value:
         case str():

@@ -1,4 +1,4 @@
-"""The verb ``sphtp status``."""
+"""The verb ``sphtp status``: print the status of a server."""
 
 import json
 import sys
@@ -32,16 +32,16 @@ DEFAULT_ADDRESS: Final = ServerAddress.parse("tcp://127.0.0.1:8764")
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 IDS: Final = frozenset(("id",))
-"""Shown in hexadecimal, as everywhere else."""
+"""The columns that are printed in hexadecimal."""
 
 FOR_PROGRAMS: Final = frozenset(("revision", "told_by"))
-"""Details of the protocol, which only JSON shows."""
+"""The details of the protocol that appear only in JSON."""
 
 
 def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> ServerAddress:
-    """Return the address that is given, the first that is known, or that of a server here.
+    """Return the given address, else the first known one, else that of an announced server.
 
-    Raises ``SettingsError`` for an address that is none.
+    Raises ``SettingsError`` for a malformed address.
     """
     if given is not None:
         return given
@@ -49,10 +49,10 @@ def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> Server
         return ServerAddress.parse(known[0])
     servers = local_servers()
     if not servers:
-        # It may be another user's, or not announced.
+        # A server may belong to another user, or announce itself nowhere.
         return DEFAULT_ADDRESS
     if len({each.announcement.cluster for each in servers}) == 1:
-        # Each knows the others of its cluster.
+        # Each server knows the other servers of its cluster.
         return servers[0].announcement.address
     here = ", ".join(str(each.announcement.address) for each in servers)
     raise click.UsageError(f"there are servers of several clusters here; name one: {here}")
@@ -65,14 +65,14 @@ def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> Server
     "--server",
     metavar="ADDRESS",
     multiple=True,
-    help="Address of a server, tcp://host:port, if ADDRESS is left out; the first one counts.",
+    help="Address of the server, tcp://host:port, if ADDRESS is left out; only the first is used.",
 )
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
     envvar="SPHTP_CLIENT_JSON",
-    help="One JSON document instead of tables.",
+    help="Print a JSON document instead of tables.",
 )
 @click.option(
     "--timeout",
@@ -80,7 +80,7 @@ def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> Server
     metavar="SECONDS",
     default=5.0,
     show_default=True,
-    help="Seconds to wait for the answer.",
+    help="Longest wait for the reply, in seconds.",
 )
 @click.option("--secret-file", type=_FILE, metavar="FILE", help="File with the cluster's secret.")
 @click.option(
@@ -89,9 +89,17 @@ def _choose_address(given: ServerAddress | None, known: Sequence[str]) -> Server
     multiple=True,
     help="Public key of the server, or of a cluster that certifies it; repeatable.",
 )
-@click.option("--tls-ca", type=_FILE, metavar="FILE", help="Authority of the server's certificate.")
 @click.option(
-    "--tls-cert", type=_FILE, metavar="FILE", help="Our certificate, if the server requires one."
+    "--tls-ca",
+    type=_FILE,
+    metavar="FILE",
+    help="Authority in PEM that signed the server's certificate.",
+)
+@click.option(
+    "--tls-cert",
+    type=_FILE,
+    metavar="FILE",
+    help="Certificate in PEM, for a server that requires one.",
 )
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key of --tls-cert.")
 def status(
@@ -103,13 +111,14 @@ def status(
     server_key: tuple[str, ...],
     **tls: Path | None,
 ) -> None:
-    """Ask the server at ADDRESS for its view, clients and counters.
+    """Print the view, the clients and the counters of the server at ADDRESS.
 
-    Without ADDRESS it is the first --server, or a server of yours that is announced on this
-    machine, and else tcp://127.0.0.1:8764. If no server answers, the error names the cause, such as
-    a refused connection, a wrong secret, or a certificate that is not accepted.
+    Without ADDRESS the command requests them from the first --server; without that, from a server
+    of yours that is announced on this machine; and else from tcp://127.0.0.1:8764. If the server
+    does not reply, the error names the cause, such as a refused connection, a wrong secret, or a
+    certificate that is not accepted.
 
-    Exit codes: 0 the server answered, 2 wrong arguments, 4 no answer, 130 after Ctrl-C.
+    Exit codes: 0 the server replied, 2 wrong arguments, 4 no reply, 130 after Ctrl-C.
     """
     try:
         secret = None if secret_file is None else load_secret(secret_file)
@@ -137,7 +146,7 @@ def _certificates(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | No
 
 
 def show(document: dict[str, Any], console: Console, title: str = "server") -> None:
-    """Print plain values in one table, and each list or mapping under a title of its own."""
+    """Print a document: scalars in one table, and each list or object under its own heading."""
     plain = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
     if plain:
         console.print(_heading(title), _pairs(plain))
@@ -184,6 +193,6 @@ def _value(name: str, value: Any) -> Text:
 
 
 def _cell(value: Any) -> Text:
-    # The words come from a server: neither markup nor escape sequences of theirs take effect.
+    # The text comes from a server: neither its markup nor its escape sequences may take effect.
     text = value if isinstance(value, str) else json.dumps(value)
     return Text(printable(text))

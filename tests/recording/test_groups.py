@@ -121,7 +121,7 @@ async def test_a_worker_that_ends_early_ends_the_replay_with_a_reason(tmp_path):
             pass
         summary, _ = await stepped_again(path, server, recorded.connection, {}, steps=11)
     assert (summary.steps, summary.equal) == (11, 11)
-    assert summary.reason == "bob is no member any more at step 11"
+    assert summary.reason == "bob is no longer a member at step 11"
 
 
 def group_recording(steps, *, first=0, without=(), late=None) -> Recording:
@@ -155,7 +155,7 @@ def test_steps_are_found_up_to_one_that_cannot_be_made_again():
     assert steps.ended == "the recording lacks step 3 of bob"
     steps = RecordedSteps(group_recording(5, late=4), "fluid")
     assert [it.step for it in steps] == [0, 1, 2, 3]
-    assert steps.ended == "the members are others from step 4 on"
+    assert steps.ended == "the members differ from step 4 on"
     with pytest.raises(SettingsError, match="begins at step 2"):
         RecordedSteps(group_recording(5, first=2), "fluid")
     with pytest.raises(SettingsError, match="no steps of a group 'gas'"):

@@ -1,4 +1,4 @@
-"""The verb ``sphtp cluster``: servers and clients, here or on many machines, from start to end."""
+"""The verb ``sphtp cluster``: run servers and clients, on this machine or on many."""
 
 import json as json_format
 import sys
@@ -42,18 +42,19 @@ from sphtp_server.registry.location import EtcdLocation
 def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> None:
     """Run servers and clients until the scenario has been simulated.
 
-    They run on this machine, or with --on where an engine places them: dask://HOST:PORT on the
-    workers of that scheduler, slurm inside an allocation.
+    The processes run on this machine. With --on, an engine places them on other machines:
+    dask://HOST:PORT on the workers of a Dask scheduler, slurm in the present Slurm allocation.
 
-    The processes share a secret made for the run. With --verify the final state is compared with
-    that of the same run in one process. When the command ends for any reason, all processes end.
+    The processes share a secret made for the run. With --verify, the command compares the final
+    state with that of the same simulation in one process. When the command ends for any reason, all
+    processes end.
 
-    With --clients 0 there are only servers, for programs of yours. The command prints their
-    addresses and the file with the secret, and ends at Ctrl-C with exit code 0; with --json it
-    prints them as one document at the start.
+    With --clients 0, only servers run, for your own programs. The command prints their addresses
+    and the file with the secret, with --json as one document, and runs until Ctrl-C or SIGTERM,
+    which then give exit code 0.
 
-    Exit codes: 0 verified or finished, 1 mismatch, 2 usage or configuration, 3 a process failed,
-    130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 verified or finished, 1 the final states differ, 2 usage or configuration, 3 a
+    process failed, 130 after Ctrl-C, 143 after SIGTERM.
     """
     try:
         plan = _plan(scenario, steps, values)
@@ -84,7 +85,7 @@ def cluster(scenario: Path, steps: int | None, json: bool, **values: Any) -> Non
 
 
 def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterPlan:
-    """Check the parameters that the child processes would refuse, before anything starts."""
+    """Return the plan, after checking all parameters. Raises ``SettingsError``."""
     loaded = load_scenario(scenario)
     chosen = loaded.steps if steps is None else steps
     if values["registry"] is not None:
@@ -111,7 +112,7 @@ def _plan(scenario: Path, steps: int | None, values: dict[str, Any]) -> ClusterP
 
 
 def _registry(text: str) -> str:
-    """Return a place on etcd with a name; one of this run if none is given."""
+    """Return the address of a registry on etcd, with a new name for this run if it has none."""
     location = EtcdLocation.parse(text)
     has_name = "/" in text.partition("://")[2]
     return str(location if has_name else replace(location, name=f"run-{token_hex(4)}"))
@@ -132,7 +133,7 @@ def _check_metrics(last: int) -> None:
 
 
 def _check_extra(option: str) -> None:
-    """Raise ``SettingsError``, with the remedy, if what an option needs is not installed."""
+    """Raise ``SettingsError``, with the remedy, if a package for an option is not installed."""
     try:
         import sphtp.shell.web  # noqa: F401
     except ModuleNotFoundError as error:
@@ -140,7 +141,10 @@ def _check_extra(option: str) -> None:
 
 
 def _display(status: RunStatus, plan: ClusterPlan, json: bool) -> RunDisplay:
-    """Return a table for a terminal, lines elsewhere; with --json output only on a terminal."""
+    """Return the display of a run: a table on a terminal, else lines.
+
+    With ``--json`` it writes to standard error, and only on a terminal.
+    """
     stream = sys.stderr if json else sys.stdout
     if stream.isatty() and plan.clients:
         return LiveRunDisplay(status, plan.steps, time.monotonic, Console(file=stream))

@@ -35,7 +35,7 @@ from sphtp_client.program import ExitStatus, run_until_stopped
 
 @contextmanager
 def secret_file() -> Iterator[Path]:
-    """Keep a fresh secret in a directory that nobody else can enter, for the length of the block.
+    """Write a new secret to a file that only this user can read; delete it after the block.
 
     The secret is in a file, because every user can read the arguments of a process, and its child
     processes inherit its environment.
@@ -48,10 +48,10 @@ def secret_file() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The parameters of a run; all times in seconds.
+    """The parameters of a run; times in seconds.
 
-    ``network`` is that of the processes; None is the loopback of this machine. ``max_restarts`` is
-    how often something may start again that was lost.
+    ``network`` is the network of the processes; None is the loopback of this machine.
+    ``max_restarts`` is the highest number of replacements of lost processes.
     """
 
     servers: int
@@ -84,7 +84,7 @@ class ClusterPlan:
 
     @property
     def grace(self) -> float:
-        """Seconds that the other clients have to notice and report the failure of one."""
+        """Seconds within which the other clients detect and report the failure of a client."""
         return self.channel_timeout + 2 * self.expiry + 5.0
 
     def settings(self) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class ClusterPlan:
         }
 
     def server(self, number: int, join: Sequence[str]) -> ProcessSpec:
-        """Return the job of a server; the first one founds the cluster that others join.
+        """Return the process of a server. It joins the servers at ``join``, or founds the cluster.
 
-        With a registry of their own, servers find each other there.
+        With a registry on etcd, it joins through the registry.
         """
         place = [word for address in join for word in ("--join", address)] or ["--new"]
         if self.registry is not None:
@@ -114,7 +114,7 @@ class ClusterPlan:
             *("--pub-port", "0", "--sub-port", "0", *place),
             *(*self._timers(), *self._secret()),
             *("--log-format", "json", "--exit-with-stdin"),
-            # Simulations of others must not find them. Those that stand are there to be found.
+            # Other simulations must not find these servers. Servers without clients are for others.
             *(("--no-announce",) if self.clients else ()),
             *self._metrics(number - 1),
         )
@@ -127,10 +127,10 @@ class ClusterPlan:
         )
 
     def client(self, slab: int, servers: Sequence[str], attempt: int = 0) -> ProcessSpec:
-        """Return the job of the client that simulates one slab.
+        """Return the process of the client that simulates one slab.
 
-        Those of one attempt work together. Of an earlier one, servers may still know a client that
-        was lost.
+        Only clients of the same ``attempt`` work together, because the servers may still list a
+        lost client of an earlier attempt.
         """
         addresses = [part for address in servers for part in ("--server", address)]
         options = (
@@ -152,7 +152,7 @@ class ClusterPlan:
         )
 
     def reference(self) -> ProcessSpec:
-        """Return the job of the same run in one process, without servers or peers."""
+        """Return the process that simulates the whole scenario, without servers or peers."""
         return ProcessSpec(
             "reference",
             ProcessRole.REFERENCE,
@@ -161,17 +161,17 @@ class ClusterPlan:
         )
 
     def watching(self, servers: Sequence[str]) -> str:
-        """Return the command that watches this run, for people."""
+        """Return a command line that watches this run."""
         return shlex.join(("sphtp", "watch", "--server", servers[0], *self._secret()))
 
     def observing(self) -> Iterator[str]:
-        """Yield the command that shows what the processes do, if the ports of metrics are known."""
+        """Yield a line with a command that shows the activity, if metrics have known ports."""
         if self.metrics and self.network is None:
             last = self.metrics + self.servers + self.clients - 1
             yield f"to see what waits: sphtp top {self.metrics}-{last}"
 
     def for_programs(self, servers: Sequence[str]) -> Iterator[str]:
-        """Yield lines for people: how their programs reach the servers."""
+        """Yield lines that describe how other programs reach the servers."""
         yield f"servers: {' '.join(servers)}"
         yield f"secret: {self.secret_file}"
         yield f"status: {shlex.join(('sphtp', 'status', servers[0], *self._secret()))}"
@@ -202,7 +202,7 @@ class ClusterPlan:
     def _qlog(self, slab: int) -> tuple[str, ...]:
         if self.qlog is None:
             return ()
-        # On another machine, the current folder is another one.
+        # On another machine, the current folder differs.
         return ("--qlog", str(self.qlog.absolute() / f"client-{slab}.sqlog"))
 
     def _metrics(self, place: int) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ class ClusterPlan:
 def client_variables(
     servers: Sequence[str], secret: Path | None, heartbeat: float, expiry: float
 ) -> dict[str, str]:
-    """Return the variables that tell clients of servers and their secret."""
+    """Return the environment variables with the servers, the secret and the timers of a cluster."""
     found = {TIMERS["heartbeat"]: str(heartbeat), TIMERS["expiry"]: str(expiry)}
     if servers:
         found[SERVER] = " ".join(servers)
@@ -231,7 +231,7 @@ def sphtp_command(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "sphtp", *arguments)
 
 
-SERVER_START = 20.0  # seconds until a server must have said that it listens
+SERVER_START = 20.0  # seconds within which a server has to report that it listens
 
 
 async def run_cluster(
@@ -240,9 +240,10 @@ async def run_cluster(
     changed: Callable[[], None],
     timeouts: StopTimeouts | None = None,
 ) -> ExitStatus | None:
-    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards.
+    """Carry out a plan to its end, and end all processes.
 
-    Raises ``SettingsError`` if the launcher cannot be used.
+    Return the exit status for the signal that ended it; None without a signal. Raises
+    ``SettingsError`` if the launcher cannot be used.
     """
 
     async def perform() -> None:
@@ -255,9 +256,9 @@ async def run_cluster(
 
 
 def _placed(plan: ClusterPlan, launcher: Launcher) -> ClusterPlan:
-    """Return a plan for a launcher.
+    """Return the plan with the network of a launcher.
 
-    Raises ``SettingsError`` if it has not enough room, or no network.
+    Raises ``SettingsError`` if the launcher has too few slots, or no known network.
     """
     if launcher.slots is not None and launcher.slots < plan.size:
         raise SettingsError(
@@ -284,7 +285,7 @@ async def _perform(plan: ClusterPlan, supervisor: Supervisor) -> None:
 async def _open_page(
     plan: ClusterPlan, supervisor: Supervisor, servers: list[str]
 ) -> AsyncIterator[None]:
-    """Serve the page for the length of the block, if it is wanted, with a client that looks."""
+    """Serve the page for the length of the block, if the plan has one, and open its client."""
     if plan.web is None:
         yield
         return
@@ -319,13 +320,13 @@ async def _run(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) 
 
 @dataclass(eq=False)
 class Replacements:
-    """The work of clients and reference, and what replaces a process that is lost.
+    """The run of clients and reference, and the replacement of lost processes.
 
-    A process is lost if a signal kills it or its machine is gone; one that ends by itself is not.
-    Clients go on without a server, so that another one takes its place, which joins those that are
-    left. A client takes the state of its slab with it: all of them start again, from the first
-    step. In all no more than ``max_restarts`` times; then a loss ends the run, or, of a server, is
-    a remark.
+    A process is lost if a signal kills it or its machine is gone; a process that ends by itself is
+    not. Clients continue without a lost server, and a new server joins those that are left. The
+    state of a lost client is gone, so all clients start again from the first step. After
+    ``max_restarts`` replacements, the loss of a client or the reference ends the run, and the loss
+    of a server is a remark.
     """
 
     plan: ClusterPlan
@@ -335,7 +336,7 @@ class Replacements:
     attempt: int = 0
 
     async def run(self) -> None:
-        """Start clients and reference, and return when they have ended, or one of them failed."""
+        """Start clients and reference; return when all have ended, or one has failed."""
         plan, supervisor, status = self.plan, self.supervisor, self.supervisor.status
         await self._start_clients()
         if plan.verify:
@@ -346,8 +347,8 @@ class Replacements:
             )
             lost = self._lost()
             if lost is None and _any_broken(status):
-                # The others find out by themselves who left and report it. And a machine that is
-                # gone may be known later than a client that misses its peer.
+                # The other clients detect and report the failure. And the launcher may detect the
+                # loss of a machine later than a client detects the loss of its peer.
                 with trio.move_on_after(plan.grace + supervisor.launcher.loss_time):
                     await supervisor.wait_until(
                         lambda: (
@@ -361,7 +362,7 @@ class Replacements:
             await self._replace(lost)
 
     def _lost(self) -> ProcessStatus | None:
-        """Return a lost process that may be replaced."""
+        """Return a lost process that may be replaced; None if there is none."""
         if self.restarts >= self.plan.max_restarts:
             return None
         for process in self.supervisor.status.processes.values():
@@ -402,7 +403,7 @@ class Replacements:
 
 
 async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]) -> None:
-    """Show how programs reach the servers, and wait until the last one has ended."""
+    """Report how programs reach the servers, and wait until the last server has ended."""
     status = supervisor.status
     status.standing = {
         "servers": addresses,
@@ -419,7 +420,7 @@ async def _stand(plan: ClusterPlan, supervisor: Supervisor, addresses: list[str]
 
 
 async def _start_servers(plan: ClusterPlan, supervisor: Supervisor) -> list[str]:
-    """Start the first server, then those that join it; return the addresses they listen on."""
+    """Start the first server, then the others, which join it; return the addresses of all."""
     first = await supervisor.start(plan.server(1, []))
     await _wait_for_servers([first], supervisor)
     if first.address is None:
@@ -437,7 +438,7 @@ async def _wait_for_servers(processes: list[ProcessStatus], supervisor: Supervis
         )
     for process in processes:
         if process.alive and process.address is None:
-            process.failure = f"did not say within {SERVER_START:.0f} s that it listens"
+            process.failure = f"did not report within {SERVER_START:.0f} s that it listens"
 
 
 def _all_done(status: RunStatus) -> bool:

@@ -1,19 +1,19 @@
 """Processes on the workers of a Dask cluster: ``--on dask://HOST:PORT``.
 
-The library is ``dask.distributed``, whose scheduler places what is submitted to it: on machines of
-its own, or of Kubernetes, Slurm, SSH or a cloud, depending on who started the workers.
+The scheduler of the library ``dask.distributed`` places processes on its workers. These may run on
+single machines, or in Kubernetes, Slurm or a cloud.
 
-Each process belongs to an actor (``WorkerProcess``): an object on a worker whose methods are called
-from here, through the scheduler. So the workers need not reach this machine. Dask gives each new
-actor to the worker with the fewest. The life of an actor bounds that of its process:
+Each process belongs to an actor (``WorkerProcess``): an object on a worker, whose methods this
+program calls through the scheduler. So the workers need not reach this machine. Dask places a new
+actor on the worker with the fewest actors. A process ends with its actor:
 
-- When this program ends, even by SIGKILL, the scheduler misses its connection and releases the
-  actor. Then the input of the process closes, and signals follow.
-- When a worker ends, so do the pipes to its processes, which then end as well.
-- When a worker is lost, calls to its actors fail, or are not answered in time (``PATIENCE``).
+- When this program ends, even by SIGKILL, the scheduler detects the end of its connection and
+  releases the actor. Then the input of the process closes, and signals follow.
+- When a worker ends, the pipes to its processes close, and the processes end.
+- When a worker is lost, calls to its actors fail, or exceed their timeout (``PATIENCE``).
 
-``read`` waits on the worker for output, and returns at the latest after ``LONG_POLL``. Dask's
-client has an event loop and a thread of its own; here, each call waits in a thread of Trio.
+``read`` waits on the worker for output, for ``LONG_POLL`` seconds at most. Dask's client has an
+event loop and a thread of its own; each call of it waits in a thread of Trio.
 """
 
 import asyncio
@@ -45,18 +45,18 @@ Result = TypeVar("Result")
 
 LONG_POLL: Final = 5.0
 PATIENCE: Final = 20.0
-"""Seconds after which a worker that does not answer is lost."""
+"""The timeout of a call to a worker, in seconds, after which the worker counts as lost."""
 CONNECT: Final = 10.0
 AHEAD: Final = 16
-"""Chunks of output that wait to be read here; further ones wait on the worker."""
+"""The most chunks of output that wait here to be read; further chunks wait on the worker."""
 MOST: Final = 400
-"""Processes of a run. Each has a call that waits, and Dask limits its connections to 512."""
+"""The most processes of a run. Each needs a connection, of which Dask allows 512."""
 START: Final = 60.0
-"""Seconds until the scheduler must have found a worker for a process."""
+"""Seconds within which the scheduler has to find a worker for a process."""
 
 
 class WorkerOutput(NamedTuple):
-    """Output of a process, and its exit code once it has ended and all has been read."""
+    """Output of a process, and its exit code after its end; None while output may follow."""
 
     out: bytes
     err: bytes
@@ -64,13 +64,13 @@ class WorkerOutput(NamedTuple):
 
 
 class WorkerProcess:
-    """A process on a worker, for as long as Dask keeps this actor there.
+    """The actor of a process, on a worker. The process ends when Dask releases the actor.
 
-    It lives in the event loop of the worker.
+    Its methods run in the event loop of the worker.
     """
 
     def __init__(self) -> None:
-        # The scheduler keeps the arguments of this call: no parcel, which has a secret, is in them.
+        # The scheduler stores the arguments of this call, so it gets no parcel with a secret.
         self._worker = urlsplit(get_worker().address).netloc
 
     async def start(self, arguments: Sequence[str], parcel: bytes) -> tuple[int, str]:
@@ -83,7 +83,7 @@ class WorkerProcess:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        # Nothing refers to this object but the worker, so that it goes when Dask releases it.
+        # Only the worker refers to this object, so that it is deleted when Dask releases it.
         release = partial(_release, process)
         finalize(self, asyncio.get_running_loop().call_soon_threadsafe, release).atexit = False
         assert process.stdin is not None
@@ -97,7 +97,7 @@ class WorkerProcess:
         return process.pid, self._worker
 
     async def read(self, seconds: float) -> WorkerOutput:
-        """Wait so long for output, and return it."""
+        """Wait for output, at most ``seconds``, and return it."""
         found = [b"", b""]
         if self._reading:
             await asyncio.wait(
@@ -116,7 +116,7 @@ class WorkerProcess:
         return WorkerOutput(found[0], found[1], code)
 
     async def end(self, how: str) -> None:
-        """Close its input, terminate it, or kill it."""
+        """Close the input of the process, terminate it, or kill it."""
         with suppress(ProcessLookupError):
             _ENDINGS[how](self._process)
 
@@ -141,7 +141,7 @@ _ENDINGS: Final[dict[str, Callable[[asyncio.subprocess.Process], None]]] = {
 
 
 def _release(process: asyncio.subprocess.Process) -> None:
-    """End a process for which nobody asks any more."""
+    """End a process after Dask has released its actor."""
     loop, timeouts = asyncio.get_running_loop(), StopTimeouts()
 
     def end(how: str) -> None:
@@ -154,12 +154,12 @@ def _release(process: asyncio.subprocess.Process) -> None:
 
 
 class DaskProcess(RunningProcess):
-    """A process on a worker, seen from here."""
+    """A process on a worker, from the side of this program."""
 
     def __init__(self, call: Callable[..., Any], future: Any, actor: Any) -> None:
         super().__init__()
         self._call = call
-        # Dask keeps the actor as long as somebody has the future.
+        # Dask keeps the actor as long as this object refers to the future.
         self._future = future
         self._actor = actor
         self._pid, self._worker = 0, ""
@@ -179,17 +179,17 @@ class DaskProcess(RunningProcess):
         return self._ended.is_set()
 
     async def start(self, parcel: Parcel) -> None:
-        """Start it. Raises ``OSError``."""
+        """Start the process. Raises ``OSError`` if that fails."""
         self._pid, self._worker = await self._ask(PATIENCE, "start", *parcel)
 
     async def run(self) -> None:
-        """Read until it has ended, or is lost."""
+        """Read the output of the process until it has ended, or is lost."""
         try:
             while self._code is None:
                 output = WorkerOutput(*await self._ask(PATIENCE, "read", LONG_POLL))
                 for writer, content in zip(self._writers, output[:2], strict=True):
                     if content:
-                        with suppress(trio.BrokenResourceError):  # nobody reads any more
+                        with suppress(trio.BrokenResourceError):  # the reader has closed
                             await writer.send(content)
                 self._code = output.code
         except OSError as error:
@@ -230,7 +230,7 @@ class DaskProcess(RunningProcess):
             await self._ask(PATIENCE, "end", how)
 
     async def _ask(self, seconds: float, method: str, *arguments: Any) -> Any:
-        """Call a method of the actor. Raises ``OSError``, whatever is wrong."""
+        """Call a method of the actor. Raises ``OSError`` for every failure."""
         actor = self._actor
 
         def ask() -> Any:
@@ -245,7 +245,7 @@ class DaskProcess(RunningProcess):
 
 
 class _Chunks(trio.abc.ReceiveStream):
-    """Chunks of output as a stream."""
+    """A stream of chunks of output."""
 
     def __init__(self, channel: trio.MemoryReceiveChannel[bytes]) -> None:
         self._channel = channel
@@ -261,7 +261,7 @@ class _Chunks(trio.abc.ReceiveStream):
 
 
 class DaskLauncher:
-    """The workers of one scheduler."""
+    """A launcher that starts processes on the workers of one scheduler."""
 
     slots = MOST
     loss_time = PATIENCE
@@ -275,7 +275,7 @@ class DaskLauncher:
         self._limiter = trio.CapacityLimiter(inf)
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
-        """Start a process; raises ``OSError`` when that is impossible."""
+        """Start a process. Raises ``OSError`` if that fails."""
         parcel = carry(spec)
 
         def submit() -> tuple[Any, Any]:
@@ -283,25 +283,25 @@ class DaskLauncher:
             return future, future.result(timeout=START)
 
         try:
-            # The wait for a worker may be long, and can be cancelled: an actor has no process yet.
+            # The wait for a worker may be long. It can be cancelled, since no process runs yet.
             process = DaskProcess(self._call, *await self._call(submit))
         except Exception as error:
             why = str(error) or type(error).__name__
             raise OSError(f"Dask did not place it: {why}") from error
-        with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
+        with trio.CancelScope(shield=True):  # a cancelled start would leave a process
             await process.start(parcel)
             await self._to_run.send(process)
         return process
 
     async def run(self) -> None:
-        """Read from all processes, also while the run is being cancelled and they end."""
+        """Read from all processes, also during a cancellation, until ``forget``."""
         with self._reading:
             async with trio.open_nursery() as nursery:
                 async for process in self._started:
                     nursery.start_soon(process.run)
 
     def forget(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._reading.cancel()
 
     async def _call(self, function: Callable[[], Result]) -> Result:
@@ -340,9 +340,9 @@ async def open_dask(on: str) -> AsyncIterator[DaskLauncher]:
 
 
 async def _network_of(scheduler: str) -> str:
-    """Return the scheduler's own address as a network: workers reach it, and each other.
+    """Return the address of the scheduler as a network, which its workers reach.
 
-    It is empty if this machine does not know the name by which the scheduler is known there.
+    It is empty if this machine cannot resolve the scheduler's host name.
     """
     parts = urlsplit(scheduler)
     try:

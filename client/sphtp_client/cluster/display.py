@@ -18,7 +18,7 @@ from sphtp_client.simulation.reports import LinkReport
 
 
 def render(status: RunStatus, steps: int, seconds: float) -> RenderableType:
-    """Draw servers and peers; ``seconds`` is the time since the start of the run."""
+    """Return tables of servers and peers; ``seconds`` is the time since the start of the run."""
     return Group(_servers(status), _peers(status, steps, seconds))
 
 
@@ -93,7 +93,7 @@ def loss_share(links: Iterable[LinkReport]) -> float:
 
 def _about_speed(clients: list[ProcessStatus]) -> Iterable[str]:
     slowest = min((process.steps_per_s for process in clients), default=0.0)
-    if slowest:  # otherwise one has not reported any yet
+    if slowest:  # zero if a client has not reported its speed yet
         yield f"{slowest:.0f} steps/s"
 
 
@@ -154,9 +154,9 @@ class RunDisplay(Protocol):
 
 
 class PlainDisplay:
-    """Notices as they arrive, and a summary every few seconds if it is another one.
+    """A display of lines: notices as they arrive, and every few seconds a changed summary.
 
-    ``summary`` is given the seconds since the beginning; None is no summary.
+    ``summary`` gets the seconds since the start, and returns a line, or None for no summary.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class PlainDisplay:
         self._write_notices()
 
     def changed(self) -> None:
-        """Write the notices that are new."""
+        """Write new notices, and the summary if it is due and has changed."""
         self._write_notices()
         now = self._clock()
         if now - self._drawn >= LINE_EVERY:
@@ -196,13 +196,13 @@ class PlainDisplay:
 
 
 class PlainRunDisplay(PlainDisplay):
-    """Events of a simulation as they arrive, and its progress."""
+    """A display of lines: the events of a simulation, and its progress."""
 
     def __init__(
         self, status: RunStatus, steps: int, clock: Callable[[], float], stream: TextIO
     ) -> None:
         def progress(seconds: float) -> str | None:
-            # Servers that go home one by one would look like servers that are lost.
+            # Servers that end one by one would look like lost servers.
             return None if status.is_ending else summary(status, steps, seconds)
 
         super().__init__(status.notices, progress, clock, stream)
@@ -211,7 +211,7 @@ class PlainRunDisplay(PlainDisplay):
 class LiveDisplay:
     """A drawing that is updated on a terminal, with notices above it.
 
-    ``draw`` is given the seconds since the beginning, and ``style`` makes a notice of its text.
+    ``draw`` gets the seconds since the start, and returns the drawing. ``style`` formats a notice.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class LiveDisplay:
         self._style = style
         self._began = clock()
         self._drawn = float("-inf")
-        # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
+        # Live draws in this thread, not in its own, so that it never draws during a change.
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -240,7 +240,7 @@ class LiveDisplay:
         self._live.stop()
 
     def changed(self) -> None:
-        """Draw again unless that was done a moment ago."""
+        """Draw again, unless the last drawing was less than ``LIVE_EVERY`` seconds ago."""
         now = self._clock()
         if now - self._drawn >= LIVE_EVERY:
             self._draw(now)
@@ -254,7 +254,7 @@ class LiveDisplay:
 
 
 class LiveRunDisplay(LiveDisplay):
-    """A table of servers and peers."""
+    """A display with tables of servers and peers on a terminal."""
 
     def __init__(
         self, status: RunStatus, steps: int, clock: Callable[[], float], console: Console
@@ -265,7 +265,7 @@ class LiveRunDisplay(LiveDisplay):
 
 
 class StandingDisplay:
-    """One JSON document, when the servers stand."""
+    """A display of one JSON document, when all servers of a run without clients listen."""
 
     def __init__(self, status: RunStatus, stream: TextIO) -> None:
         self._status = status

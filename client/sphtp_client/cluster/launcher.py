@@ -1,13 +1,13 @@
 """Launchers: they start the processes of a cluster, on this machine or where an engine places them.
 
-An engine that places programs on machines knows which are free, and may use them: Slurm, Dask, and
-through Dask Kubernetes, SSH and clouds. A ``Launcher`` is the border to it. It starts a process and
-returns a ``RunningProcess``: lines of output, the exit code, and three ways to end it. All else is
-the same everywhere: the order of starts (``course``), the watch over what runs (``supervisor``),
-and the verdict (``outcome``).
+An engine allocates machines to programs: Slurm, Dask, and through Dask also Kubernetes, SSH and
+clouds. A ``Launcher`` is the interface to an engine. It starts a process and returns a
+``RunningProcess``, with lines of output, the exit code, and three ways to end the process. All
+other parts are the same for all launchers: the order of starts (``course``), the supervision
+(``supervisor``), and the verdict (``outcome``).
 
-What a process on another machine needs, travels through its standard input: see ``carry`` and
-``place``. So an engine has to forward three pipes, and nothing else.
+The files that a process on another machine needs travel through its standard input: see ``carry``
+and ``place``. So an engine only has to forward three pipes.
 
 ``--on NAME`` or ``--on NAME://ADDRESS`` opens the launcher of that name, an entry point of the
 group ``sphtp.launchers``, so that any package can add one.
@@ -33,16 +33,17 @@ GROUP: Final = "sphtp.launchers"
 LOCAL: Final = "local"
 LOOPBACK: Final = "127.0.0.1"
 OWN_ADDRESS: Final = "{address}"
-"""The word of a command that stands for the address of the machine on which it runs."""
+"""The word of a command line that stands for the address of the machine on which it runs."""
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
     """A process to start.
 
-    Without ``environment``, ``directory`` and ``timeouts`` it has those of all. ``files`` are those
-    words of the command that name files, which another machine does not have. ``network`` is what
-    the word ``OWN_ADDRESS`` of the command faces.
+    Without ``environment``, ``directory`` and ``timeouts``, the process has the defaults of the
+    launcher and the supervisor. ``files`` are the words of the command that are paths of files,
+    which another machine does not have. The word ``OWN_ADDRESS`` of the command stands for the
+    machine's address in ``network``.
     """
 
     name: str
@@ -57,29 +58,29 @@ class ProcessSpec:
 
 
 class Launcher(Protocol):
-    """The way to start processes somewhere."""
+    """The interface of launchers, which start processes somewhere."""
 
     @property
     def network(self) -> str | None:
-        """The network on which processes reach each other, such as ``10.0.0.0/16``, by default.
+        """The default network on which processes reach each other, such as ``10.0.0.0/16``.
 
-        None stands for the loopback of this machine, which they do not leave. It is empty where the
-        engine does not know the network: then ``--network`` has to name it.
+        None stands for the loopback of this machine, on which all processes run. It is empty if the
+        engine does not know its network; then ``--network`` has to give it.
         """
         ...
 
     @property
     def slots(self) -> int | None:
-        """The number of processes for which there is room; None if that is not limited."""
+        """The most processes that it can run at a time; None if there is no limit."""
         ...
 
     @property
     def loss_time(self) -> float:
-        """Seconds from the loss of a machine until its processes are known to be lost."""
+        """Seconds from the loss of a machine until the launcher detects the loss."""
         ...
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
-        """Start a process; raises ``OSError`` when that is impossible."""
+        """Start a process. Raises ``OSError`` if that fails."""
         ...
 
 
@@ -87,14 +88,14 @@ Opening = AbstractAsyncContextManager[Launcher]
 
 
 class LocalLauncher:
-    """Children of this process."""
+    """A launcher that starts child processes on this machine."""
 
     network = None
     slots = None
     loss_time = 0.0
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
-        """Start a process; raises ``OSError`` when that is impossible."""
+        """Start a process. Raises ``OSError`` if that fails."""
         return await ChildProcess.spawn(
             spec.command, environment=spec.environment, directory=spec.directory
         )
@@ -102,22 +103,22 @@ class LocalLauncher:
 
 @asynccontextmanager
 async def open_local(_: str) -> AsyncIterator[LocalLauncher]:
-    """Open the launcher of processes on this machine."""
+    """Open the launcher for this machine."""
     yield LocalLauncher()
 
 
 class Parcel(NamedTuple):
-    """The start of a process elsewhere: arguments for Python there, and its first input."""
+    """The start of a process on another machine: arguments for Python, and its first input."""
 
     arguments: tuple[str, ...]
     input: bytes
 
 
 def carry(spec: ProcessSpec) -> Parcel:
-    """Pack a process for another machine, with its files. Raises ``OSError`` for a file.
+    """Pack a process with its files for another machine. Raises ``OSError`` for an unreadable file.
 
-    The interpreter there needs the same version of SphTP. What the machine has of our settings in
-    its environment does not count.
+    The other machine needs the same version of SphTP. Variables ``SPHTP_...`` in its environment
+    are ignored.
     """
     places = {str(path): number for number, path in enumerate(spec.files)}
 
@@ -137,9 +138,9 @@ def carry(spec: ProcessSpec) -> Parcel:
 
 
 def find_launcher(on: str) -> Opening:
-    """Return the launcher that ``--on`` names, to be opened.
+    """Return a context manager that opens the launcher named by ``--on``.
 
-    Raises ``SettingsError`` if there is none, or what it needs is not installed.
+    Raises ``SettingsError`` if there is no such launcher, or a package for it is not installed.
     """
     name = on.partition("://")[0]
     found = {point.name: point for point in entry_points(group=GROUP)}

@@ -1,4 +1,4 @@
-"""The outcome of a cluster run: from its status to an exit code, a sentence and a JSON document."""
+"""The outcome of a cluster run: an exit code, a sentence and a JSON document."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class RunOutcome:
 
 
 def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = None) -> RunOutcome:
-    """Judge a run whose processes have all ended.
+    """Return the outcome of a run whose processes have all ended.
 
-    ``stopped_by`` is INTERRUPTED or TERMINATED when a person ended it. A lost server causes a
-    remark, but no failure, because a run with several servers has to survive that.
+    ``stopped_by`` is INTERRUPTED or TERMINATED if a signal ended it. A lost server causes a remark,
+    not a failure, because a run with several servers survives it.
     """
     lost = (f"{process.name} was lost: {why(process)}" for process in _lost_servers(status))
     remarks = (*status.replaced, *lost)
@@ -40,7 +40,7 @@ def judge(status: RunStatus, *, verify: bool, stopped_by: ExitStatus | None = No
 
 
 def judge_standing(status: RunStatus, stopped_by: ExitStatus | None) -> RunOutcome:
-    """Judge servers that stood until a person ended them, which is how they end."""
+    """Return the outcome of a run without clients: finished if a signal ended it."""
     outcome = judge(status, verify=False)
     if stopped_by is None and outcome.verdict is ExitStatus.FINISHED:
         return RunOutcome(ExitStatus.FAILED, "no server is left", outcome.remarks)
@@ -48,7 +48,7 @@ def judge_standing(status: RunStatus, stopped_by: ExitStatus | None) -> RunOutco
 
 
 def state_of(status: RunStatus, role: ProcessRole) -> str | None:
-    """Return the digest of the final state that a role reported."""
+    """Return the digest of the final state from a process of this role; None without one."""
     return next(
         (process.result.state_sha256 for process in status.of(role) if process.result), None
     )
@@ -57,7 +57,7 @@ def state_of(status: RunStatus, role: ProcessRole) -> str | None:
 def document(
     outcome: RunOutcome, status: RunStatus, settings: dict[str, Any], seconds: float
 ) -> Any:
-    """Return the JSON document of a run; ``settings`` are the values it was started with."""
+    """Return the JSON document of a run; ``settings`` are the parameters to repeat in it."""
     result = next(
         (process.result for process in status.of(ProcessRole.CLIENT) if process.result), None
     )
@@ -81,7 +81,10 @@ def document(
 
 
 def _failures(status: RunStatus) -> Iterable[ProcessStatus]:
-    """Return the failed processes: first a dead peer, then those that lost it, then the rest."""
+    """Return the failed processes, likely causes first.
+
+    Those that the supervisor ended come last, and before them those that report a lost peer.
+    """
     failed = [process for process in status.processes.values() if _has_failed(process)]
     return sorted(
         failed,

@@ -1,19 +1,19 @@
-"""The first moment of a process on another machine: it unpacks its parcel, and becomes the command.
+"""The start of a process on another machine: unpack its parcel, and execute its command.
 
     python -m sphtp_client.cluster.place
 
-A machine elsewhere has neither the secret of the run nor the scenario, and its address is not known
-before the process is there. So standard input begins with a parcel (``launcher.carry``): its length
-in ten decimal digits, and then that many bytes of JSON.
+The other machine has neither the secret of the run nor the scenario, and its address is unknown
+before the process runs there. So standard input begins with a parcel (``launcher.carry``): the
+length of a JSON text in ten decimal digits, and the text.
 
-- ``files`` become files in memory, which no other user can open and which vanish with the process.
-  An argument ``{"file": 0}`` stands for the path of the first one.
+- ``files`` become files in memory, which no other user can open, and which end with the process.
+  An argument ``{"file": 0}`` stands for the path of the first file.
 - ``{"facing": "10.0.0.0/16"}`` stands for the address of this machine from which packets to that
   network leave.
 
-A line of JSON on standard output says where the process is. Then the command takes over, by exec:
-with this process id, these pipes, and the rest of standard input. Thus the secret is neither on a
-command line nor in an environment nor on a disk.
+A line of JSON on standard output has the machine and the process id. Then exec replaces this
+program by the command, with the same process id and pipes, and the rest of standard input. So the
+secret is never in a command line, in an environment, or on a disk.
 
 This module needs the standard library only.
 """
@@ -32,7 +32,7 @@ ANY_PORT: Final = 9
 STDIN: Final = 0
 WRONG_PARCEL: Final = 2
 
-# The processes share few cores, and each already keeps one busy.
+# Each process uses one processor fully, so further threads would not make it faster.
 _ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
@@ -40,9 +40,9 @@ _NOT_THEIRS: Final = "SPHTP_"
 
 
 def inherited_from(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of our own programs, which get their settings as options.
+    """Return an environment for processes of the cluster, which get their settings as options.
 
-    It is the given one without settings of SphTP.
+    It has no variables ``SPHTP_...``, and limits numeric libraries to one thread.
     """
     return without_settings(environ) | _ONE_THREAD
 
@@ -53,9 +53,9 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def address_facing(network: str) -> str:
-    """Return the address of this machine from which packets to a network leave; none is sent.
+    """Return the address of this machine from which packets to a network leave; sends no packet.
 
-    Raises ``OSError`` if there is no way to it, and ``ValueError`` if it is no network.
+    Raises ``OSError`` if there is no route to it, and ``ValueError`` if it is not a network.
     """
     target = ip_network(network, strict=False)
     family = socket.AF_INET if target.version == 4 else socket.AF_INET6
@@ -68,7 +68,7 @@ def address_facing(network: str) -> str:
 
 
 def unpack(parcel: Any) -> list[str]:
-    """Make the files of a parcel, and return the arguments of its command."""
+    """Create the files of a parcel in memory, and return the arguments of its command."""
     paths = [_in_memory(b64decode(content)) for content in parcel["files"]]
     arguments = []
     for argument in parcel["arguments"]:
@@ -83,7 +83,7 @@ def unpack(parcel: Any) -> list[str]:
 
 
 def _in_memory(content: bytes) -> str:
-    # Without the flag by which exec would close it.
+    # Without MFD_CLOEXEC, so that exec keeps the descriptor open.
     descriptor = os.memfd_create("sphtp", 0)
     os.fchmod(descriptor, 0o600)
     os.write(descriptor, content)
@@ -91,18 +91,18 @@ def _in_memory(content: bytes) -> str:
 
 
 def _read(size: int) -> bytes:
-    """Read so many bytes of standard input, and not one of those that follow."""
+    """Read exactly ``size`` bytes of standard input."""
     found = b""
     while len(found) < size:
         chunk = os.read(STDIN, size - len(found))
         if not chunk:
-            sys.exit(WRONG_PARCEL)  # The one who started us is gone.
+            sys.exit(WRONG_PARCEL)  # The launcher is gone.
         found += chunk
     return found
 
 
 def main() -> None:
-    """Unpack, say where we are, and become the command."""
+    """Unpack the parcel, report machine and process id, and execute the command."""
     parcel = json.loads(_read(int(_read(DIGITS))))
     try:
         arguments = unpack(parcel)

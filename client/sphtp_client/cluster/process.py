@@ -1,8 +1,8 @@
-"""One process, here or elsewhere: read line by line, ended by its input, SIGTERM or SIGKILL.
+"""One process of a cluster, on any machine: its lines of output, and the ways to end it.
 
-A child of this process holds the reading end of a pipe as its standard input and ends when that
-closes, which also happens when this process is killed. It has a session of its own, so that Ctrl-C
-on a terminal reaches only the supervisor, which ends the processes in the right order.
+The standard input of a child process is a pipe. The child ends when the pipe closes, which also
+happens when this process is killed. The child has a session of its own, so that Ctrl-C on a
+terminal reaches only the supervisor, which ends the processes in order.
 """
 
 import os
@@ -20,13 +20,16 @@ from sphtp_client.cluster.place import inherited_from
 
 LINE_LIMIT = 1 << 20
 CHUNK = 1 << 16
-# The parts in which a child is waited for.
+# The wait for the end of a process is divided into this many parts.
 PARTS = 8
 
 
 @dataclass(frozen=True)
 class StopTimeouts:
-    """Seconds for which a child may run on after its input closed, SIGTERM and SIGKILL."""
+    """The longest waits for the end of a process, in seconds.
+
+    They begin when its standard input is closed, after SIGTERM, and after SIGKILL.
+    """
 
     close: float = 4.0
     terminate: float = 2.0
@@ -34,7 +37,7 @@ class StopTimeouts:
 
 
 class ProcessLostError(Exception):
-    """The place of a process is gone, or does not answer any more, and so is the process."""
+    """The machine or worker of a process is gone or does not reply, so the process is lost."""
 
 
 class RunningProcess(ABC):
@@ -46,18 +49,18 @@ class RunningProcess(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """The process id, where the process runs."""
+        """The process id on the machine of the process."""
 
     @property
     @abstractmethod
     def has_ended(self) -> bool:
-        """True once the process has ended, or is lost."""
+        """True if the process has ended, or is lost."""
 
     @abstractmethod
     async def wait(self) -> int:
-        """Wait for the end; return the exit code, or minus the number of the signal.
+        """Wait for the end; return the exit code, or minus the number of the signal that killed it.
 
-        Raises ``ProcessLostError``.
+        Raises ``ProcessLostError`` if the process is lost.
         """
 
     @abstractmethod
@@ -82,15 +85,15 @@ class RunningProcess(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close the pipes, once the process has ended."""
+        """Close the pipes. Call it after the process has ended."""
 
     @property
     def asked(self) -> bool:
-        """True if the supervisor ended the process."""
+        """True if ``stop`` was called before the process ended."""
         return self._asked
 
     async def stop(self, timeouts: StopTimeouts) -> None:
-        """End it: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
+        """End the process: close its input, then SIGTERM, then SIGKILL, each with a deadline."""
         steps = (
             (self.close_input, timeouts.close),
             (self.terminate, timeouts.terminate),
@@ -100,9 +103,10 @@ class RunningProcess(ABC):
             if self.has_ended:
                 return
             self._asked = True
-            with trio.move_on_after(seconds):  # the place may not answer
+            with trio.move_on_after(seconds):  # the machine may not reply
                 await step()
-            # Where this process stood still for seconds, so did its child: that is one part.
+            # A time in which this machine stood still costs one part only, since the process also
+            # stood still.
             for _ in range(PARTS):
                 with trio.move_on_after(seconds / PARTS):
                     with suppress(ProcessLostError):
@@ -128,12 +132,13 @@ class ChildProcess(RunningProcess):
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> Self:
-        """Start a process, and write the beginning of its standard input.
+        """Start a process, and write ``beginning`` to its standard input.
 
-        ``variables`` are added to the environment that it inherits; ``environment`` is all of it.
-        Raises ``OSError`` when that is impossible. When cancelled, it leaves no process.
+        Its environment is ``environment``, or without it that of this process in the form of
+        ``inherited_from``; ``variables`` are added. Raises ``OSError`` if the start fails. When
+        cancelled, it leaves no process.
         """
-        with trio.CancelScope(shield=True):  # a process half started would be nobody's to end
+        with trio.CancelScope(shield=True):  # a cancelled start would leave a process
             process = await trio.lowlevel.open_process(
                 list(command),
                 stdin=subprocess.PIPE,
@@ -148,7 +153,7 @@ class ChildProcess(RunningProcess):
         if not beginning:
             return child
         try:
-            with suppress(trio.BrokenResourceError):  # it has ended, and says why
+            with suppress(trio.BrokenResourceError):  # it has ended; its output has the reason
                 await child.write(beginning)
         except BaseException:
             await child.kill()
@@ -201,7 +206,7 @@ class ChildProcess(RunningProcess):
 
 
 async def split_lines(stream: trio.abc.ReceiveStream) -> AsyncGenerator[bytes, None]:
-    """Cut a stream into lines without their ends; a line over the limit is cut into several."""
+    """Yield the lines of a stream without line breaks; a line over ``LINE_LIMIT`` is divided."""
     rest = b""
     while chunk := await _receive(stream):
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,7 +1,7 @@
 """The status of a cluster run: the role of every process, and its last report.
 
-The status only stores facts. ``display`` draws it, ``outcome`` judges it, and ``notices`` has lines
-for people.
+The status only stores facts, and lines for people in ``notices``. ``display`` draws it, and
+``outcome`` judges it.
 """
 
 from collections import deque
@@ -28,8 +28,8 @@ from sphtp_client.simulation.reports import (
     parse_event,
 )
 
-NOT_STARTED = 127  # what a shell says of a command that it cannot run
-LOST = 255  # what ssh says when the other machine is gone
+NOT_STARTED = 127  # the exit code of a shell for a command that it cannot run
+LOST = 255  # the exit code of ssh when the other machine is gone
 
 
 class ProcessRole(Enum):
@@ -56,7 +56,7 @@ class ProcessExit:
 
 @dataclass
 class ProcessStatus:
-    """One process: its name, its progress, its end."""
+    """The status of one process: its name, its reports, and its end."""
 
     name: str
     role: ProcessRole
@@ -84,24 +84,24 @@ class ProcessStatus:
 
     @property
     def is_lost(self) -> bool:
-        """True if it did not end by itself: a signal killed it, or its machine is gone."""
+        """True if the process did not end by itself: a signal killed it, or its machine is gone."""
         if self.exit is None or self.exit.asked:
             return False
         return self.exit.code < 0 or self.exit.code == LOST
 
 
 class RunStatus:
-    """Every process by name, in the order of their start."""
+    """The status of every process by name, in the order of their starts."""
 
     def __init__(self) -> None:
         self.processes: dict[str, ProcessStatus] = {}
         self.notices: deque[str] = deque()
         self.standing: dict[str, Any] | None = None
-        """The addresses and the secret of servers that stand for other programs, once they do."""
+        """The addresses and the secret of servers that run for other programs; else None."""
         self.page: str | None = None
-        """The address of the page, if there is one."""
+        """The address of the page; None without one."""
         self.replaced: list[str] = []
-        """A sentence for each process that was lost and started again."""
+        """A sentence for each lost process that was replaced."""
         self._note: Mapping[type[Any], Callable[[ProcessStatus, Any], None]] = {
             Placed: self._placed,
             Started: self._started,
@@ -123,7 +123,7 @@ class RunStatus:
 
     @property
     def is_ending(self) -> bool:
-        """True if the supervisor has begun to end processes: all, or those that it replaces."""
+        """True if the supervisor has ended a process: at the end of the run, or to replace it."""
         return any(
             process.exit is not None and process.exit.asked for process in self.processes.values()
         )
@@ -132,7 +132,7 @@ class RunStatus:
         """Return the processes of one role."""
         return [process for process in self.processes.values() if process.role is role]
 
-    # These take the process itself: its name may have passed to the one that replaced it.
+    # These methods take the process, not its name, which its replacement may have.
 
     def spawned(self, process: ProcessStatus, pid: int) -> None:
         """Note the process id."""
@@ -146,7 +146,7 @@ class RunStatus:
         self.notices.append(f"{process.name}: {process.failure}")
 
     def note_line(self, process: ProcessStatus, line: bytes) -> None:
-        """Record the event in a line of standard output; count a line that has none."""
+        """Record the event in a line of standard output, or count a line without an event."""
         event = parse_event(line)
         if event is None:
             process.garbage += 1
@@ -158,7 +158,7 @@ class RunStatus:
         self._note[type(event)](process, event)
 
     def note_error_line(self, process: ProcessStatus, line: str) -> None:
-        """Keep a line of standard error; the last ones explain a failure."""
+        """Store a line of standard error; the last lines explain a failure."""
         process.errors.append(line)
 
     def exited(self, process: ProcessStatus, code: int, *, asked: bool) -> None:
@@ -168,7 +168,7 @@ class RunStatus:
             self.notices.append(f"{process.name}: pid {process.pid} ended, {process.exit}")
 
     def lost(self, process: ProcessStatus, reason: str, *, asked: bool) -> None:
-        """Record a process that is gone with its place."""
+        """Record that a process is lost with its machine or worker."""
         process.failure = reason
         process.exit = ProcessExit(LOST, asked)
         if not asked:
@@ -218,7 +218,7 @@ class RunStatus:
 
     def _failed(self, process: ProcessStatus, event: Failed) -> None:
         process.failure = event.message
-        if not process.left:  # otherwise the notice of who left says it
+        if not process.left:  # otherwise the notice about the lost peer contains it
             self.notices.append(f"{process.name}: {event.message}")
 
 

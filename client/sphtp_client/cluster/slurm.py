@@ -1,12 +1,14 @@
 """Processes as steps of a Slurm allocation: ``--on slurm``, inside ``salloc`` or ``sbatch``.
 
-Each process is a job step of one task: ``srun`` asks Slurm for a processor, starts the process
-there, forwards its standard input, output and error, and ends as it does. So a process is a child
-of this one, as on this machine: an ``srun``.
+Each process is a job step of one task: ``srun`` requests a processor from Slurm, starts the process
+there, forwards its standard input, output and error, and ends with its exit code. So the launcher
+has a child process ``srun`` for each process.
 
-- When its input closes, so does that of the process. That also happens when this program is killed.
-- At SIGTERM ``srun`` kills its step, and returns when that is gone.
-- At the end, steps of this run that are left are cancelled: those of an ``srun`` that was killed.
+- When the input of ``srun`` closes, the input of the process closes, too. This also happens when
+  this program is killed.
+- At SIGTERM, ``srun`` kills its step, and ends after the step.
+- At the end, the launcher cancels the steps of this run that are left because their ``srun`` was
+  killed.
 """
 
 import os
@@ -30,25 +32,25 @@ SRUN: Final = (
     "srun",
     # One task, on processors of its own, beside the other steps.
     *("--nodes=1", "--ntasks=1", "--exact"),
-    # Zero: the memory of the allocation is there for all steps, and not for the first one.
+    # Zero: all steps share the memory of the allocation, instead of the first one getting it all.
     "--mem=0",
-    # Wait a minute at most for room, and not until other steps end.
+    # Wait a minute at most for a processor, not until other steps end.
     "--immediate=60",
     "--quiet",
 )
 SIGNALLED: Final = 128
 """The exit code of ``srun`` exceeds the number of a signal that has ended its task by this much."""
 ANSWER: Final = 20.0
-"""Seconds for a command of Slurm to answer."""
+"""The timeout of a command of Slurm, in seconds."""
 _NODE_ADDRESS: Final = re.compile(r"\bNodeAddr=(\S+)")
 SLURMD_TIMEOUT: Final = 300.0
-"""Seconds until Slurm holds a silent node for dead, if it is not configured otherwise."""
+"""Slurm's default for the silence, in seconds, after which a node counts as lost."""
 _SLURMD_TIMEOUT: Final = re.compile(r"\bSlurmdTimeout\s*=\s*(\d+)")
 _PER_NODE: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 class SlurmStep(ChildProcess):
-    """The ``srun`` of a process."""
+    """The child process ``srun`` of a process."""
 
     async def wait(self) -> int:
         code = await super().wait()
@@ -56,7 +58,7 @@ class SlurmStep(ChildProcess):
 
 
 class SlurmLauncher:
-    """An allocation."""
+    """A launcher that starts processes in an allocation of Slurm."""
 
     def __init__(self, job: str, network: str, slots: int, loss_time: float) -> None:
         self.network = network
@@ -66,7 +68,7 @@ class SlurmLauncher:
         self._name = f"sphtp-{token_hex(4)}"
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
-        """Start a process; raises ``OSError`` when that is impossible."""
+        """Start a process. Raises ``OSError`` if that fails."""
         parcel = carry(spec)
         command = (*SRUN, f"--job-name={self._name}", sys.executable, *parcel.arguments)
         return await SlurmStep.spawn(command, beginning=parcel.input, environment=os.environ)
@@ -82,7 +84,7 @@ class SlurmLauncher:
 
 @asynccontextmanager
 async def open_slurm(on: str) -> AsyncIterator[SlurmLauncher]:
-    """Use the allocation in which this program runs. Raises ``SettingsError`` if there is none."""
+    """Open the launcher of the present allocation. Raises ``SettingsError`` if there is none."""
     if shutil.which("srun") is None:
         raise SettingsError(f"--on {on} needs srun: install Slurm's client commands")
     job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
@@ -101,7 +103,7 @@ async def open_slurm(on: str) -> AsyncIterator[SlurmLauncher]:
 
 
 def slots_of(environ: Mapping[str, str]) -> int:
-    """Return the number of tasks of an allocation, or else of its processors."""
+    """Return the number of tasks of an allocation, or without it the number of its processors."""
     if "SLURM_NTASKS" in environ:
         return int(environ["SLURM_NTASKS"])
     counts = _PER_NODE.findall(environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))
@@ -109,7 +111,7 @@ def slots_of(environ: Mapping[str, str]) -> int:
 
 
 async def _network_of(names: list[str]) -> str:
-    """Return the address of a node as a network, one of the outside if there is one.
+    """Return the address of a node as a network; a loopback address only if there is no other.
 
     It is empty if no name has an address.
     """
@@ -118,13 +120,13 @@ async def _network_of(names: list[str]) -> str:
         with suppress(OSError):
             answers = await trio.socket.getaddrinfo(name, None, type=trio.socket.SOCK_DGRAM)
             found.append(ip_address(answers[0][4][0]))
-    # A node may know its own name as loopback.
+    # A node may resolve its own name to loopback.
     found.sort(key=lambda address: address.is_loopback)
     return str(ip_network(found[0])) if found else ""
 
 
 async def _answer(*command: str) -> str:
-    """Return the output of a command of Slurm; that of one that fails or hangs is empty."""
+    """Return the output of a command of Slurm; empty after a timeout or if it cannot start."""
     with trio.move_on_after(ANSWER), suppress(OSError):
         done = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False

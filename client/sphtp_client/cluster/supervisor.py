@@ -1,4 +1,4 @@
-"""The supervisor: owns the processes of a cluster run from their first line to their last."""
+"""The supervisor: it starts and ends the processes of a run, and reads their output."""
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -20,11 +20,10 @@ async def open_supervisor(
     timeouts: StopTimeouts | None = None,
     launcher: Launcher | None = None,
 ) -> AsyncIterator["Supervisor"]:
-    """Open a supervisor; however the block is left, no process is alive after it.
+    """Open a supervisor for the length of the block, and end all its processes afterwards.
 
-    Without a launcher, the processes are children of this one.
-
-    ``changed`` is called, in Trio's thread, after each change of the status.
+    Without a launcher, the processes are children of this one. ``changed`` is called in Trio's
+    thread after each change of the status.
     """
     async with trio.open_nursery() as nursery:
         supervisor = Supervisor(
@@ -52,7 +51,7 @@ class Supervisor:
     _change: trio.Event = field(default_factory=trio.Event)
 
     async def start(self, spec: ProcessSpec) -> ProcessStatus:
-        """Start a process; one that cannot be started has failed at once."""
+        """Start a process. If that fails, the status shows a failed process."""
         process = self.status.take(spec.name, spec.role, slab=spec.slab)
         try:
             child = await self.launcher.start(spec)
@@ -66,14 +65,14 @@ class Supervisor:
         return process
 
     async def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until a condition on the status holds."""
+        """Wait until ``ready()`` is True; it is checked after each change of the status."""
         while not ready():
             await self._change.wait()
 
     async def stop(self, names: Collection[str] | None = None) -> None:
-        """End these processes, or all, side by side.
+        """End the named processes, or all, at the same time.
 
-        Returns when they are gone and their lines are read.
+        Returns when they have ended and their output is read.
         """
         ending = self._children.keys() if names is None else self._children.keys() & names
         async with trio.open_nursery() as nursery:
@@ -86,12 +85,12 @@ class Supervisor:
             )
 
     def forget(self) -> None:
-        """Stop watching a process that even SIGKILL has not ended."""
+        """Stop watching processes that SIGKILL has not ended."""
         for scope in self._watches:
             scope.cancel()
 
     async def _watch(self, process: ProcessStatus, child: RunningProcess) -> None:
-        with trio.CancelScope(shield=True) as scope:  # last words matter most when cancelled
+        with trio.CancelScope(shield=True) as scope:  # output is read to its end when cancelled
             self._watches.append(scope)
             async with trio.open_nursery() as readers:
                 readers.start_soon(self._read_lines, process, child)

@@ -1,5 +1,5 @@
-"""The verb ``sphtp doctor``: the faults of a set-up, each with a command against it.
+"""The verb ``sphtp doctor``: the faults of a machine and a cluster, each with a remedy.
 
-``facts`` is the plain description of a machine and a cluster. ``findings`` judges facts, and
-performs nothing. ``collection`` collects facts from the system, and from a cluster as its client.
+``facts`` defines the description of a machine and a cluster. ``collection`` collects facts from the
+system, and from a cluster as its client. ``findings`` judges facts, without I/O.
 """

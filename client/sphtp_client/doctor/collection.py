@@ -1,6 +1,6 @@
 """The collection of facts: from the system, and from a cluster as its client.
 
-Whatever fails becomes the text of an error in the facts. Nothing is judged here.
+Errors become texts in the facts. ``findings`` judges them.
 """
 
 import errno
@@ -47,7 +47,7 @@ from sphtp_client.terminal.peers import introduced
 from sphtp_client.terminal.ping import answer_of
 
 PORTS: Final = (8764, 8765)
-"""The TCP ports of a server, unless it was given others."""
+"""The default TCP ports of a server."""
 
 USUAL: Final = ServerAddress.parse(f"tcp://127.0.0.1:{PORTS[0]}")
 
@@ -69,20 +69,20 @@ IS_LOOPBACK: Final = 0x8
 IS_MULTICAST: Final = 0x1000
 
 MOST_PEERS: Final = 32
-"""The most peers that are tried at once."""
+"""The most peers that are checked at the same time."""
 
 SEARCH: Final = 3.0
-"""Seconds for the search for the largest datagram of a path."""
+"""The longest search for the largest datagram of a path, in seconds."""
 
 FILLING: Final = bytes(4000)
-"""The value of a ping that fills packets."""
+"""The value of a ping that is large enough to fill packets."""
 
 PAUSE: Final = 0.02
-"""Seconds between two of them."""
+"""Seconds between two large pings."""
 
 
 async def collect(options: TerminalOptions) -> Facts:
-    """Return all facts. Without keys, or without descriptors to spare, none of the cluster."""
+    """Return all facts; those of the cluster only if keys are readable and descriptors are left."""
     machine = collect_machine()
     try:
         config = options.config()
@@ -106,7 +106,7 @@ def collect_machine() -> MachineFacts:
         try:
             bound = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-            # The kernel doubles what it grants, for its own bookkeeping.
+            # The kernel reports twice the granted size, to include its own overhead.
             granted = bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
             bound.bind(("127.0.0.1", 0))
         except OSError as error:
@@ -152,7 +152,7 @@ def _interfaces() -> list[Interface]:
 
 
 def _join_multicast(interfaces: Iterable[Interface]) -> None:
-    """Join multicast DNS on an interface, as a search does. Raises ``OSError`` if none can."""
+    """Join multicast DNS on an interface, as a search does. Raises ``OSError`` if all fail."""
     failure = None
     for interface in interfaces:
         if interface.is_up and interface.is_multicast:
@@ -178,7 +178,7 @@ def _make_segment() -> None:
 
 
 def collect_ports() -> list[PortFacts]:
-    """Return the ports of a server, and whether they are taken."""
+    """Return the default ports of a server, each free or taken."""
     return [PortFacts(port=port, is_taken=_is_taken(port)) for port in PORTS]
 
 
@@ -193,7 +193,7 @@ def _is_taken(port: int) -> bool:
 
 
 def route_mtu(host: str, port: int) -> int | None:
-    """Return the MTU of the route to an address, as this machine knows it, or None."""
+    """Return the MTU of the route to an address in this machine's kernel; None without a route."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as opened:
@@ -207,25 +207,25 @@ def route_mtu(host: str, port: int) -> int | None:
 
 
 class PathSizes(Instrument):
-    """The largest datagram of each peer's path, without the envelope of sealed packets."""
+    """An instrument that stores the path MTU of each channel, without the envelope of sealing."""
 
     def __init__(self) -> None:
         self._channels: dict[WatchedChannel, int] = {}
 
     def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
-        """Take note of a size."""
+        """Store the size."""
         self._channels[channel] = size
 
     def of(self, peer_id: int) -> int:
-        """Return the size of the path to a peer; the base before any other arrived."""
+        """Return the largest size of the paths to a peer; the base size before any other."""
         found = [size for it, size in self._channels.items() if it.peer_id == peer_id]
         return max(found, default=BASE - ENVELOPE)
 
 
 async def _search_size(client: Client, peer: Peer, paths: PathSizes, mtu: int) -> int:
-    """Return the largest datagram of a path when it is as large as expected, or time is up.
+    """Send large pings until the path MTU is as large as expected, or time is up; return it.
 
-    A channel searches while it sends full packets, and falls back when large ones vanish.
+    A channel discovers its path MTU while it sends full packets.
     """
     with trio.move_on_after(SEARCH):
         while not is_large_enough(paths.of(peer.id), mtu):
@@ -235,15 +235,15 @@ async def _search_size(client: Client, peer: Peer, paths: PathSizes, mtu: int) -
 
 
 async def collect_cluster(options: TerminalOptions, config: sphtp.Config) -> ClusterFacts:
-    """Return the facts of the cluster with these servers, or of the one that is found.
+    """Return the facts of the cluster with the given servers, or of the cluster that is found.
 
-    Raises ``SettingsError`` for an address that is none.
+    Raises ``SettingsError`` for a malformed address.
     """
     addresses = [ServerAddress.parse(each) for each in options.server]
     try:
         addresses = addresses or await find_servers(config)
     except SphtpError as error:
-        # It may be another user's, or not announced.
+        # A server may belong to another user, or announce itself nowhere.
         servers = await _collect_servers([USUAL], config)
         answering = _answering(servers)
         if not answering:
@@ -273,7 +273,7 @@ def _answering(servers: Mapping[ServerAddress, ServerFacts]) -> list[ServerAddre
 async def _collect_servers(
     addresses: Sequence[ServerAddress], config: sphtp.Config
 ) -> dict[ServerAddress, ServerFacts]:
-    """Ask these servers, and those that they name."""
+    """Request the status of these servers, and of the servers in their views."""
     found: dict[ServerAddress, ServerFacts] = {}
 
     async def ask(address: ServerAddress, nursery: trio.Nursery) -> None:
@@ -307,7 +307,7 @@ async def _collect_servers(
 
 
 def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
-    """Return the addresses of a server's view; what is none is left out."""
+    """Return the addresses in a server's view, without malformed ones."""
     view = status.get("view")
     rows = view.get("members") if isinstance(view, dict) else None
     found = list[ServerAddress]()
@@ -320,7 +320,10 @@ def members_untrusted(status: Mapping[str, Any]) -> list[ServerAddress]:
 
 
 def wall_offset_untrusted(seconds: object) -> float | None:
-    """Return by how much a server's wall clock is ahead of this machine's; None for no number."""
+    """Return the seconds by which a server's wall clock is ahead of this machine's.
+
+    None if the server sent no finite number.
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:
@@ -367,5 +370,5 @@ async def _collect_peer(client: Client, peer: Peer, paths: PathSizes, patience: 
         try:
             size = await _search_size(client, peer, paths, facts.mtu)
         except LOST as error:
-            return replace(facts, error=f"large messages get no answer: {error}")
+            return replace(facts, error=f"large messages get no reply: {error}")
     return replace(facts, seconds=seconds, datagram_size=size)

@@ -1,4 +1,4 @@
-"""The verb ``sphtp doctor``."""
+"""The verb ``sphtp doctor``: print the findings on a machine and a cluster."""
 
 from functools import partial
 from typing import Any, Final
@@ -20,17 +20,17 @@ FAULTY: Final = 1
 @click.argument("address", default="")
 @with_options(TERMINAL_OPTIONS)
 def doctor(address: str, **values: Any) -> None:
-    """Look for what keeps programs on this machine from working with a cluster.
+    """Look for faults that keep programs on this machine from working with a cluster.
 
-    Prints a line for each check: ok, warning or fault, and under a fault a command against it.
-    Checks this machine (receive buffer, descriptors, ports, multicast, shared memory), the keys,
-    each server, the registration, the cluster's time, and each peer: a channel to it is opened and
-    closed, and the largest datagram is searched that arrives there. Programs of peers do not
-    notice.
+    Prints a line for each check: ok, warning or fault. Below a warning or a fault stands a command
+    that mends it or shows more. The command checks this machine (receive buffer, descriptors,
+    ports, multicast, shared memory), the keys, each server, the registration, the cluster's time,
+    and each peer: it opens a channel to the peer, and searches for the largest datagram that
+    arrives there. The programs of peers do not notice the checks.
 
-    ADDRESS is that of a server, tcp://host:port. Without it and --server, the cluster is looked for
-    that is announced on this machine, and then on this network, or a server at
-    tcp://127.0.0.1:8764.
+    ADDRESS is the address of a server, tcp://host:port. Without it and --server, the command
+    searches for a cluster that announces itself on this machine, then on this network, and then for
+    a server at tcp://127.0.0.1:8764.
 
     Exit codes: 0 no fault, 1 a fault, 2 wrong arguments, 130 after Ctrl-C, 143 after SIGTERM.
     """

@@ -1,4 +1,4 @@
-"""Facts: the description of a machine, and of a cluster as seen from it. Sizes are in bytes."""
+"""The facts about a machine, and about a cluster as this machine reaches it; sizes in bytes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ ENVELOPE: Final = 29
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """A network interface besides loopback."""
+    """A network interface other than loopback."""
 
     name: str
     is_up: bool
@@ -21,23 +21,23 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """The limits of this machine. An error is a text, empty for none."""
+    """The limits of this machine. Errors are texts, empty if there was no error."""
 
     buffer_wanted: int
-    """The receive buffer that each UDP socket asks for."""
+    """The size of the receive buffer that each UDP socket requests."""
     buffer_granted: int
     descriptors_used: int
     descriptors_limit: int
     """The soft limit of a process."""
     descriptors_hard: int
     udp_error: str
-    """The error of binding a UDP socket to any free port."""
+    """The error when binding a UDP socket to any free port."""
     interfaces: tuple[Interface, ...]
     multicast_error: str
-    """The error of joining multicast DNS on an interface that has multicast."""
+    """The error when joining multicast DNS on the interfaces with multicast."""
     has_zeroconf: bool
     memory_error: str
-    """The error of making a segment of shared memory."""
+    """The error when making a segment of shared memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class ServerFacts:
     host: str
     port: int
     name_error: str = ""
-    """The error of looking up its host's name."""
+    """The error when resolving its host name."""
     error: str = ""
-    """The error of asking it for its status."""
+    """The error of a request for its status."""
     mtu: int | None = None
-    """The MTU of the route to it, as this machine knows it."""
+    """The MTU of the route to it in this machine's kernel; None if there is no route."""
     wall_offset: float | None = None
-    """Seconds by which the server's wall clock is ahead of this machine's, if it says the time."""
+    """Seconds by which the server's wall clock is ahead of this machine's; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,40 +71,41 @@ class PeerFacts:
 
     label: str
     host: str
-    """The first address that it announces; empty for none."""
+    """The first address that it announces; empty if it announces none."""
     port: int = 0
     error: str = ""
-    """The error of opening a channel to it."""
+    """The error when opening a channel to it, or of the search for the largest datagram."""
     seconds: float = 0.0
-    """The time until it answered."""
+    """The time to open a channel and to get the first reply."""
     mtu: int | None = None
-    """The MTU of the route to it, as this machine knows it."""
+    """The MTU of the route to it in this machine's kernel; None if there is no route."""
     datagram_size: int | None = None
-    """The largest packet that arrived there, without ``ENVELOPE``; None if none was searched."""
+    """The largest packet that arrived there, without ``ENVELOPE``; None without a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
-    """A cluster as a client sees it."""
+    """The facts about a cluster that a client collects."""
 
     search_error: str = ""
-    """The error of searching for servers."""
+    """The error of the search for servers."""
     ports: tuple[PortFacts, ...] = ()
     """The default ports, if no server was found."""
     servers: tuple[ServerFacts, ...] = ()
     registration_error: str = ""
-    """The error of registering, if a server answered."""
+    """The error of the registration, if a server replied to a status request."""
     clock_error: float | None = None
-    """The most seconds by which the cluster's time is wrong here; None if it is not known."""
+    """The bound of the error of the cluster's time here, in seconds; None if there is no time."""
     peers: tuple[PeerFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All facts: those that could not be collected are None."""
+    """All facts."""
 
     machine: MachineFacts
     keys_error: str = ""
-    """The error of reading the files with keys."""
+    """The error when reading the files with keys."""
     has_secret: bool = False
     cluster: ClusterFacts | None = None
+    """None if the keys are wrong, or too few descriptors are left."""

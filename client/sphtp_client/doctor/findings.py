@@ -1,7 +1,7 @@
-"""Findings: what the facts mean, and the command against each fault. Pure: nothing is performed.
+"""The judgement of facts: findings, with a command for each fault. It performs no I/O.
 
-A fault keeps a program from working, or will. A warning makes it slower, or takes a part of it away
-that a program may not need.
+A fault keeps programs from working. A warning is a cause of slowness, or a missing feature that
+some programs do not need.
 """
 
 import re
@@ -22,23 +22,23 @@ from sphtp_client.doctor.facts import (
 )
 
 FEW_DESCRIPTORS: Final = 64
-"""Descriptors that a client with a few peers needs besides those of its program."""
+"""The descriptors that a client with a few peers needs in addition to those of its program."""
 
 USUAL_DESCRIPTORS: Final = 1024
 
 ETHERNET: Final = 1500
-"""The MTU of an Ethernet; more is a gift."""
+"""The MTU of an Ethernet, in bytes; larger MTUs are not expected."""
 
 WORTHWHILE: Final = 15 / 16
-"""The share of a packet's size below which a larger one is worth a search."""
+"""The smallest share of the expected packet size that counts as large enough."""
 
 SMALLEST_MTU: Final = 1280
 """The MTU that every link has for IPv6 (RFC 8200, section 5)."""
 
 WALL_CLOCK: Final = 60.0
-"""Seconds by which wall clocks may differ before logs cannot be compared.
+"""The largest difference of wall clocks that is no fault, in seconds.
 
-SphTP itself uses none. Certificates do.
+SphTP itself uses no wall clock, but logs and certificates do.
 """
 
 
@@ -52,7 +52,7 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of one check; ``remedy`` is a command against a fault."""
+    """The result of one check; ``remedy`` is a command against a fault or warning, or empty."""
 
     check: str
     level: Level
@@ -61,7 +61,7 @@ class Finding:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """Return the findings, in the order in which one looks for a fault."""
+    """Return the findings, causes before effects: machine, keys, servers, clock, peers."""
     found = [*judge_machine(facts.machine), _judge_keys(facts)]
     if facts.cluster is not None:
         found += judge_cluster(facts.cluster)
@@ -126,7 +126,7 @@ def _judge_multicast(machine: MachineFacts) -> Finding:
     up = [it for it in machine.interfaces if it.is_up]
     able = [it.name for it in up if it.is_multicast]
     if not up:
-        text = "no network interface is up besides loopback: this machine is alone"
+        text = "no network interface but loopback is up: only programs on this machine are reached"
         return _warning(check, text, "ip link show")
     if not able:
         text = f"no interface has it; servers on the network are not found: {up[0].name} is up"
@@ -170,7 +170,7 @@ _SERVER_REMEDIES: Final = (
         "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
     ),
 )
-"""The command against each error of a status request, by a part of its sentence."""
+"""The remedy for each error of a status request, by a regular expression for its text."""
 
 
 def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
@@ -179,7 +179,7 @@ def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
         yield _fault("servers", cluster.search_error, "sphtp server --new")
     for port in cluster.ports:
         if port.is_taken:
-            text = f"TCP port {port.port}, a server's, is taken, and no server of yours is there"
+            text = f"TCP port {port.port}, a server's default, is in use, but not by your server"
             yield _fault("TCP ports", text, f"sudo ss -ltnp 'sport = :{port.port}'")
     for server in cluster.servers:
         yield from _judge_server(server)
@@ -229,10 +229,10 @@ def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:
         yield _ok(check, f"a channel opened in {1000 * peer.seconds:.1f} ms")
         yield from _judge_path(peer)
     elif not peer.host:
-        text = "announces no address: its program runs where nobody reaches it"
+        text = "announces no address, so that no peer can reach it"
         yield _fault(check, text, "sphtp peers")
     elif ip_address(peer.host).is_loopback:
-        text = f"announces {peer.host} alone, which is itself: {peer.error}"
+        text = f"announces {peer.host} alone, which is its own loopback: {peer.error}"
         yield _fault(check, text, "open_client(..., host='0.0.0.0') in the peer's program")
     else:
         text = f"{peer.error}: UDP to {peer.host}:{peer.port}, or back, is dropped"
@@ -240,7 +240,7 @@ def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:
 
 
 def is_large_enough(size: int, mtu: int) -> bool:
-    """Return whether packets are as large as the route's MTU promises, or an Ethernet's."""
+    """Return True if packets are about as large as the MTU, at most an Ethernet's, allows."""
     expected = min(mtu, ETHERNET) - UDP_OVERHEAD - ENVELOPE
     return size >= WORTHWHILE * expected
 

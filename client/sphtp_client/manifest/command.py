@@ -22,14 +22,14 @@ from sphtp_client.simulation.slabs import borders
 from sphtp_server.settings import SOURCES, ServerSettings
 
 NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-"""Of objects, of which some names are longer: 63 characters are allowed."""
+"""The names of clusters. Names of objects are longer, and may have 63 characters."""
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Generate manifests of a cluster for Kubernetes.")
 @click.option("--image", required=True, metavar="IMAGE", help="Container image of all pods.")
 @click.option(
-    "--name", default="sphtp", show_default=True, help="Name of the cluster, in all its objects."
+    "--name", default="sphtp", show_default=True, help="Name of the cluster: prefix of all objects."
 )
 @click.option(
     "--servers",
@@ -37,7 +37,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     default=2,
     show_default=True,
     metavar="N",
-    help="How many servers.",
+    help="Number of servers.",
 )
 @click.option(
     "--clients",
@@ -45,7 +45,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     default=4,
     show_default=True,
     metavar="N",
-    help="How many clients, one for each slab; 0 for none.",
+    help="Number of clients, one per slab; 0 for none.",
 )
 @click.option(
     "--scenario",
@@ -54,7 +54,12 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Scenario file, or the name of one that comes with the project.",
 )
-@click.option("--steps", type=COUNT, metavar="N", help="Steps. Default: those of the scenario.")
+@click.option(
+    "--steps",
+    type=COUNT,
+    metavar="N",
+    help="Steps to simulate. Default: the number in the scenario.",
+)
 @click.option(
     "--config",
     type=_FILE,
@@ -65,19 +70,20 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
     "--secret-file",
     type=_FILE,
     metavar="FILE",
-    help="The cluster's secret (sphtp keygen). Without it: a new one, which cannot be replaced.",
+    help="File with the cluster's secret (sphtp keygen). Without it: a new secret, in an immutable "
+    "object.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def manifest(config: Path | None, secret_file: Path | None, name: str, **values: Any) -> None:
-    """Print the objects of a cluster for Kubernetes, as one List in JSON.
+    """Print the Kubernetes objects of a cluster, as one List in JSON.
 
-    kubectl reads it: sphtp manifest --image IMAGE | kubectl apply -f -
+    Pass the output to kubectl: sphtp manifest --image IMAGE | kubectl apply -f -
 
-    The output contains the cluster's secret; to apply it again with changes, give --secret-file.
-    COMMAND, after --, is a program of yours in the image,
-    which takes the place of sphtp client: open_client() without an address finds the servers.
+    The output contains the cluster's secret. To apply changed objects later, give --secret-file
+    from the beginning. COMMAND, after --, is a program of yours in the image, which runs instead of
+    sphtp client; its open_client() without an address finds the servers.
 
-    Exit codes: 0 printed, 2 wrong arguments.
+    Exit codes: 0 the objects are printed, 2 wrong arguments.
     """
     try:
         if not NAME.fullmatch(name):
@@ -128,7 +134,7 @@ def _manifest(
 
 
 def _variables(config: Path | None) -> dict[str, str]:
-    """Return the settings of a file as variables. Raises ``SettingsError``."""
+    """Return the settings in a TOML file as environment variables. Raises ``SettingsError``."""
     found = {}
     for name, setting in SOURCES.settings({}, {}, config).items():
         field = ServerSettings.model_fields[name]

@@ -1,17 +1,17 @@
 """The objects of a cluster on Kubernetes, as documents of JSON.
 
-- A ``StatefulSet`` runs the servers: each keeps its name, at which the others and the clients find
-  it. The headless ``Service`` makes these names, also those of servers that are not ready: a server
-  has to reach the others before it admits clients.
+- A ``StatefulSet`` runs the servers. Each keeps its host name, by which clients and other servers
+  connect to it. The headless ``Service`` publishes these names, also for servers that are not
+  ready, because a server has to reach the others before it admits clients.
 - An indexed ``Job`` runs the clients, one for each slab; the index is the number of the slab.
-- A ``Secret`` has the cluster's secret and the token for metrics. Kubernetes lets the group of a
-  pod read it, and a program refuses a secret that others than its user can read: so a container
-  that runs first copies it into memory, for that user only.
-- Probes ask a server's ``/healthz`` and ``/readyz``.
-- A ``NetworkPolicy`` for each side lets through what the protocol needs: TCP to the servers, UDP
-  among the clients, names. Metrics are open to the namespace, and need the token.
+- A ``Secret`` has the cluster's secret and the token for metrics. Kubernetes makes its files
+  readable for the group of the pod, but programs refuse a secret that other users can read. So an
+  init container copies the files into memory, readable for their user only.
+- Probes request a server's ``/healthz`` and ``/readyz``.
+- A ``NetworkPolicy`` for each side allows the traffic of the protocol: TCP to the servers, UDP
+  among the clients, and DNS. Metrics are open to the namespace, and need the token.
 
-The pods have no rights: no root, no capability, no writable file system, no token of Kubernetes.
+The pods run without root, capabilities, a writable file system, and a token of Kubernetes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,8 @@ USER: Final = 10001
 """The user of the container image."""
 PUB, SUB, HTTP, DNS = 8764, 8765, 9464, 53
 GRACE: Final = 60
-"""Seconds that a server has to leave; it drains for ``drain_time``, 30."""
+"""Seconds from the image's stop signal, SIGUSR1, to SIGKILL: a server drains for ``drain_time``, 30
+by default, and then leaves."""
 
 GIVEN: Final = "/run/given"
 KEYS: Final = "/run/keys"
@@ -46,15 +47,16 @@ DECIDED: Final = frozenset(
         "metrics", "metrics_token_file", "log_format", "log_file", "exit_with_stdin", "insecure",
     )
 )  # fmt: skip
-"""The settings of a server that follow from its place."""
+"""The settings of a server that the manifest determines."""
 
 
 @dataclass(frozen=True)
 class Manifest:
     """A cluster on Kubernetes.
 
-    ``settings`` are further settings of the servers, as variables. ``client_settings`` are those of
-    the clients. ``scenario`` is the content of a file that the image does not have, and ``command``
+    ``settings`` are the settings of the servers in a user's file, and ``variables`` the same as
+    environment variables. ``client_settings`` are variables of the clients. ``scenario`` is the
+    content of a scenario file that the image does not contain; None if it does. ``command``
     replaces ``sphtp client``.
     """
 
@@ -70,7 +72,7 @@ class Manifest:
     scenario: str | None = None
     command: Sequence[str] = ("sphtp", "client")
     is_new: bool = False
-    """True if the secret was drawn for this manifest alone."""
+    """True if the secret was drawn for this manifest, which makes its object immutable."""
 
     def objects(self) -> Iterator[Object]:
         """Yield the objects, in the order in which to create them."""
@@ -122,7 +124,7 @@ class Manifest:
             "metadata": self._metadata(self.name, "server"),
             "type": "Opaque",
             "stringData": {SECRET: self.secret, TOKEN: self.token},
-            # Programs that run keep their secret: another one would part them from those to come.
+            # Running programs keep their secret: a new one would separate later programs from them.
             "immutable": self.is_new,
         }
 
@@ -176,7 +178,7 @@ class Manifest:
             "spec": {
                 "serviceName": self._service_name,
                 "replicas": self.servers,
-                # Each needs another one before it is ready.
+                # A server needs another server before it is ready.
                 "podManagementPolicy": "Parallel",
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod},
@@ -210,7 +212,7 @@ class Manifest:
                 "completionMode": "Indexed",
                 "completions": self.clients,
                 "parallelism": self.clients,
-                # A client that is lost takes its state with it: a single new one is of no use.
+                # The state of a lost client is gone, so a single new client could not continue.
                 "backoffLimit": 0,
                 "template": {"metadata": {"labels": labels}, "spec": pod},
             },
@@ -246,7 +248,7 @@ class Manifest:
         return variables | dict(self.variables)
 
     def _client_variables(self) -> dict[str, str]:
-        """Return what ``open_client`` reads, and what ``sphtp client`` reads in addition."""
+        """Return the variables that ``open_client`` reads, and those of ``sphtp client``."""
         servers, settings = self._addresses, self.settings
         variables = client_variables(servers, None, settings.heartbeat, settings.expiry)
         return {
@@ -299,7 +301,7 @@ class Manifest:
             ],
         }
 
-    # Who may reach whom
+    # Network policies
 
     def _policy(self, part: str, ingress: list[Object], egress: list[Object]) -> Object:
         return {

@@ -1,7 +1,7 @@
 """The verb ``sphtp plot``: pictures of logs of channels, and of recordings.
 
-``qlog_figure`` draws a channel from a log in qlog, ``recording_figure`` draws the numbers of a
-recording, and both share the style that stands here.
+``qlog_figure`` draws a channel from a log in qlog, and ``recording_figure`` draws the numbers of a
+recording. Both use the style in this module.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ COLOURS: Final = (
     "#56B4E9",
     "#000000",
 )
-"""Colours that people who do not tell red from green tell apart (Okabe and Ito, 2002)."""
+"""Colours that people with colour blindness can distinguish (Okabe and Ito, 2002)."""
 
 DASHES: Final = ("-", "--", "-.", ":")
-"""Lines differ by their dashes as well, so that one on top of another shows both."""
+"""The dash patterns of lines, so that two lines at the same place are both visible."""
 
 STYLE: Final[Mapping[str, object]] = {
     "figure.dpi": 110,

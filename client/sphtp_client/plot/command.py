@@ -23,22 +23,25 @@ FORMATS = (".png", ".svg", ".pdf")
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The picture, in PNG, SVG or PDF by its ending. Default: FILE.png.",
+    help="File of the picture; its suffix chooses PNG, SVG or PDF. Default: FILE.png.",
 )
-@click.option("--channel", metavar="ID", help="Of a log: the channel. Default: the busiest one.")
+@click.option(
+    "--channel", metavar="ID", help="For a log: the channel to draw. Default: the busiest one."
+)
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="PATTERN",
-    help="Of a recording: the topics that this pattern selects; repeatable. Default: all.",
+    help="For a recording: draw the topics that this pattern selects; repeatable. Default: all.",
 )
 @click.option(
     "--field",
     "fields",
     multiple=True,
     metavar="PATTERN",
-    help='Of a recording: the fields, as in "x[0]" or "position.*"; repeatable. Default: all.',
+    help='For a recording: draw these fields, such as "x[0]" or "position.*"; repeatable. '
+    "Default: all.",
 )
 def plot(
     file: Path,
@@ -49,10 +52,12 @@ def plot(
 ) -> None:
     """Draw FILE, a log of channels in qlog or a recording of `sphtp record`, as a picture.
 
-    Of a log: sequence over time with losses and retransmissions, congestion window and bytes in
-    flight, and the round trip. Of a recording: the numbers in the messages over time.
+    The picture of a log shows one channel over time: packet numbers with losses and
+    retransmissions, congestion window and bytes in flight, and the round trip. The picture of a
+    recording shows the numbers in its messages over time.
 
-    Exit codes: 0 the picture is written, 2 usage, 3 FILE cannot be read, or has nothing to draw.
+    Exit codes: 0 the picture is written, 2 usage, 3 FILE cannot be read, has nothing to draw, or
+    the picture cannot be written.
     """
     target = output or file.with_name(f"{file.name}.png")
     if target.suffix not in FORMATS:

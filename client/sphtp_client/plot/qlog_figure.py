@@ -1,9 +1,9 @@
 """A channel from a log in qlog: sequence, window and round trip over time.
 
-The first panel has a dot for each packet that was sent, at its time and its sequence: the steeper,
-the faster. A packet that carries bytes which were in an earlier one is a retransmission. A packet
-that was declared lost has a cross at the place where it was sent. The line below the dots is the
-highest sequence that was acknowledged; its horizontal distance from the dots is the round trip.
+The first panel has a dot for each sent packet, at its time and its sequence number; the slope is
+the rate. A packet with bytes that an earlier packet carried counts as a retransmission. A lost
+packet has a cross at the time when it was sent. The line below the dots is the highest acknowledged
+sequence number; its horizontal distance from the dots is the round trip.
 """
 
 import json
@@ -31,7 +31,7 @@ class LogError(SphtpError):
 
 @dataclass
 class ChannelLog:
-    """The events of a channel as points: seconds, and what the name says."""
+    """The events of a channel as points: the time in seconds, and the value of each field."""
 
     id: str
     sent: POINTS = field(default_factory=list)
@@ -43,14 +43,14 @@ class ChannelLog:
     """The congestion window in bytes."""
     in_flight: POINTS = field(default_factory=list)
     latest_rtt: POINTS = field(default_factory=list)
-    """In milliseconds, as the two that follow."""
+    """Round trips in milliseconds, like the next two fields."""
     smoothed_rtt: POINTS = field(default_factory=list)
     min_rtt: POINTS = field(default_factory=list)
     _times: dict[int, float] = field(default_factory=dict)
     _ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, time: float, name: str, data: dict[str, Any]) -> None:
-        """Take an event; ``time`` is in seconds."""
+        """Add the points of an event; ``time`` is in seconds."""
         match name:
             case "transport:packet_sent":
                 self._add_sent(time, data)
@@ -88,9 +88,10 @@ class ChannelLog:
 
 
 def read_channels(path: Path) -> dict[str, ChannelLog]:
-    """Read the channels of a log, up to its last whole event.
+    """Read the channels of a log, up to its last complete event; return them by id.
 
-    Raises ``LogError`` for what is no log in qlog as JSON text sequence, and ``OSError``.
+    Raises ``LogError`` if the file is not a qlog in the form of a JSON text sequence, and
+    ``OSError``.
     """
     channels: dict[str, ChannelLog] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -114,7 +115,10 @@ def read_channels(path: Path) -> dict[str, ChannelLog]:
 
 
 def choose(channels: dict[str, ChannelLog], wanted: str | None) -> ChannelLog:
-    """Return the channel of an id, or the busiest one for None. Raises ``LogError``."""
+    """Return the channel with an id; for None the one with the most sent packets.
+
+    Raises ``LogError`` if there is no such channel.
+    """
     if wanted is None and channels:
         return max(channels.values(), key=lambda it: len(it.sent) + len(it.resent))
     if wanted is None or wanted not in channels:
@@ -124,8 +128,8 @@ def choose(channels: dict[str, ChannelLog], wanted: str | None) -> ChannelLog:
 
 
 def draw_channel(channel: ChannelLog, title: str) -> "Figure":
-    """Draw a channel; the rows share the axis of time."""
-    # Whoever only reads a file does not load it.
+    """Return a figure of a channel with three panels over one axis of time."""
+    # Imported here, so that reading a file does not load it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 8), layout="constrained")

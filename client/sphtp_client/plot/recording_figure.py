@@ -21,11 +21,11 @@ MOST_LINES: Final = 12
 """The most topics of a figure, and the most lines of a topic."""
 
 FEW: Final = 60
-"""The most points of a line that are marked one by one."""
+"""The most points of a line on which each has a marker."""
 
 
 class NothingToDrawError(SphtpError):
-    """A recording has no numbers, or none that were asked for."""
+    """A recording has no numbers in the selected topics and fields."""
 
 
 class Line(NamedTuple):
@@ -46,10 +46,10 @@ def collect(
 ) -> dict[str, dict[Line, Points]]:
     """Return the points of each line of each topic; times in seconds from the beginning.
 
-    ``fields`` are patterns as of file names: ``x[*]``.
+    ``fields`` are patterns for the paths of fields, with the wildcards of file names: ``x[*]``.
     """
     wanted, start = list(fields), recording.begin / NANOSECONDS
-    # In a pattern of files, brackets stand for sets of letters; here they are those of an array.
+    # Brackets belong to the index of an array here, and are escaped for fnmatch.
     wanted = [pattern.replace("[", "[[]") for pattern in wanted]
     found: dict[str, dict[Line, Points]] = defaultdict(lambda: defaultdict(list))
     for row in rows(recording, topics):
@@ -64,16 +64,17 @@ def collect(
 def draw_recording(
     recording: Recording, title: str, topics: Iterable[str] = (), fields: Iterable[str] = ()
 ) -> "tuple[Figure, str | None]":
-    """Draw a recording. Return the figure, and a sentence about what found no room in it.
+    """Return a figure of a recording, and a sentence on topics and lines that are left out.
 
-    Raises ``NothingToDrawError``, and ``SettingsError`` for what is no pattern of topics.
+    The sentence is None if all are in the figure. Raises ``NothingToDrawError``, and
+    ``SettingsError`` for a malformed pattern of topics.
     """
     found = collect(recording, topics, fields)
     if not found:
         raise NothingToDrawError("there are no numbers to draw; --topic and --field choose them")
     left = max(len(found) - MOST_PANELS, 0)
     panels = list(islice(found.items(), MOST_PANELS))
-    # Whoever only reads a file does not load it.
+    # Imported here, so that reading a file does not load it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 1.2 + 2.4 * len(panels)), layout="constrained")
@@ -96,7 +97,7 @@ def _draw_topic(axes: "Axes", topic: str, lines: dict[Line, Points], recording: 
         if name == "sphtp.lost" and properties.get("name") == topic
     )
     axes.set_title(f"{topic}, {lost} messages lost" if lost else topic)
-    # One field needs no legend of paths: it names the axis.
+    # If all lines have the same field, the field names the axis.
     paths = {line.path for line in lines}
     axes.set_ylabel(f"{paths.pop()} (as sent)" if len(paths) == 1 else "value (as sent)")
     for (line, points), colour, dash in zip(

@@ -1,6 +1,8 @@
 """Recordings: the verbs ``sphtp record``, ``sphtp replay`` and ``sphtp convert``.
 
-A recording is a file in MCAP, the format of recordings in robotics. ``values`` is the form that
-messages have in it, ``mcap_file`` writes and reads it, ``recorder`` fills one from a cluster,
-``schedule`` says when each message of it is due again, and ``player`` sends them.
+A recording is a file in MCAP, a format of recordings in robotics. ``values`` converts messages to
+JSON and back, ``mcap_file`` writes and reads the file, ``recorder`` fills one from a cluster,
+``schedule`` computes when each message is due again, and ``replay`` sends the messages. ``steps``
+repeats the steps of a group in lock step, ``convert`` writes JSON lines and CSV, and ``events`` has
+the lines that the verbs print.
 """

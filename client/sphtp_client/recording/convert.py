@@ -1,4 +1,4 @@
-"""The verb ``sphtp convert``: a recording as lines of JSON, or as a table."""
+"""The verb ``sphtp convert``: write a recording as lines of JSON, or as CSV."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ from sphtp_client.recording.mcap_file import (
 from sphtp_client.recording.values import RecordingError, fields_of, message_tree
 
 COLUMNS = ("time", "topic", "peer", "number")
-"""The columns of every message; those of its fields follow."""
+"""The first columns of the table; the columns of fields follow."""
 
 
 class ConvertedMessage(NamedTuple):
@@ -36,9 +36,9 @@ class ConvertedMessage(NamedTuple):
 
 
 def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[ConvertedMessage]:
-    """Iterate over the messages of topics that a pattern selects, or all without any.
+    """Iterate over the messages whose topics a pattern selects; without patterns, over all.
 
-    What cannot be read is left out.
+    Messages that cannot be decoded are left out.
     """
     wanted = [TopicPattern(pattern) for pattern in patterns]
     for message in recording.messages():
@@ -52,7 +52,7 @@ def rows(recording: Recording, patterns: Iterable[str] = ()) -> Iterator[Convert
 
 
 def tree_of(message: RecordedMessage) -> Any:
-    """Return the JSON form of a message; None for one that cannot be read."""
+    """Return the JSON form of a message; None if it cannot be decoded."""
     try:
         tree = message_tree(message.value())
     except (RecordingError, TypeError):
@@ -70,9 +70,9 @@ def write_jsonl(recording: Recording, patterns: Iterable[str], output: TextIO) -
 
 
 def write_csv(recording: Recording, patterns: Iterable[str], output: TextIO) -> int:
-    """Write a line for each message, with a column for each field that any has.
+    """Write a line for each message, with a column for each field of any message.
 
-    The recording is read twice: the columns are known at its end. Return the number of messages.
+    Return the number of messages. The recording is read twice, first for the columns.
     """
     fields: dict[str, None] = {}
     for row in rows(recording, patterns):
@@ -92,13 +92,13 @@ WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
 
 @click.command(short_help="Write a recording as JSON lines or CSV.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-@click.option("--to", "form", type=click.Choice([*WRITERS]), required=True, help="The form.")
+@click.option("--to", "form", type=click.Choice([*WRITERS]), required=True, help="Output format.")
 @click.option(
     "--topic",
     "patterns",
     multiple=True,
     metavar="PATTERN",
-    help="The topics that this pattern selects; repeatable. Default: all.",
+    help="Write only the topics that this pattern selects; repeatable. Default: all.",
 )
 @click.option(
     "--output",
@@ -107,12 +107,14 @@ WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
     help="Write to this file instead of standard output.",
 )
 def convert(file: Path, form: str, patterns: tuple[str, ...], output: Path | None) -> None:
-    """Write the messages of a recording as lines of JSON, or as a table.
+    """Write the messages of a recording as lines of JSON, or as CSV.
 
-    With jsonl, each line has time, topic, peer, number and value. With csv, fields have columns of
-    their own, such as x[0] and position.y. Times are in seconds of the cluster's clock.
+    With jsonl, each line has the keys time, topic, peer, number and value. With csv, each field of
+    the messages has a column of its own, such as x[0] and position.y. Times are in seconds of the
+    cluster's clock. Messages that cannot be decoded are left out.
 
-    Exit codes: 0 all was written, 2 usage, 3 FILE cannot be read.
+    Exit codes: 0 the messages are written, 2 usage, 3 FILE cannot be read, or the output cannot be
+    written.
     """
     try:
         recording = read_recording(file)

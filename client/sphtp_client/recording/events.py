@@ -1,4 +1,4 @@
-"""The events of the verbs on recordings: one JSON object per line with ``--json``."""
+"""The events that the verbs on recordings print: lines, or JSON objects with ``--json``."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from sphtp_client.simulation.reports import EventRecord, Failed
 
 
 class RecordingStarted(EventRecord):
-    """The event that a recorder is a client of the cluster, and follows what it is to record."""
+    """The event that a recorder has registered with the cluster, and subscribes."""
 
     event: Literal["recording"] = "recording"
     file: str
@@ -34,7 +34,7 @@ class OriginJoined(EventRecord):
 
 
 class MessagesLost(EventRecord):
-    """Messages that are not in the recording, by their numbers."""
+    """The event that messages are missing in the recording, with their numbers."""
 
     event: Literal["lost"] = "lost"
     kind: str
@@ -52,7 +52,7 @@ class MessagesLost(EventRecord):
 
 
 class RecordingSummary(EventRecord):
-    """The end of a recording."""
+    """The event at the end of a recording: its figures."""
 
     event: Literal["summary"] = "summary"
     file: str
@@ -71,7 +71,7 @@ class RecordingSummary(EventRecord):
 
 
 class ReplayStarted(EventRecord):
-    """The event that all sources of a replay are there; a group has no ``seconds``."""
+    """The event that a replay begins. ``seconds`` is its length; None for a group."""
 
     event: Literal["replaying"] = "replaying"
     file: str
@@ -85,7 +85,7 @@ class ReplayStarted(EventRecord):
 
 
 class RecordingCut(EventRecord):
-    """The event that a recording ends too early, and where."""
+    """The event that the file of a recording is incomplete; the text names the place."""
 
     event: Literal["cut"] = "cut"
     text_of_cut: str
@@ -96,7 +96,10 @@ class RecordingCut(EventRecord):
 
 
 class ReplaySummary(EventRecord):
-    """The end of a replay. ``latest`` is the most seconds by which a message left too late."""
+    """The event at the end of a replay.
+
+    ``latest`` is the longest delay of a message behind its schedule, in seconds.
+    """
 
     event: Literal["summary"] = "summary"
     messages: int
@@ -113,7 +116,7 @@ class ReplaySummary(EventRecord):
 
 
 class StepDiffers(EventRecord):
-    """A step at which the changed member contributed something else than the recorded one."""
+    """The event that the changed member's contribution to a step differs from the recorded one."""
 
     event: Literal["difference"] = "difference"
     step: int
@@ -125,7 +128,7 @@ class StepDiffers(EventRecord):
 
 
 class StepsSummary(EventRecord):
-    """The end of a replay of steps."""
+    """The event at the end of a replay of steps; ``equal`` of the ``steps`` did not differ."""
 
     event: Literal["summary"] = "summary"
     group: str
@@ -159,7 +162,7 @@ def shown_as(*, json: bool) -> Show:
 
 
 def complain(error: Exception, *, json: bool) -> None:
-    """Write why a verb failed."""
+    """Print the error that ended a verb."""
     if json:
         write_line(sys.stdout, Failed(message=str(error)).model_dump_json())
     else:

@@ -1,15 +1,15 @@
-"""A recording as a file: written so that a kill costs its last second, read also where it is cut.
+"""The file of a recording, in MCAP: a writer, and a reader that also reads incomplete files.
 
-Theory of operation. A file in MCAP is a sequence of records, each with its length in front. Here
-messages are in chunks of about a second or a mebibyte. A chunk is written whole, with its checksum
-and its index, and handed to the operating system at once. A killed recorder loses the chunk that
-was not finished, and nothing else. At the end comes a summary, which viewers use to seek.
+Theory of operation. A file in MCAP is a sequence of records, each with its length in front. The
+writer puts messages into chunks of about a second or a mebibyte. It writes a chunk as a whole, with
+its checksum and its index, and passes it to the operating system at once. A killed recorder loses
+the unfinished chunk, and nothing else. At the end stands a summary, which viewers use to seek.
 
-A reader cannot rely on that end, so it never looks for it. It goes from record to record by their
-lengths, reads what is small, and notes where the chunks are and which time each spans. Where a
-record is not whole, the recording ends, and ``Recording.cut`` says so. Messages are unpacked chunk
-by chunk, when they are asked for. The library's own reader takes a short read for a short field,
-and its writer ends a chunk only by size; of the library, its records are used.
+A killed recorder writes no summary, so the reader does not use it. It goes from record to record by
+their lengths, reads channels and metadata, and notes the place and the time span of each chunk. At
+an incomplete record the recording ends, and ``Recording.cut`` describes the place. Messages are
+unpacked chunk by chunk, while the caller iterates. Only the record types of the library ``mcap``
+are used: its reader takes a short read for a short field, and its writer ends a chunk only by size.
 """
 
 import json
@@ -48,7 +48,7 @@ MAGIC: Final = b"\x89MCAP0\r\n"
 LIBRARY: Final = "sphtp"
 
 CHUNK_BYTES: Final = 1 << 20
-"""The bytes of messages from which on a chunk is written."""
+"""The size of uncompressed messages, in bytes, at which a chunk is complete."""
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -57,15 +57,15 @@ _MESSAGE: Final = struct.Struct("<BQHIQQ")
 _IN_MESSAGE: Final = struct.Struct("<HIQQ")
 _IN_CHUNK: Final = struct.Struct("<QQQI")
 _MOST_PROPERTIES: Final = 1 << 24
-"""The most bytes of a record that is read whole and is no chunk."""
+"""The largest record of a channel or of metadata, in bytes."""
 
 _WRONG: Final = (McapError, ValueError, struct.error, zstandard.ZstdError, EOFError)
 
 
 class RecordingWriter:
-    """Writes a recording. ``finish_chunk`` makes safe what was written before.
+    """The writer of a recording. ``finish_chunk`` passes all messages to the operating system.
 
-    Raises ``OSError`` when the file cannot be written, wherever that shows.
+    All methods raise ``OSError`` when the file cannot be written.
     """
 
     def __init__(self, file: BinaryIO, *, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -73,7 +73,7 @@ class RecordingWriter:
         self._chunk_bytes = chunk_bytes
         self._compressor = zstandard.ZstdCompressor(level=1)
         self._chunk = bytearray()
-        # Of the chunk: where the messages of each channel are, and the times that it spans.
+        # The times and offsets of the chunk's messages, by channel, and the chunk's time span.
         self._places = defaultdict[int, list[tuple[int, int]]](list)
         self._times: tuple[int, int] | None = None
         self._schemas: list[Schema] = []
@@ -89,23 +89,23 @@ class RecordingWriter:
 
     @property
     def pending(self) -> int:
-        """The bytes of messages that are not in the file yet."""
+        """The size of the messages that are not in the file yet, in bytes."""
         return len(self._chunk)
 
     @property
     def size(self) -> int:
-        """The bytes of the file so far."""
+        """The size of the file so far, in bytes."""
         return self._position
 
     @property
     def messages(self) -> int:
-        """The messages that were written."""
+        """The number of messages written so far, those of the unfinished chunk included."""
         return sum(self._counts.values())
 
     def add_channel(
         self, topic: str, schema: Mapping[str, Any], metadata: Mapping[str, str]
     ) -> int:
-        """Add a channel of JSON messages of a schema; return its id."""
+        """Add a channel of JSON messages with a JSON Schema; return its id."""
         number = len(self._channels) + 1
         text = json.dumps(schema).encode()
         self._schemas.append(Schema(id=number, name=topic, encoding="jsonschema", data=text))
@@ -122,7 +122,7 @@ class RecordingWriter:
         return number
 
     def add_message(self, channel: int, number: int, time: int, data: bytes) -> None:
-        """Write a message with its number, and its time in nanoseconds."""
+        """Add a message, with its number and its time in nanoseconds, to the chunk."""
         chunk = self._chunk
         self._places[channel].append((time, len(chunk)))
         chunk += _MESSAGE.pack(
@@ -136,14 +136,14 @@ class RecordingWriter:
             self.finish_chunk()
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
-        """Write a record of what is no message; it is in the file at once."""
+        """Write a record of metadata to the file at once."""
         start = self._position
         self._write_records(Metadata(name=name, metadata=dict(metadata)))
         self._file.flush()
         self._metadata.append(MetadataIndex(start, self._position - start, name))
 
     def finish_chunk(self) -> None:
-        """Write the messages so far, and hand them to the operating system."""
+        """Write the chunk, and pass it to the operating system."""
         if self._times is None:
             return
         (first, last), data = self._times, bytes(self._chunk)
@@ -235,32 +235,32 @@ class RecordingWriter:
 
 @dataclass(frozen=True, slots=True)
 class RecordedChannel:
-    """A source, or a member of a group, as it stands in a recording."""
+    """The channel in MCAP of one source and topic, or of one member of a group."""
 
     id: int
     topic: str
-    """The topic in MCAP: that of the source, and the name of its peer."""
+    """The topic in MCAP: the topic of the source, a slash, and the name of its peer."""
     encoding: str
     metadata: Mapping[str, str]
 
     @property
     def kind(self) -> str:
-        """``"topic"`` or ``"group"``; a file of another program has topics."""
+        """``"topic"``, ``"stream"`` or ``"group"``; ``"topic"`` in a file of another program."""
         return self.metadata.get("kind", "topic")
 
     @property
     def name(self) -> str:
-        """The name of the topic, or of the group."""
+        """The topic of the source, or the name of the group."""
         return self.metadata.get("name", self.topic)
 
     @property
     def peer(self) -> str:
-        """The name of the peer; its id in hexadecimal if it had none."""
+        """The name of the peer; its id in hexadecimal if it had no name."""
         return self.metadata.get("peer", "")
 
 
 class RecordedMessage(NamedTuple):
-    """A message of a recording. ``time`` is in nanoseconds of cluster time."""
+    """A message of a recording. ``time`` is the cluster's time in nanoseconds."""
 
     channel: RecordedChannel
     number: int
@@ -268,7 +268,7 @@ class RecordedMessage(NamedTuple):
     data: bytes
 
     def value(self) -> Any:
-        """Return the message as it was sent. Raises ``RecordingError``."""
+        """Return the value that was sent. Raises ``RecordingError`` if it cannot be decoded."""
         if self.channel.encoding != "json":
             encoding = self.channel.encoding
             raise RecordingError(f"{self.channel.topic}: messages in {encoding!r}, not in JSON")
@@ -276,7 +276,7 @@ class RecordedMessage(NamedTuple):
 
 
 class ChunkPlace(NamedTuple):
-    """The place of a chunk, and the times that it spans."""
+    """The offset and length of a chunk in bytes, and its first and last time in nanoseconds."""
 
     offset: int
     length: int
@@ -286,16 +286,16 @@ class ChunkPlace(NamedTuple):
 
 @dataclass
 class Recording:
-    """A recording as far as it is whole. Made by ``read_recording``."""
+    """A recording, up to its last complete record. Made by ``read_recording``."""
 
     source: Path | bytes
     channels: dict[int, RecordedChannel] = field(default_factory=dict)
     metadata: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
-    """Name and content of the records that are no messages, in order."""
+    """The name and content of each record of metadata, in order."""
     cut: str | None = None
-    """A sentence that says where the file ends too early; None for a whole one."""
+    """A sentence on the place where the file is incomplete or damaged; None if it is neither."""
     chunks: list[ChunkPlace] = field(default_factory=list)
-    """The places of its chunks in the file, in order."""
+    """The places of the chunks in the file, in order."""
 
     @property
     def begin(self) -> int:
@@ -310,10 +310,10 @@ class Recording:
     def messages(
         self, begin: int | None = None, end: int | None = None
     ) -> Iterator[RecordedMessage]:
-        """Iterate over the messages, in the order of the file.
+        """Iterate over the messages from ``begin`` to ``end``, in the order of the file.
 
-        Chunks that are before ``begin`` or after ``end``, in nanoseconds, are not unpacked. A chunk
-        that is damaged ends the recording there, and ``cut`` says so.
+        Both are in nanoseconds of the cluster's time, and included; None sets no limit. Chunks
+        outside are not unpacked. A damaged chunk ends the iteration, and sets ``cut``.
         """
         with _open(self.source) as file:
             for chunk in self.chunks:
@@ -352,7 +352,7 @@ class Recording:
             at += length
 
     def add_channel(self, content: bytes) -> None:
-        """Read the record of a channel."""
+        """Add the channel that a record describes."""
         channel = Channel.read(ReadDataStream(BytesIO(content)))
         self.channels[channel.id] = RecordedChannel(
             channel.id, channel.topic, channel.message_encoding, channel.metadata
@@ -360,10 +360,10 @@ class Recording:
 
 
 def read_recording(source: Path | bytes) -> Recording:
-    """Read a recording, a file or its content, up to its last whole record.
+    """Read a recording, from a file or from its content, up to its last complete record.
 
-    Raises ``RecordingError`` for a file that is no recording, and ``OSError`` for one that cannot
-    be read.
+    Raises ``RecordingError`` if it is not a file in MCAP, and ``OSError`` if the file cannot be
+    read.
     """
     recording = Recording(source)
     with _open(source) as file:

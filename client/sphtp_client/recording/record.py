@@ -1,4 +1,4 @@
-"""The verb ``sphtp record``: what a cluster sends, in a file."""
+"""The verb ``sphtp record``: record the messages of a cluster in a file."""
 
 import sys
 from collections.abc import Iterator
@@ -47,11 +47,11 @@ from sphtp_server.client_config import CONTEXT
 
 ALL_TOPICS: Final = "**"
 RETRY: Final = 1.0
-"""Seconds until a stream that ended, or cannot be joined, is tried again."""
+"""Seconds from the end of a stream, or from a failed join, to the next attempt."""
 
 
 class StreamPlace(NamedTuple):
-    """A topic of a source at an address."""
+    """The address of a source that belongs to no cluster, and one of its topics."""
 
     host: str
     port: int
@@ -59,7 +59,7 @@ class StreamPlace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "StreamPlace":
-        """Read ``HOST:PORT/TOPIC``. Raises ``SettingsError``."""
+        """Parse ``HOST:PORT/TOPIC``. Raises ``SettingsError`` if it is malformed."""
         address, slash, topic = text.partition("/")
         host, colon, port = address.rpartition(":")
         if not (slash and colon and host and port.isascii() and port.isdecimal()):
@@ -69,7 +69,7 @@ class StreamPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """The topics and streams to record, and the longest time."""
+    """The topics, streams and groups to record, and the length in seconds; None for no limit."""
 
     topics: tuple[str, ...]
     streams: tuple[StreamPlace, ...]
@@ -79,7 +79,7 @@ class RecordingPlan:
 
 
 class Recorder:
-    """Records for as long as ``run`` runs."""
+    """The recording of a plan in a file; ``show`` prints its events."""
 
     def __init__(self, plan: RecordingPlan, path: Path, file: BinaryIO, show: Show) -> None:
         self.queue = RecorderQueue(file, on_lost=self._show_lost)
@@ -89,7 +89,10 @@ class Recorder:
         self._shown = set[RecordedOrigin]()
 
     async def run(self, connection: ConnectionSettings) -> None:
-        """Record until the time is over, or this is cancelled."""
+        """Record until the time of the plan is over, or until cancelled.
+
+        Raises ``OSError`` if the file cannot be written, and as ``open_client``.
+        """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(writing(self.queue))
             client = await stack.enter_async_context(
@@ -131,7 +134,7 @@ class Recorder:
         self._show(RecordingStarted(file=str(self._path), id=client.id))
 
     async def _look(self) -> None:
-        """Show the origins that are new, and end when nothing can be written."""
+        """Show each new origin. Raises ``OSError`` when the file cannot be written."""
         while self.queue.error is None:
             for origin in self.queue.origins - self._shown:
                 self._shown.add(origin)
@@ -153,7 +156,7 @@ class Recorder:
         )
 
     async def _follow(self, clock: Any, place: StreamPlace) -> None:
-        """Record a stream at an address; join it again whenever it has ended."""
+        """Record a stream at an address, and join it again whenever it has ended."""
         host, port, topic = place
         config = sphtp.Config(messages=UNDECODED)
         async with sphtp.open_node("::" if ":" in host else "0.0.0.0", config=config) as node:  # noqa: S104 # it dials, and admits nobody
@@ -185,7 +188,7 @@ class RecordOptions(ConnectionOptions):
     json: bool
 
     def plan(self) -> RecordingPlan:
-        """Return what these values ask for; raises ``SettingsError``."""
+        """Return the plan for these values. Raises ``SettingsError`` if one is malformed."""
         streams = tuple(map(StreamPlace.parse, self.stream))
         topics = self.topic or (() if streams or self.group else (ALL_TOPICS,))
         for pattern in topics:
@@ -194,20 +197,21 @@ class RecordOptions(ConnectionOptions):
         return RecordingPlan(topics, streams, groups, self.late_join, self.seconds)
 
 
-@click.command(short_help="Record what a cluster sends.", context_settings=CONTEXT)
+@click.command(short_help="Record the messages of a cluster.", context_settings=CONTEXT)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @with_options(RECORD_OPTIONS)
 def record(**values: Any) -> None:
     """Record the messages of a cluster in FILE, in MCAP, until Ctrl-C.
 
-    Foxglove and PlotJuggler open the file, and `sphtp replay` sends what is in it again. Without
-    --topic, --stream and --group, all topics of all clients are recorded. The programs that are
-    recorded never wait for this one. What it cannot write in time is left out, and it says so.
+    Foxglove and PlotJuggler open the file, and `sphtp replay` publishes its messages again. Without
+    --topic, --stream and --group, the command records all topics of all clients. The sources never
+    wait for the recorder. Messages that it cannot write in time are missing in FILE; the command
+    reports them.
 
-    Every second the file is brought up to date, so that a kill costs the last second.
+    It writes to FILE at least once a second, so that a kill loses at most the last second.
 
-    Exit codes: 0 the seconds are over, 2 usage or configuration, 3 no server answered, or the file
-    cannot be written, 130 after Ctrl-C, 143 after SIGTERM; after both the file is whole.
+    Exit codes: 0 --seconds are over, 2 usage or configuration, 3 no server replied, or FILE cannot
+    be written, 130 after Ctrl-C, 143 after SIGTERM; after both signals FILE is complete.
     """
     options = RecordOptions(**values)
     try:

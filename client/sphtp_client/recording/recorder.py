@@ -1,10 +1,11 @@
-"""The recorder: a client that subscribes to topics, and a thread that writes what they bring.
+"""The recorder: a client that subscribes to topics, and a thread that writes their messages.
 
-Theory of operation. A source waits for its slowest receiver, so a recorder that is slow would slow
-down what it records. Therefore messages are taken as they come, undecoded, in batches, and put in a
-queue for a thread. The thread decodes them, writes them as JSON, and waits for the disk. The queue
-is bounded in bytes. What finds it full is dropped, counted, reported, and written down as a loss,
-and so is what a stream has lost. A chunk is finished every second, so that a kill costs no more.
+Theory of operation. A source waits for its slowest receiver, so a slow recorder would slow down the
+programs that it records. Therefore the client takes messages as they arrive, undecoded, in batches,
+and puts them in a queue. A thread decodes them, writes them as JSON, and waits for the disk. The
+queue is bounded in bytes. When it is full, further messages are dropped. The recorder counts and
+reports dropped messages and those that a stream has lost, and writes a record of each loss to the
+file. The thread finishes a chunk every second, so that a kill loses at most the last second.
 """
 
 import json
@@ -37,28 +38,28 @@ from sphtp_client.recording.mcap_file import NANOSECONDS, RecordingWriter
 from sphtp_client.recording.values import encode_message, message_tree, schema_of
 
 CHUNK_SECONDS: Final = 1.0
-"""Seconds after which messages that were written are made safe."""
+"""The longest time, in seconds, from the first message of a chunk to its end."""
 
 MOST_QUEUED: Final = 64 << 20
 """The most bytes of messages that wait for the disk."""
 
 MOST_KNOWN: Final = 1024
-"""The most changes of members that are remembered, to write each down once."""
+"""The most changes of members that are remembered, so that each is written once."""
 
 NOTE: Final = 512
-"""The bytes that a record which is no message counts for in the queue."""
+"""The bytes for which a record of metadata counts in the queue."""
 
 MOST_CHANNELS: Final = 65_535
 """The most channels of a file in MCAP."""
 
 OVERHEAD: Final = 64
-"""The bytes that a message in the queue takes beside its own, about."""
+"""The bytes for which a message counts in the queue in addition to its payload."""
 
 ABOUT: Final = "sphtp.recording"
 LOST: Final = "sphtp.lost"
 MEMBERS: Final = "sphtp.members"
 NEIGHBOURS: Final = "sphtp.neighbours"
-"""Names of the records that are no messages."""
+"""The names of the records of metadata."""
 
 
 class RecordedOrigin(NamedTuple):
@@ -76,7 +77,7 @@ class RecordedOrigin(NamedTuple):
         return f"{self.name}/{self.peer}"
 
     def properties(self) -> dict[str, str]:
-        """Return what a recording has about it, as text."""
+        """Return the fields as text, for the metadata of a channel in the file."""
         return {name: str(value) for name, value in self._asdict().items()}
 
 
@@ -86,7 +87,7 @@ def peer_name(name: str, number: int) -> str:
 
 
 class LostMessages(NamedTuple):
-    """Messages that are not in the recording, by their numbers, and why."""
+    """Messages that are missing in the recording: their numbers, their count and the reason."""
 
     origin: RecordedOrigin
     first: int
@@ -96,7 +97,7 @@ class LostMessages(NamedTuple):
 
 
 class _QueuedBatch(NamedTuple):
-    """Messages of one origin that came together, undecoded."""
+    """Undecoded messages of one origin that arrived together."""
 
     origin: RecordedOrigin
     time: int
@@ -106,14 +107,17 @@ class _QueuedBatch(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """A record that is no message."""
+    """A record of metadata."""
 
     name: str
     properties: Mapping[str, str]
 
 
 class RecorderQueue:
-    """Hands messages from the loop to the thread that writes them; the thread runs ``write``."""
+    """The queue from the client to the thread that writes; the thread runs ``write``.
+
+    ``most_queued`` is its limit in bytes. ``on_lost`` is called at each loss.
+    """
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ class RecorderQueue:
         self.error: OSError | None = None
         """The error that ended the writing early."""
         self.lost: Counter[str] = Counter()
-        """The messages that are not in the recording, by reason."""
+        """The numbers of messages missing in the recording, by reason."""
         self.undecodable = 0
         self.origins: set[RecordedOrigin] = set()
         self._writer = RecordingWriter(file)
@@ -141,20 +145,20 @@ class RecorderQueue:
 
     @property
     def messages(self) -> int:
-        """The messages in the recording."""
+        """The number of messages in the recording."""
         return self._writer.messages
 
     @property
     def size(self) -> int:
-        """The bytes of the recording."""
+        """The size of the recording, in bytes."""
         return self._writer.size
 
-    # The loop's side: nothing here waits for the disk.
+    # The client's side: no method waits for the disk.
 
     def put(
         self, origin: RecordedOrigin, now: int, numbers: Sequence[int], payloads: Sequence[bytes]
     ) -> None:
-        """Queue messages, or drop them if the queue is full or nothing can be written."""
+        """Queue messages, or drop them if the queue is full or the writing has failed."""
         size = sum(map(len, payloads)) + OVERHEAD * len(payloads)
         self.origins.add(origin)
         with self._changed:
@@ -171,7 +175,7 @@ class RecorderQueue:
             self._on_lost(self._dropped[origin])
 
     def lose(self, origin: RecordedOrigin, first: int, last: int, reason: str) -> None:
-        """Write down messages that never came here."""
+        """Queue a record of messages that were lost before they reached the recorder."""
         count = last - first + 1
         lost = LostMessages(origin, first, last, count, reason)
         self.lost[reason] += count
@@ -179,7 +183,7 @@ class RecorderQueue:
         self._on_lost(lost)
 
     def note(self, name: str, properties: Mapping[str, str]) -> None:
-        """Write down what is no message, if there is room for it."""
+        """Queue a record of metadata, if there is room for it."""
         with self._changed:
             if self.error is None and self._queued + NOTE <= self._most_queued:
                 self._waiting.append(_Note(name, properties))
@@ -187,7 +191,7 @@ class RecorderQueue:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Let the thread write what waits, and end."""
+        """Close the queue: the thread writes the rest, and ends."""
         with self._changed:
             self._note_dropped()
             self._is_closed = True
@@ -210,7 +214,7 @@ class RecorderQueue:
     # The thread's side
 
     def write(self) -> None:
-        """Write what is queued, until closed. An ``OSError`` ends it early, and is kept."""
+        """Write from the queue until it is closed and empty. Stores an ``OSError`` in ``error``."""
         try:
             self._write_all()
             self._writer.close()
@@ -273,7 +277,7 @@ def _properties_of(lost: LostMessages) -> dict[str, str]:
 
 
 def _unpack(payload: bytes) -> Any:
-    """Return a value; for what is none, one that no recording has a form for."""
+    """Return the value of a payload; for a malformed one an object that has no JSON form."""
     try:
         return unpack(payload)
     except MALFORMED:
@@ -301,11 +305,11 @@ class _Undecoded:
 
 
 UNDECODED: Final = cast("MessageCodec", _Undecoded())
-"""For ``Config.messages`` of a node that only receives."""
+"""The codec for ``Config.messages`` of a node that only receives, and does not decode."""
 
 
 class RecordedTopics(TopicSubscription[Any]):
-    """A subscription that hands what comes to a recorder, and holds no source up."""
+    """A subscription to a pattern that passes all items to a recorder at once."""
 
     def __init__(
         self, client: Client, pattern: str, queue: RecorderQueue, *, late_join: bool | int
@@ -340,17 +344,17 @@ class RecordedTopics(TopicSubscription[Any]):
 
 
 class RecordedGroup:
-    """Takes what the members of a group in lock step send to their watchers."""
+    """The receiver of the events that the members of a group send to a watcher."""
 
     def __init__(self, group: str, queue: RecorderQueue, clock: Callable[[], int]) -> None:
         self._group = group
         self._queue = queue
         self._clock = clock
-        # All members tell the same; it is written down once.
+        # All members report the same changes; each is written once.
         self._known: set[StepMembers] = set()
 
     def take(self, event: Watched) -> None:
-        """Take an event, and do not wait."""
+        """Queue an event, without waiting."""
         match event:
             case MemberContribution(member, step, payload):
                 self._queue.put(self._origin(member), self._clock(), [step], [payload])
@@ -376,7 +380,7 @@ def put_items(
     now: int,
     items: Sequence[StreamMessage[Any] | Loss],
 ) -> None:
-    """Hand the items of a stream to a recorder, as runs of messages and single losses."""
+    """Queue the items of a stream: runs of messages, and single losses."""
     numbers, payloads = list[int](), list[bytes]()
     for item in items:
         if not isinstance(item, Loss):
@@ -392,9 +396,9 @@ def put_items(
 
 
 def cluster_clock(client: Client) -> Callable[[], int]:
-    """Return a function that returns cluster time in nanoseconds.
+    """Return a function that returns the cluster's time in nanoseconds.
 
-    Where the servers send none, it begins at zero with the first call.
+    If the servers send no time, its time begins at zero with the first call.
     """
     start: list[int] = []
 
@@ -411,8 +415,8 @@ def cluster_clock(client: Client) -> Callable[[], int]:
 
 @asynccontextmanager
 async def writing(queue: RecorderQueue) -> AsyncIterator[None]:
-    """Write what is queued in a thread for the length of the block, and all of it at its end."""
-    # The thread does not notice that it is cancelled: it ends when the queue is closed and empty.
+    """Run the thread that writes for the length of the block, and let it empty the queue."""
+    # A cancellation does not reach the thread: it ends when the queue is closed and empty.
     async with running(partial(trio.to_thread.run_sync, queue.write)):
         try:
             yield

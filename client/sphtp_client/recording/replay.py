@@ -1,7 +1,7 @@
-"""The verb ``sphtp replay``: a recording is sent again, to the same subscribers.
+"""The verb ``sphtp replay``: publish the messages of a recording again.
 
-Each peer of the recording is a client of its own with the peer's name, and publishes the peer's
-topics. So whoever subscribes to topics gets the same messages of the same names.
+For each peer in the recording, the replay opens a client with the peer's name, which publishes the
+peer's topics. So a subscriber receives the recorded messages from peers with the recorded names.
 """
 
 import sys
@@ -56,14 +56,17 @@ class Place(NamedTuple):
 
 
 def place_of(channel: RecordedChannel) -> Place:
-    """Return the source that sends what a channel of the recording has."""
+    """Return the source that sends the messages of a channel of the recording."""
     return Place(channel.peer, channel.name)
 
 
 def selected(
     channels: Iterable[RecordedChannel], patterns: Iterable[str]
 ) -> dict[int, RecordedChannel]:
-    """Return the channels of topics that one of the patterns selects, or all without any."""
+    """Return the channels, by id, whose topics a pattern selects; without patterns, of all topics.
+
+    Groups are left out.
+    """
     wanted = [TopicPattern(pattern) for pattern in patterns]
     return {
         channel.id: channel
@@ -74,14 +77,17 @@ def selected(
 
 
 def span(recording: Recording, first: float, last: float | None) -> tuple[int, int]:
-    """Return begin and end, in nanoseconds, of the seconds from the beginning of a recording."""
+    """Return begin and end of a part of a recording, in nanoseconds of the cluster's time.
+
+    ``first`` and ``last`` are in seconds from the beginning of the recording; None is its end.
+    """
     begin = recording.begin + round(first * NANOSECONDS)
     end = recording.end if last is None else recording.begin + round(last * NANOSECONDS)
     return begin, min(end, max(recording.end, begin))
 
 
 class Player:
-    """Sends the messages of a recording when they are due."""
+    """The sender of the messages of a recording, each at the time when it is due."""
 
     def __init__(
         self, recording: Recording, channels: Mapping[int, RecordedChannel], schedule: Schedule
@@ -90,13 +96,16 @@ class Player:
         self.laps = 0
         self.unreadable = 0
         self.latest = 0.0
-        """The most seconds by which a message left too late."""
+        """The longest delay of a message behind its schedule, in seconds."""
         self._recording = recording
         self._channels = channels
         self._schedule = schedule
 
     async def play(self, send: Send, laps: int | None = 1) -> None:
-        """Send the messages, several times or, with None, for ever."""
+        """Send the messages ``laps`` times; with None, until cancelled.
+
+        Returns early after a lap without a message.
+        """
         start = trio.current_time()
         for lap in range(laps) if laps is not None else count():
             known = self.sent
@@ -135,7 +144,11 @@ async def replay_topics(
     gather: float,
     begun: Callable[[], None] = lambda: None,
 ) -> None:
-    """Open the sources, wait up to ``gather`` seconds for receivers, and play."""
+    """Open a client and a source for each peer, wait for receivers, and play the recording.
+
+    The wait ends when each source has a receiver, after ``gather`` seconds at the latest. Then
+    ``begun`` is called.
+    """
     topics = defaultdict[str, list[str]](list)
     for peer, topic in sorted({place_of(channel) for channel in channels}):
         topics[peer].append(topic)
@@ -169,7 +182,7 @@ async def replay_topics(
 
 
 def _name(peer: str) -> str:
-    """Return the name of a client for a peer of a recording; empty for one that had none."""
+    """Return the name of the client for a peer of a recording; empty for a peer without a name."""
     is_name = not peer.startswith("0x") and len(peer) <= LONGEST_NAME and peer.isprintable()
     return peer if is_name else ""
 
@@ -191,21 +204,23 @@ class ReplayOptions(ConnectionOptions):
     json: bool
 
 
-@click.command(short_help="Send what was recorded again.", context_settings=CONTEXT)
+@click.command(short_help="Publish the messages of a recording again.", context_settings=CONTEXT)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @with_options(REPLAY_OPTIONS)
 def replay(**values: Any) -> None:
-    """Send the topics of a recording again, in their time, to whoever subscribes to them.
+    """Publish the messages of the recording FILE again, with the recorded intervals.
 
-    Each recorded peer is a client of its own, with the same name and the same topics. Where FILE
-    is cut, the replay ends with the last whole record, and says so.
+    The replay opens a client for each recorded peer, with the same name and the same topics.
+    If FILE is cut off, the replay ends at the last complete record, and reports that.
 
-    With --group and --changed, a run in lock step is made again: the replay takes the places of all
-    members but one, that one runs for itself, and the replay reports the steps at which it
-    contributes something else than then.
+    With --group and --changed, the replay tests a new version of one program against a recorded
+    run in lock step. Start that program as usual, with the name of the member --changed. The replay
+    joins the group in place of all other members, and contributes their recorded values. At each
+    step it compares the contribution of the program with the recorded contribution of the member,
+    and prints the steps that differ.
 
-    Exit codes: 0 all was sent, 1 a step differs, 2 usage or configuration, 3 no server answered, or
-    FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 all messages were sent or all steps are equal, 1 a step differs, 2 usage or
+    configuration, 3 no server replied, or FILE cannot be read, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = ReplayOptions(begin=values.pop("from"), end=values.pop("to"), **values)
     try:

@@ -1,6 +1,6 @@
-"""The schedule of a replay: when each message of a recording is due, in seconds from its start.
+"""The schedule of a replay: the time at which each message of a recording is due.
 
-It decides and performs nothing: no clock, no socket.
+Times are in seconds from the start of the replay. This module has no clock and no socket.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ class Schedule:
     """The times of the messages from ``begin`` to ``end``, in nanoseconds of the recording.
 
     ``speed`` is the factor by which the replay is faster, or None if each message is due at once.
-    Raises ``SettingsError``.
+    Raises ``SettingsError`` if ``end`` is before ``begin``, or ``speed`` is not positive.
     """
 
     begin: int
@@ -44,20 +44,20 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.end < self.begin:
-            raise SettingsError("the replay would end before it begins")
+            raise SettingsError("the end of the replay is before its beginning")
         if self.speed is not None and not self.speed > 0:
             raise SettingsError(f"speed is {self.speed}; allowed is more than 0")
 
     @property
     def seconds(self) -> float:
-        """The seconds from the beginning of a lap to that of the next one."""
+        """The length of a lap, in seconds."""
         return self._seconds(self.end - self.begin)
 
     def lap(self, number: int, messages: Iterable[M]) -> Iterator[Due[M]]:
-        """Iterate over the messages of a lap, from 0 on, which begins where the former one ends.
+        """Iterate over the messages of a lap; each lap begins where the one before ends.
 
-        A message that was recorded before one that stands before it in the file is due with that:
-        each source's messages stay in order.
+        Laps are numbered from 0. If a message has an earlier time than one before it in the file,
+        both are due at the same time, so that the order of the file is kept.
         """
         start = latest = number * self.seconds
         for message in messages:

@@ -1,11 +1,11 @@
-"""A recorded run in lock step, made again against one changed member.
+"""The replay of a recorded group in lock step against one changed member.
 
-The recorded members but one join the group under their names, and contribute what they contributed
-then. The one that changed is a program of its own, which notices nothing. At each step its
-contribution is compared with the recorded one, bit by bit.
+The changed member is a program that the user starts. The replay joins the group under the names of
+all other recorded members, and contributes their recorded values. At each step it compares the
+changed member's contribution with the recorded one, bit by bit.
 
-Sums in a group depend on the order of members, and that on their ids. So the ids of the others are
-chosen around that of the changed member, in the recorded order.
+Sums in a group depend on the order of its members, which is the order of their ids. So the replay
+draws the ids of the other members around that of the changed member, in the recorded order.
 """
 
 import json
@@ -30,10 +30,10 @@ from sphtp_client.recording.values import RecordingError
 
 Open = Callable[..., AbstractAsyncContextManager[Client]]
 ID_STRIDE = 2
-"""From one id of a client to the next: those of clients are odd."""
+"""The difference of two consecutive ids of clients, which are odd."""
 
 MOST_SHOWN = 60
-"""The most letters of a value in a difference."""
+"""The longest text of a value in a difference, in characters."""
 
 
 class RecordedStep(NamedTuple):
@@ -44,9 +44,9 @@ class RecordedStep(NamedTuple):
 
 
 class RecordedSteps:
-    """The steps of a group in a recording, from its first one on.
+    """The steps of a group in a recording, from the first one on.
 
-    Raises ``SettingsError`` if there are none, or if they cannot be made again.
+    Raises ``SettingsError`` if the recording has no step of the group, or begins after step 0.
     """
 
     def __init__(self, recording: Recording, group: str) -> None:
@@ -73,7 +73,7 @@ class RecordedSteps:
             if name == NEIGHBOURS and properties.get("group") == group
         }
         self.ended = ""
-        """A sentence that says why ``__iter__`` has ended early; empty if it has not."""
+        """The reason why the iteration ended before the end of the recording; else empty."""
 
     @property
     def members(self) -> tuple[WatchedMember, ...]:
@@ -86,7 +86,7 @@ class RecordedSteps:
         return [peer_name(member.name, member.id) for member in self.members]
 
     def __iter__(self) -> Iterator[RecordedStep]:
-        """Iterate over the steps that are whole and have the first step's members."""
+        """Iterate over the steps up to the first that is incomplete or has other members."""
         keys = [(str(member.id), str(member.incarnation)) for member in self.members]
         places = {key: place for place, key in enumerate(keys)}
         waiting: dict[int, dict[int, RecordedMessage]] = {}
@@ -113,9 +113,9 @@ class RecordedSteps:
     def _is_over(self, step: int) -> bool:
         changed = [at for at in self._members if self.first < at <= step]
         if any(self._members[at] != self.members for at in changed):
-            self.ended = f"the members are others from step {min(changed)} on"
+            self.ended = f"the members differ from step {min(changed)} on"
         elif step in self._partial:
-            self.ended = f"step {step} was made with neighbours only"
+            self.ended = f"step {step} was an exchange with neighbours only"
         return bool(self.ended)
 
 
@@ -137,16 +137,17 @@ async def replay_steps(
     on_death: str = "raise",
     wait: float = inf,
 ) -> StepsSummary:
-    """Contribute as all members but one, and show where that one differs; return the summary.
+    """Contribute as all members but ``changed``, show its differences, and return a summary.
 
-    Waits up to ``wait`` seconds for the changed member. Raises ``SettingsError`` for one that was
-    no member, and ``trio.TooSlowError`` if it does not come.
+    ``wait`` is the longest wait for the changed member, in seconds. Raises ``SettingsError`` if
+    ``changed`` is not the name of exactly one recorded member or there was no other member, and
+    ``trio.TooSlowError`` if the changed member does not join in time.
     """
     names = steps.names
     if names.count(changed) != 1:
         raise SettingsError(f"--changed = {changed!r}; the members were {', '.join(names)}")
     if len(names) == 1:
-        raise SettingsError("there was no other member")
+        raise SettingsError("the recorded group has no other member")
     place = names.index(changed)
     show(ReplayStarted(file=file, topics=[f"group {group}"], seconds=None))
 
@@ -188,13 +189,16 @@ async def replay_steps(
 
 
 def _ids_beside(own: int, distance: int, members: int) -> Iterator[int]:
-    """Iterate over ids for a member that stands so many places behind, or before, an id."""
+    """Iterate over ids for the member ``distance`` places behind the one with the id ``own``.
+
+    A negative distance means places before it. Members at different distances get different ids.
+    """
     stride = members * (1 if distance > 0 else -1)
     return (own + ID_STRIDE * (distance + stride * more) for more in count())
 
 
 class _Stepping:
-    """Makes the steps of all members but one."""
+    """The recorded steps, performed for all members but the changed one."""
 
     def __init__(self, steps: RecordedSteps, place: int, changed: str, show: Show) -> None:
         self.steps = 0
@@ -226,7 +230,7 @@ class _Stepping:
                     for place in groups:
                         nursery.start_soon(exchange, place)
                 if not got:
-                    self.reason = f"{self._changed} is no member any more at step {step.step}"
+                    self.reason = f"{self._changed} is no longer a member at step {step.step}"
                     return
                 self._compare(step, got[0])
         except* GroupError as errors:
@@ -244,7 +248,7 @@ class _Stepping:
 
 
 def difference(recorded: Any, got: Any) -> str:
-    """Return how a value differs from the recorded one, in words."""
+    """Describe the difference between a recorded value and a new one."""
     if isinstance(recorded, numpy.ndarray) and isinstance(got, numpy.ndarray):
         if (recorded.dtype, recorded.shape) != (got.dtype, got.shape):
             return (

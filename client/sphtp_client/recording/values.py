@@ -1,21 +1,22 @@
-"""The JSON form of messages in a recording, which loses nothing of them.
+"""The lossless JSON form of messages in a recording.
 
-Theory of operation. Foxglove and PlotJuggler draw the numbers in JSON objects, so what JSON has is
-written as it is: ``{"x": 0.5}`` is ``{"x": 0.5}``. What JSON lacks is an object with certain keys:
+Theory of operation. Foxglove and PlotJuggler draw the numbers in JSON objects, so values that JSON
+can express keep their form: ``{"x": 0.5}`` is ``{"x": 0.5}``. Other values become an object with
+certain keys:
 
 | value | JSON |
 |---|---|
 | NumPy array | ``{"dtype": "<f8", "shape": [2], "data": [0.5, 1.0]}``, in C order |
-| array that is long, complex, or not finite | the same with ``base64`` in place of ``data`` |
+| array that is long, complex, or has NaN or infinity | the same with ``base64`` for ``data`` |
 | bytes | ``{"base64": "..."}`` |
 | NaN, infinity | ``{"float": "nan"}`` |
 | timestamp of msgpack | ``{"seconds": 1, "nanoseconds": 0}`` |
 | other extension of msgpack | ``{"extension": 5, "base64": "..."}`` |
-| map with other keys than text, or with just the keys of a row here | ``{"map": [[key, value]]}`` |
+| map with a key that is not text, or with exactly the keys of a row | ``{"map": [[key, value]]}`` |
 
-A message is an object in any case: one that is no map is ``{"value": message}``.
+A message is always an object: a message that is not a map is ``{"value": message}``.
 
-Python writes the shortest digits that give the same float again, so numbers come back bit by bit.
+Python writes the shortest digits that give the same float again, so numbers are restored exactly.
 """
 
 import re
@@ -31,7 +32,7 @@ import numpy
 from sphtp.errors import SphtpError
 
 MOST_NUMBERS: Final = 1024
-"""The most items of an array that are written as numbers: nobody draws more lines than that."""
+"""The largest array, in items, that is written as numbers: a viewer draws a line for each item."""
 
 ARRAY: Final = frozenset({"dtype", "shape", "data"})
 LONG_ARRAY: Final = frozenset({"dtype", "shape", "base64"})
@@ -41,10 +42,10 @@ TIMESTAMP: Final = frozenset({"seconds", "nanoseconds"})
 EXTENSION: Final = frozenset({"extension", "base64"})
 MAP: Final = frozenset({"map"})
 RESERVED: Final = frozenset({ARRAY, LONG_ARRAY, BYTES, FLOAT, TIMESTAMP, EXTENSION, MAP})
-"""The keys of objects that stand for something else."""
+"""The sets of keys that mark an object as the form of another value."""
 
 WRAPPED: Final = {"value"}
-"""The key of a message that is no map."""
+"""The key of the object around a message that is not a map."""
 
 _MOST_KEYS: Final = max(map(len, RESERVED))
 _AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
@@ -54,16 +55,16 @@ _encode = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")
 
 
 class RecordingError(SphtpError):
-    """A recording, or a part of it, cannot be read; the message says where and why."""
+    """A recording or a part of it cannot be read; the text names the place and the reason."""
 
 
 def encode_message(value: Any) -> bytes:
-    """Return a message as JSON. Raises ``TypeError`` for what no message carries."""
+    """Return a message as JSON. Raises ``TypeError`` for a value that has no JSON form."""
     return _encode(message_tree(value)).encode()
 
 
 def message_tree(value: Any) -> dict[str, Any]:
-    """Return the JSON object of a message, as Python's own types."""
+    """Return the JSON object of a message, as a dict of Python's JSON types."""
     tree = to_json(value)
     if type(value) is not dict or tree.keys() == WRAPPED:
         return {"value": tree}
@@ -71,7 +72,7 @@ def message_tree(value: Any) -> dict[str, Any]:
 
 
 def decode_message(data: bytes) -> Any:
-    """Return the message of JSON. Raises ``RecordingError`` for what is none."""
+    """Return the message in a JSON text. Raises ``RecordingError`` if the text is malformed."""
     try:
         tree = loads(data)
     except (JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -87,7 +88,7 @@ def decode_message(data: bytes) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """Return the JSON form of a value, as Python's own types."""
+    """Return the JSON form of a value, as Python's JSON types. Raises ``TypeError``."""
     kind = type(value)
     if kind in _AS_IT_IS:
         return value
@@ -135,9 +136,9 @@ def from_json(tree: Any) -> Any:
 
 
 def schema_of(tree: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a form; viewers have the fields before they read messages.
+    """Return a JSON Schema for a channel, from the JSON form of its first message.
 
-    It is that of a channel's first message; it forbids nothing to the others.
+    Viewers list the fields by it before they read messages. It allows other fields.
     """
     match tree:
         case bool():
@@ -159,10 +160,10 @@ def schema_of(tree: Any) -> dict[str, Any]:
 
 
 def leaves(tree: Any, path: str = "") -> "list[tuple[str, Any]]":
-    """Return the scalars of a form with their paths: ``position.x``, ``forces[2]``.
+    """Return the scalars of a JSON form with their paths: ``position.x``, ``forces[2]``.
 
-    An array has the path of its items, whatever stands around them: ``x[0]``, ``x[1,2]``. One that
-    is written in base64 has its type and shape only.
+    The items of an array have the paths ``x[0]`` or ``x[1,2]``. An array in base64 has one path,
+    with its type and shape as the value.
     """
     if isinstance(tree, Mapping):
         if frozenset(tree) == ARRAY and isinstance(tree["data"], list):
@@ -183,7 +184,7 @@ def leaves(tree: Any, path: str = "") -> "list[tuple[str, Any]]":
 
 
 def fields_of(tree: Any) -> "list[tuple[str, Any]]":
-    """Return the scalars of a message as ``leaves`` does; one that is no map is ``value``."""
+    """Return the scalars of a message as ``leaves`` does, with ``value`` for an empty path."""
     return [
         (f"value{path}" if not path or path[0] == "[" else path, it) for path, it in leaves(tree)
     ]

@@ -22,17 +22,18 @@ from sphtp_client.relay.report import (
 )
 
 
-@click.command(short_help="Forward UDP datagrams, and drop, delay or reorder some.")
+@click.command(short_help="Forward UDP datagrams over a simulated bad network.")
 @with_options(RELAY_OPTIONS)
 def relay(**values: Any) -> None:
     """Forward UDP datagrams from LISTEN to TARGET and back, and apply faults to them.
 
-    Both are host:port, such as 127.0.0.1:9000; port 0 of LISTEN takes any that is free. All
-    clients share one link each way: one rate, one queue. The options hold for both ways; each has
-    a form for one, such as --up-loss (towards the target) and --down-loss.
+    Both are host:port, such as 127.0.0.1:9000; with port 0, LISTEN takes any free port. All clients
+    share one link in each direction, with one rate and one queue. The options of faults apply to
+    both directions. Each has two more forms for one direction, such as --up-loss (towards the
+    target) and --down-loss (towards the clients).
 
-    Ctrl-C ends the relay and shows the figures. Exit codes: 0 a normal end, 2 wrong arguments, or
-    an address that cannot be used.
+    Ctrl-C ends the relay and prints the figures of both directions. Exit codes: 0 a normal end, 2
+    wrong arguments, or an address that cannot be used.
     """
     seed = SystemRandom().getrandbits(32) if values["seed"] is None else values["seed"]
     report = JsonRelayReporter() if values["as_json"] else TextRelayReporter()

@@ -1,8 +1,7 @@
-"""The faults of a relay: links of the testing kit, driven by real time, without sockets.
+"""The faults of a relay: links of the testing kit in real time, without sockets.
 
-``Traffic`` hands every datagram to the link of its direction. ``Link.offer`` in
-``sphtp/testing/network.py`` decides: it returns the arrival times of all copies, none for a lost
-datagram.
+``Traffic`` passes each datagram to the link of its direction. ``Link.offer`` in
+``sphtp/testing/network.py`` returns the arrival time of each copy, and no time for a lost datagram.
 """
 
 from collections import deque
@@ -17,7 +16,7 @@ from sphtp.testing import Faults, Flight, Link, LinkStatistics
 from sphtp.testing.network import Address
 
 MOST_HELD: Final = 64 * 1024 * 1024
-"""Bytes on their way in one direction; more are dropped, so that no flood fills the memory."""
+"""The most bytes in flight in one direction; further datagrams are dropped."""
 
 
 class Direction(Enum):
@@ -41,7 +40,11 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class TrafficStatistics:
-    """The figures of both directions; ``refused`` and ``overflowed`` count datagrams."""
+    """The figures of both directions, and the number of ``clients`` now.
+
+    ``refused`` counts datagrams of clients beyond the limit, and ``overflowed`` datagrams dropped
+    because too many bytes were in flight.
+    """
 
     clients: int
     refused: int
@@ -51,13 +54,13 @@ class TrafficStatistics:
 
 
 class Traffic:
-    """Two links, one each way, and the clients that are on them.
+    """Two links, one for each direction, and the clients that use them.
 
-    A client is one source address. At most ``clients`` are served at a time; a client that is
-    silent both ways for ``idle`` seconds makes room. Inputs are ``handle_*``; after any of them
-    poll ``poll_forward`` and ``poll_left`` until None, then ``poll_timeout``.
+    A client is one source address. The relay serves at most ``clients`` at a time, and removes a
+    client that neither sends nor receives for ``idle`` seconds. Inputs are ``handle_*``; after any
+    of them, call ``poll_forward`` and ``poll_left`` until they return None, then ``poll_timeout``.
 
-    Raises ``SettingsError`` when ``clients`` or ``idle`` is not positive.
+    Raises ``SettingsError`` if ``clients`` or ``idle`` is not positive.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Traffic:
         self._held = dict.fromkeys(Direction, 0)
         self._flight = Flight[Forward]()
         self._due: deque[Forward] = deque()
-        # When each last sent or got a datagram, the most silent one first.
+        # The time of the last datagram from or to each client, the longest silent client first.
         self._last_seen: dict[Address, float] = {}
         self._left: deque[Address] = deque()
         self._refused = 0
@@ -83,7 +86,7 @@ class Traffic:
     # Inputs
 
     def handle_from_client(self, now: float, client: Address, datagram: bytes) -> None:
-        """Take a datagram that goes to the target."""
+        """Put a datagram of a client on the link to the target."""
         self._make_room(now)
         if client not in self._last_seen and len(self._last_seen) >= self._most:
             self._refused += 1
@@ -91,12 +94,12 @@ class Traffic:
         self._carry(now, Forward(Direction.UP, client, datagram))
 
     def handle_from_target(self, now: float, client: Address, datagram: bytes) -> None:
-        """Take a datagram that goes to a client."""
+        """Put a datagram of the target on the link to a client."""
         if client in self._last_seen:
             self._carry(now, Forward(Direction.DOWN, client, datagram))
 
     def handle_timeout(self, now: float) -> None:
-        """Deliver the datagrams that are due, and give up clients that have been silent."""
+        """Release the datagrams that are due, and remove clients that have been silent too long."""
         for forward in self._flight.take_due(now):
             self._held[forward.direction] -= len(forward.datagram)
             if forward.client in self._last_seen:
@@ -110,11 +113,11 @@ class Traffic:
         return self._due.popleft() if self._due else None
 
     def poll_left(self) -> Address | None:
-        """Return the next client that was given up; None if there is none."""
+        """Return the next client that was removed; None if there is none."""
         return self._left.popleft() if self._left else None
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due."""
+        """Return the time at which ``handle_timeout`` is due; None if there is none."""
         silent = next(iter(self._last_seen.values()), None)
         return earliest(self._flight.next_time(), None if silent is None else silent + self._idle)
 

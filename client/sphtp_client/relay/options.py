@@ -1,4 +1,4 @@
-"""The options of ``sphtp relay``: quantities with units, addresses, and the faults they mean."""
+"""The options of ``sphtp relay``: quantities with units, addresses, and faults."""
 
 import math
 import re
@@ -22,7 +22,7 @@ _QUANTITY = re.compile(r"([-+]?[0-9.]+(?:e[-+]?[0-9]+)?) ?([A-Za-z%]*)")
 
 
 class Quantity(click.ParamType[float]):
-    """A number in a range, with a unit behind it that may be left out."""
+    """The type of an option: a number in a range, with an optional unit behind it."""
 
     def __init__(
         self, name: str, units: Mapping[str, float], low: float, high: float, *, whole: bool = False
@@ -36,7 +36,7 @@ class Quantity(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number in its base unit; wrong ones end the call."""
+        """Return the number in its base unit. Raises ``click.BadParameter`` for a wrong one."""
         if not isinstance(value, str):
             return float(value)
         match = _QUANTITY.fullmatch(value)
@@ -54,20 +54,20 @@ class Quantity(click.ParamType[float]):
 
 
 class UdpAddress(click.ParamType[Address]):
-    """``host:port`` or ``udp://host:port``; IPv6 in brackets."""
+    """The type of an address: ``host:port`` or ``udp://host:port``, with IPv6 in brackets."""
 
     name = "host:port"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Address:
-        """Return host and port; wrong ones end the call."""
+        """Return host and port. Raises ``click.BadParameter`` for a wrong address."""
         if not isinstance(value, str):
             host, port = value
             return host, port
         scheme, _, rest = value.rpartition("://")
         if scheme not in ("", "udp"):
-            self.fail(f"{value!r} is {scheme}, and only UDP is relayed: host:port", param, ctx)
+            self.fail(f"{value!r} is {scheme}; the relay forwards only UDP: host:port", param, ctx)
         host, colon, port = rest.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         is_right = bare and (":" not in bare or host != bare)
@@ -79,31 +79,31 @@ class UdpAddress(click.ParamType[Address]):
 
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, float], str]] = {
-    "loss": ("share", SHARE, "Share of datagrams lost, each by itself: 0.05 or 5%."),
+    "loss": ("share", SHARE, "Share of datagrams lost, independently of each other: 0.05 or 5%."),
     "burst": ("share", SHARE, "Share of datagrams that begin a burst of losses."),
     "burst_length": ("count", COUNT, "Datagrams lost in a burst, on average."),
-    "duplicate": ("share", SHARE, "Share of datagrams that travel twice."),
+    "duplicate": ("share", SHARE, "Share of datagrams that are duplicated."),
     "corrupt": ("share", SHARE, "Share of datagrams in which one bit is flipped."),
-    "delay": ("time", SECONDS, "Time that each datagram travels: 0.05 or 50ms."),
-    "jitter": ("time", SECONDS, "Largest extra delay, random for each datagram; reorders."),
-    "reorder": ("share", SHARE, "Share held back, so that later ones overtake them."),
-    "reorder_delay": ("time", SECONDS, "How long they are held back."),
-    "rate": ("bits/s", BITS_PER_SECOND, "Bits per second that get through: 20M. Default: all."),
+    "delay": ("time", SECONDS, "Delay of each datagram: 0.05 or 50ms."),
+    "jitter": ("time", SECONDS, "Largest extra delay, random for each datagram; it reorders."),
+    "reorder": ("share", SHARE, "Share of datagrams held back, so that later ones overtake them."),
+    "reorder_delay": ("time", SECONDS, "Time for which datagrams of --reorder are held back."),
+    "rate": ("bits/s", BITS_PER_SECOND, "Rate of the link: 20M. Default: no limit."),
     "queue": (
         "bytes",
         BYTES,
-        "Bytes that may wait because of --rate; further datagrams are dropped.",
+        "Size of the queue before --rate; when it is full, datagrams are dropped.",
     ),
-    "mtu": ("bytes", BYTES, "Largest datagram carried; larger ones vanish."),
+    "mtu": ("bytes", BYTES, "Size of the largest datagram carried; larger ones are lost."),
 }
-"""The fields of ``Faults`` that are options: kind, units and meaning."""
+"""The fields of ``Faults`` that are options: type, units and help text."""
 
 DEFAULTS = {name: getattr(Faults(delay=0), name) for name in FAULTS}
 WHOLE = {"queue", "mtu"}
 
 
 def faults_from(values: Mapping[str, Any], direction: Direction) -> Faults:
-    """Return the faults of one direction: its own options before those for both."""
+    """Return the faults of one direction, whose own options override those for both."""
     both = {name: values[name] for name in FAULTS}
     own = {name: values[f"{direction.value}_{name}"] for name in FAULTS}
     given = {name: value for name, value in own.items() if value is not None}
@@ -119,7 +119,7 @@ def _fault(name: str, prefix: str = "") -> Option:
         type=Quantity(kind, units, low, high, whole=name in WHOLE),
         default=None if prefix else DEFAULTS[name],
         show_default=not prefix and name != "rate",
-        # Three times as many lines would hide the others; the verb's help says that they exist.
+        # The help of the verb explains these forms; a line for each would triple its length.
         hidden=bool(prefix),
     )
 
@@ -129,20 +129,24 @@ RELAY_OPTIONS = (
     click.argument("target", type=UdpAddress()),
     *(_fault(name) for name in FAULTS),
     *(_fault(name, f"{way.value}-") for way in Direction for name in FAULTS),
-    click.option("--seed", type=int, help="Makes the faults repeatable. Default: a random one."),
+    click.option(
+        "--seed",
+        type=int,
+        help="Random seed, which makes the faults repeatable. Default: a new one.",
+    ),
     click.option(
         "--clients",
         type=click.IntRange(1, 4096),
         default=256,
         show_default=True,
-        help="How many clients at a time; further ones are not served.",
+        help="Most clients at a time; datagrams of others are dropped.",
     ),
     click.option(
         "--idle",
         type=Quantity("time", SECONDS, 0.001, 86_400),
         default=60.0,
         show_default=True,
-        help="Silence both ways after which a client makes room for another.",
+        help="Time without a datagram in either direction after which a client is removed.",
     ),
     click.option(
         "--every",
@@ -156,5 +160,5 @@ RELAY_OPTIONS = (
         type=Quantity("time", SECONDS, 0.001, 1e9),
         help="End after this time. Default: never.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="JSON objects, one per line."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line."),
 )

@@ -1,7 +1,7 @@
-"""The relay on real sockets: one that listens, and one towards the target for each client.
+"""The relay on real sockets: one socket that listens, and one to the target for each client.
 
-``sphtp.testing.network`` decides which datagrams are lost, delayed and duplicated, as on the
-simulated network; ``impairment`` passes datagrams to it.
+``impairment`` passes each datagram to a link of ``sphtp.testing.network``, which loses, delays and
+duplicates datagrams as on the simulated network.
 """
 
 import socket
@@ -19,26 +19,26 @@ from sphtp.testing.network import Address
 from sphtp_client.relay.impairment import Direction, Forward, Traffic, TrafficStatistics
 
 BATCH: Final = 256
-"""Datagrams taken off one socket before the others get a turn."""
+"""The most datagrams that are read from one socket before other tasks run."""
 
 BUFFER: Final = 4 * 1024 * 1024
-"""Socket buffer requested in each direction, in bytes; the kernel may grant less."""
+"""The requested size of the send and receive buffer of each socket, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayStatistics(TrafficStatistics):
-    """The figures of the traffic, and the number of datagrams that the machine itself lost."""
+    """The figures of the traffic, and the number of socket calls that failed."""
 
     socket_errors: int
 
 
 @asynccontextmanager
 async def open_relay(listen: Address, target: Address, traffic: Traffic) -> AsyncIterator["Relay"]:
-    """Relay between all senders to ``listen`` and ``target`` for the length of the block.
+    """Relay between the clients that send to ``listen`` and ``target``, during the block.
 
     Raises:
         SettingsError: the address to listen on cannot be bound; the message names it.
-        UnreachableError: there is no way to the target.
+        UnreachableError: the name of the target cannot be resolved.
     """
     listening = await _bind(*listen)
     try:
@@ -50,7 +50,7 @@ async def open_relay(listen: Address, target: Address, traffic: Traffic) -> Asyn
 
 
 class Relay:
-    """A relay, which forwards both ways. Made by ``open_relay``."""
+    """A relay that forwards in both directions. Made by ``open_relay``."""
 
     def __init__(self, listening: socket.socket, target: Address, traffic: Traffic) -> None:
         self.target = target
@@ -127,7 +127,7 @@ class Relay:
             except BlockingIOError:
                 break
             except OSError:
-                # What the network says about an earlier datagram, such as that nobody listens.
+                # An ICMP error for an earlier datagram, such as a closed port.
                 self._errors += 1
                 continue
             take(now, _host_and_port(address), datagram)
@@ -140,7 +140,7 @@ class Relay:
             else:
                 self._dial(forward.client, nursery).send(forward.datagram)
         except OSError:
-            # No room, nobody there, too large for the way: lost, as in any network.
+            # A full buffer, a closed port, a datagram too large for the path: it is lost.
             self._errors += 1
 
     def _dial(self, client: Address, nursery: trio.Nursery) -> socket.socket:

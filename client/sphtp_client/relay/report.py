@@ -35,7 +35,7 @@ class RelayReporter(Protocol):
         ...
 
     def progress(self, seconds: float, statistics: RelayStatistics) -> None:
-        """Report the figures if datagrams were carried since the last report."""
+        """Report the figures so far. Called only if they have changed."""
         ...
 
     def finished(self, seconds: float, statistics: RelayStatistics) -> None:
@@ -44,7 +44,7 @@ class RelayReporter(Protocol):
 
 
 class JsonRelayReporter:
-    """The reporter of one JSON object per line."""
+    """A reporter that prints one JSON object per line."""
 
     def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""
@@ -70,7 +70,7 @@ class JsonRelayReporter:
 
 
 class TextRelayReporter:
-    """The reporter of lines while the relay runs, and a table at the end."""
+    """A reporter that prints lines while the relay runs, and a table at the end."""
 
     def listening(self, start: RelayStart) -> None:
         """Write the addresses, the faults and the seed."""

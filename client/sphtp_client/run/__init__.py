@@ -1,6 +1,6 @@
-"""A set of programs from a file, from start to end: the verb ``sphtp run``.
+"""The verb ``sphtp run``: servers and programs that a file describes.
 
-``run_file`` reads the file, ``rules`` decides which program starts when, and when the run is over,
-``board`` stores what is known of each program, ``runner`` performs, ``guard`` is the parent of each
-program, and ``table`` draws.
+``run_file`` reads the file. ``rules`` decides when each program starts, and when the run is over.
+``board`` stores the state of each program, and ``runner`` starts and ends them. ``guard`` is the
+parent process of each program, and ``table`` draws the states.
 """

@@ -1,7 +1,7 @@
-"""The board of a run: what is known of each program, and the notices for people or scripts.
+"""The board of a run: the state of each process, and the notices for people or scripts.
 
-A supervisor fills it in as it does that of a cluster. But the rules decide in which phase a program
-is, the lines that programs print are shown, and a notice may be a line of JSON.
+A supervisor calls its methods, as those of ``RunStatus`` for a cluster. In contrast to that, the
+rules decide on the phase of a program, the lines of programs are notices, and notices may be JSON.
 """
 
 import json
@@ -30,7 +30,7 @@ _SHOWN_ELSEWHERE: Final = frozenset(("event", "level", "timestamp"))
 
 
 class ProgramLogs:
-    """The lines of each program in a file of its own, ``NAME.log``, which is appended to."""
+    """The log files of programs: appends the lines of each to ``NAME.log``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,15 +48,15 @@ class ProgramLogs:
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
-            # What does not fit on the disk has been reported.
+            # A failed write has been reported before.
             with suppress(OSError):
                 file.close()
 
 
 class RunBoard(RunStatus):
-    """Every process of a run by name; ``clock`` is that of the rules.
+    """The state of every process of a run, by name; ``clock`` is that of the rules.
 
-    With ``logs``, the lines of programs are written there and are no notices.
+    With ``logs``, the lines of programs go to files, and are no notices.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class RunBoard(RunStatus):
         self.rules = rules
         self.clock = clock
         self.changes = 0
-        """Rises whenever the rules may have something new to decide."""
+        """The number of changes so far after which the rules may decide anew."""
         self.is_stopping = False
         self.last_lines: dict[str, str] = {}
         self.addresses: dict[str, str] = {}
-        """Of the servers, those of their last start."""
+        """The addresses of the servers, from their last starts."""
         self._ready_lines = ready_lines
         self._introduced: set[str] = set()
         self._early: dict[str, list[str]] = {}
@@ -84,22 +84,22 @@ class RunBoard(RunStatus):
         self._logs = logs
 
     def has_changed(self, seen: int) -> bool:
-        """Return True if ``changes`` is another number by now."""
+        """Return True if ``changes`` differs from ``seen``."""
         return self.changes != seen
 
     def note(self, event: str, text: str, /, **values: object) -> None:
-        """Add a notice: a text for people, or the values of an event."""
+        """Add a notice: the text, or with JSON the event and its values."""
         self.notices.append(json.dumps({"event": event, **values}) if self._as_json else text)
 
     def spawned(self, process: ProcessStatus, pid: int) -> None:
-        """Note the process id: of a server, or of the guard of a program."""
+        """Note the process id of a server, or of the guard of a program."""
         self._introduced.discard(process.name)
         process.pid = pid
         if process.role is ProcessRole.SERVER:
             self._begun(process.name, pid)
 
     def not_started(self, process: ProcessStatus, reason: str) -> None:
-        """Note a process that could not be spawned, as one that ended at once."""
+        """Treat a process that could not be spawned as one that ended at once."""
         process.failure = f"cannot be started: {reason}"
         self._end(process.name, NOT_STARTED, asked=False)
 
@@ -120,18 +120,18 @@ class RunBoard(RunStatus):
         super().note_error_line(process, line)
         name, is_program = process.name, process.role is ProcessRole.PROGRAM
         if is_program and name not in self._introduced:
-            # It has overtaken the introduction, which is in another pipe.
+            # It has overtaken the line with the process id, which is in another pipe.
             self._early.setdefault(name, []).append(line)
         else:
             self._show(name, line, "stderr")
 
     def exited(self, process: ProcessStatus, code: int, *, asked: bool) -> None:
-        """Note the end of a process; the rules decide what follows."""
+        """Note the end of a process, and apply its restart rule."""
         self._show_early(process.name)
         self._end(process.name, code, asked=asked)
 
     def outcome(self, stopped_by: ExitStatus | None) -> RunOutcome:
-        """Judge the run, whose processes have all ended."""
+        """Return the outcome of the run, after all processes have ended."""
         end = self.rules.end
         failed = [name for name, state in self.rules.states.items() if state.phase is Phase.FAILED]
         cause = end.program if end is not None and end.verdict is RunVerdict.FAILED else None
@@ -153,10 +153,10 @@ class RunBoard(RunStatus):
         times = f", after {state.restarts} restart{plural}" if state.restarts else ""
         process = self.processes[name]
         has_ended = state.code == 0 and process.failure is None
-        return f"{'it ended, and was to go on' if has_ended else why(process)}{times}"
+        return f"{'it ended with exit code 0' if has_ended else why(process)}{times}"
 
     def document(self) -> Iterator[dict[str, Any]]:
-        """Yield the facts of each program for JSON."""
+        """Yield an object for each program, for the JSON document."""
         for name, state in self.rules.states.items():
             process = self.processes.get(name)
             yield {
@@ -189,20 +189,20 @@ class RunBoard(RunStatus):
             self.changes += 1
 
     def _is_logged(self, name: str, line: str) -> bool:
-        """Write a line to the file of its program, and return whether that was possible."""
+        """Write a line to the file of its program; return False if there is none or it failed."""
         if self._logs is None:
             return False
         try:
             self._logs.write(name, line)
         except OSError as error:
             self._logs = None
-            text = f"lines are shown here, for they cannot be written: {error}"
+            text = f"lines are shown here, because they cannot be written: {error}"
             self.note("logs", text, error=str(error))
             return False
         return True
 
     def _note_entry(self, name: str, line: str) -> None:
-        """Note an entry of a server's log; in its file it stands as it is."""
+        """Handle a line of a server's log, and write it unchanged to its file."""
         event = parse_event(line.encode())
         is_logged = self._is_logged(name, line)
         if isinstance(event, Started):
@@ -251,7 +251,7 @@ class RunBoard(RunStatus):
 
 
 def _for_people(line: str) -> str | None:
-    """Return an entry of a log as text; None if it is of no interest unless something is wrong."""
+    """Return an entry of a server's log as text; None for the levels debug and info."""
     try:
         entry = json.loads(line)
         if entry["level"] in _QUIET:

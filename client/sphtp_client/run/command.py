@@ -1,4 +1,4 @@
-"""The verb ``sphtp run``: a set of programs from a file."""
+"""The verb ``sphtp run``: run servers and programs that a file describes."""
 
 import json as json_format
 import os
@@ -28,30 +28,35 @@ from sphtp_client.run.table import draw, style, summary
 
 @click.command(short_help="Run servers and programs of yours from a file.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Check the file, and start nothing.")
+@click.option("--check", is_flag=True, help="Check FILE, print its programs, and start nothing.")
 @click.option(
     "--logs",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Append what programs print to files there, NAME.log, instead of showing it.",
+    help="Append the output of each program to NAME.log in this directory, instead of showing it.",
 )
 @click.option(
-    "--json", is_flag=True, help="Print lines of JSON: what happens, what programs print, the end."
+    "--json",
+    is_flag=True,
+    help="Print JSON objects, one per line: events, the output of programs, and the outcome.",
 )
 def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
-    """Start the servers and programs that FILE describes, and see to them until they end.
+    """Start the servers and programs that FILE describes, restart them, and end them together.
 
-    Programs start when the servers are ready. They find servers and secret in the variables
-    SPHTP_CLIENT_SERVER and SPHTP_CLIENT_SECRET_FILE, where open_client() without an address looks
-    for them. What they print is shown line by line, with their names in front; a terminal has a
-    table of all programs below it.
+    FILE is a TOML file: a table [servers], and a table [program.NAME] for each program. Programs
+    start when the servers are ready. The command sets the variables SPHTP_CLIENT_SERVER and
+    SPHTP_CLIENT_SECRET_FILE for them, from which open_client() without an address takes the
+    servers and the secret. Each line of output is shown behind the name of its program. On a
+    terminal, a table of all programs stands below the lines.
 
-    The run ends when its programs have finished, when one has failed whose failure matters, or at
-    Ctrl-C: first the programs, then the servers. A program that does not end within its grace time
-    is killed, with all that it has started.
+    The run ends when all programs have ended (except those with background = true), when a
+    program has failed (unless it has essential = false), or at Ctrl-C. The command then ends the
+    programs, and after them the servers. It kills a program that does not end within its grace
+    time, with all processes that the program has started.
 
-    Exit codes: 0 all programs finished, 2 usage or a mistake in the file, 3 a program failed,
-    130 after Ctrl-C, 143 after SIGTERM. A run that waits for no program ends at Ctrl-C with 0.
+    Exit codes: 0 all programs finished, 2 usage or a mistake in FILE, 3 a program failed,
+    130 after Ctrl-C, 143 after SIGTERM. If all programs have background = true, Ctrl-C ends the run
+    with 0.
     """
     try:
         loaded = load_run_file(file, os.environ)
@@ -84,7 +89,7 @@ def run(file: Path, check: bool, logs: Path | None, json: bool) -> None:
 
 @contextmanager
 def _secret_of(loaded: RunFile) -> Iterator[Path | None]:
-    """Give the secret of the file, or a fresh one for servers of this run."""
+    """Yield the path of the secret: that of the file, or a new one if this run starts servers."""
     if loaded.servers.secret_file is not None or not loaded.servers.number:
         yield loaded.servers.secret_file
     else:
@@ -93,7 +98,7 @@ def _secret_of(loaded: RunFile) -> Iterator[Path | None]:
 
 
 def _display(board: RunBoard, json: bool) -> RunDisplay:
-    """Return a table for a terminal, and lines elsewhere."""
+    """Return a display with a table for a terminal, and one with lines for other outputs."""
     if sys.stdout.isatty() and not json:
         notices, console = board.notices, Console()
         table, coloured = partial(draw, board), partial(style, board=board)
@@ -103,12 +108,12 @@ def _display(board: RunBoard, json: bool) -> RunDisplay:
 
 
 def _describe(loaded: RunFile) -> Iterator[str]:
-    """Yield what the file would start, in order."""
+    """Yield a line for each server and program that the file would start, and a verdict."""
     for name in server_names(loaded.servers):
         yield f"{name}: sphtp server"
     for program in loaded.programs:
         yield f"{program.name}: {' '.join(program.command)}"
-    yield f"{loaded.path}: nothing is wrong with it"
+    yield f"{loaded.path}: the file is correct"
 
 
 def _write_outcome(outcome: RunOutcome, board: RunBoard, seconds: float, json: bool) -> None:

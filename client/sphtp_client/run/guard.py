@@ -1,20 +1,21 @@
-"""The parent of one program of a run: ends all that the program has started, even if we are killed.
+"""The parent process of one program of a run, which ends all descendants of the program.
 
 This file runs as a program of its own, and needs nothing but the standard library:
 
     python -I -S guard.py SIGNAL SECONDS COMMAND...
 
-The command has a process group of its own, and no input. Its process id is the first line of
-standard output, ``{"pid": 4711}``, before anything that the command prints.
+The command has a process group of its own, and /dev/null as its input. Its process id is the first
+line of standard output, ``{"pid": 4711}``, before the output of the command.
 
 When standard input closes, or at SIGTERM, the guard sends SIGNAL to the group, and after SECONDS
 SIGKILL to all descendants. Standard input is a pipe whose other end the supervisor holds, so it
-also closes when the supervisor is killed. When the command ends by itself, what it left behind is
-ended in the same way. The guard ends as the command did: with its exit code, or by the same signal.
+also closes when the supervisor is killed. When the command ends by itself, the guard ends its
+remaining descendants in the same way. The guard then ends with the exit code of the command, or by
+the same signal.
 
-A descendant cannot leave: the guard is a subreaper, so that orphans become its children, whatever
-group or session they have made for themselves. If the guard itself is killed, so is the command.
-Only a descendant that has changed to another user may outlive it: kill(2) refuses the signals.
+No descendant escapes: the guard is a subreaper, so orphans become its children, even in a process
+group or session of their own. If the guard itself is killed, the kernel kills the command. Only a
+descendant that has changed to another user may survive, because kill(2) refuses the signals.
 """
 
 import ctypes
@@ -30,21 +31,21 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-NOT_STARTED = 127  # what a shell says of a command that it cannot run
+NOT_STARTED = 127  # the exit code of a shell for a command that it cannot run
 STDIN, STDOUT = 0, 1
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Guard:
-    """The command, and how far its end has come."""
+    """The process of the command, and the state of its end."""
 
     def __init__(self, command: list[str], stop_signal: int, grace: float) -> None:
         self._stop_signal = stop_signal
         self._grace = grace
         self._kill_at: float | None = None
         self.status: int | None = None
-        """The status of the command for ``waitpid``, once it has ended."""
+        """The status of the command from ``waitpid``; None before its end."""
         # This process has one thread, so code between fork and exec is safe.
         self._process = subprocess.Popen(  # noqa: S603 - it is what the user wants to run
             command,
@@ -55,7 +56,10 @@ class Guard:
         self._pid = self._process.pid
 
     def run(self, wake: int) -> None:
-        """Watch until the command and all that it has started are gone."""
+        """Run until the command and all of its descendants have ended.
+
+        A byte in the pipe ``wake`` is the number of a signal that has arrived.
+        """
         waited = [STDIN, wake]
         while self._reap():
             self._end_rest()
@@ -67,14 +71,14 @@ class Guard:
                 self.stop()
 
     def stop(self) -> None:
-        """Ask the group to end; after the grace time everything is killed."""
+        """Send the stop signal to the group, and set the time of SIGKILL for all descendants."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, self._stop_signal)
 
     def _reap(self) -> bool:
-        """Take note of ended children; return False when none is left."""
+        """Reap ended children; return False when no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -90,7 +94,7 @@ class Guard:
             if self.status is not None:  # and yet there are others
                 self.stop()
         elif time.monotonic() >= self._kill_at:
-            # Children of those that die become ours, and are found in the next round.
+            # Children of killed processes become children of the guard, and die in the next round.
             for pid in _children():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -102,13 +106,13 @@ class Guard:
 
 
 def _introduce() -> None:
-    """Run in the command's process, before it is the command."""
+    """Set up the process of the command before its program is executed."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.write(STDOUT, b'{"pid": %d}\n' % os.getpid())
 
 
 def _children() -> Iterator[int]:
-    """Yield the ids of our children."""
+    """Yield the process ids of the guard's children."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError):
@@ -120,7 +124,7 @@ def _children() -> Iterator[int]:
 
 
 def end_as(status: int) -> None:
-    """End this process as another one has ended."""
+    """End this process with the exit code or signal in a status of ``waitpid``."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,16 +1,16 @@
-"""The rules of a run: which program starts when, which one starts again, and when the run is over.
+"""The rules of a run: the starts and restarts of programs, and the end of the run.
 
-Theory of operation. Each program waits until those that it comes after are ready, or have finished,
-and then starts. What happens when it ends is the matter of its restart rule: it starts again after
+Theory of operation. A program starts when all programs in its ``after`` are ready, and all in its
+``after_end`` have finished. When it ends, its restart rule decides: the program starts again after
 a backoff that doubles from one restart to the next, or it has ended for good. It has **finished**
-if it ended for good with exit code 0, and has **failed** otherwise. A program that ran for the time
-``steady`` before it ended counts as sound: its backoff and its number of restarts begin anew.
+if it ended for good with exit code 0, and has **failed** otherwise. If a program ran for the time
+``steady`` before it ended, its backoff and its count of restarts in a row begin anew.
 
-The run is over when a program has failed whose failure matters, or when each program that the run
-waits for has finished. Programs end in the reverse order of their starts.
+The run ends when an essential program has failed, or when each program that is not in the
+background has ended. Programs are stopped before those that they came after.
 
-The rules have no clock: each input has the time ``now``, and ``next_alarm`` is the time at which
-``poll_starts`` has something to return at the latest.
+The rules have no clock: each input has the time ``now``. ``next_alarm`` returns the time at which
+``poll_starts`` next returns a program whose backoff is over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ class Phase(Enum):
     """The phases of a program."""
 
     WAITING = "waiting"
-    """It has not been started: others have to be ready first."""
+    """It has not been started: other programs have to be ready, or to finish, first."""
     RUNNING = "running"
     BACKOFF = "restarting"
     """It ended, and starts again when its backoff is over."""
@@ -46,9 +46,10 @@ ENDED = frozenset((Phase.FINISHED, Phase.FAILED))
 class ProgramRules:
     """The rules of one program; times in seconds.
 
-    ``after`` are programs that must be ready before it starts, and ``after_end`` those that must
-    have finished. ``announces`` is True if it is ready only when it says so. ``stands_in`` are the
-    programs of which one is enough: its failure matters only if they have all failed, too.
+    ``after`` are programs that must be ready before it starts, and ``after_end`` programs that must
+    have finished. ``announces`` is True if it becomes ready by a line of its output, and False if
+    it is ready as soon as it starts. ``stands_in`` are programs that can replace it: its failure
+    ends the run only if they have all failed, too.
     """
 
     after: frozenset[str] = frozenset()
@@ -73,14 +74,14 @@ class ProgramState:
     restarts: int = 0
     """All restarts so far."""
     in_a_row: int = 0
-    """Restarts since it was last steady."""
+    """Restarts since its last run of at least ``steady`` seconds."""
     started_at: float = 0.0
     start_at: float = 0.0
     """The end of its backoff."""
     code: int | None = None
     """Its last exit code, or minus the number of a signal."""
     lost: str | None = None
-    """The program that it waited for in vain."""
+    """The program without which it can never start; None if there is none."""
 
 
 class RunVerdict(Enum):
@@ -92,7 +93,7 @@ class RunVerdict(Enum):
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run, and the program that failed."""
+    """The reason for the end of a run, and the program that failed; None if none did."""
 
     verdict: RunVerdict
     program: str | None = None
@@ -105,13 +106,13 @@ class Rules:
     programs: Mapping[str, ProgramRules]
     states: dict[str, ProgramState] = field(init=False)
     end: RunEnd | None = field(default=None, init=False)
-    """The end of the run, once there is one; the first one stays."""
+    """The end of the run; None before. It never changes."""
 
     def __post_init__(self) -> None:
         self.states = {name: ProgramState() for name in self.programs}
 
     def poll_starts(self, now: float) -> list[str]:
-        """Return the programs to start now, in the order of the file; they then run."""
+        """Return the programs to start now, in the order of the file, and mark them as running."""
         starts = []
         for name, state in self.states.items():
             is_due = state.phase is Phase.BACKOFF and now >= state.start_at
@@ -122,11 +123,11 @@ class Rules:
                 state.phase, state.started_at = Phase.RUNNING, now
                 state.is_ready = state.is_ready or not self.programs[name].announces
                 starts.append(name)
-        # One that is ready as soon as it starts lets others start.
+        # A program that is ready as soon as it starts allows others to start.
         return [*starts, *self.poll_starts(now)] if starts else starts
 
     def next_alarm(self) -> float:
-        """Return the time at which a backoff is over, or infinity."""
+        """Return the time at which the first backoff is over; infinity if there is none."""
         backoffs = (s.start_at for s in self.states.values() if s.phase is Phase.BACKOFF)
         return min(backoffs, default=inf)
 
@@ -135,7 +136,7 @@ class Rules:
         self.states[name].is_ready = True
 
     def handle_ended(self, name: str, code: int, now: float) -> None:
-        """Note the end of a program: it starts again later, or has ended for good."""
+        """Apply the restart rule of a program that has ended."""
         rules, state = self.programs[name], self.states[name]
         state.code = code
         if now - state.started_at >= rules.steady:
@@ -152,7 +153,10 @@ class Rules:
         self._settle()
 
     def stop_order(self) -> Iterator[list[str]]:
-        """Yield the programs to end together: each before those that it came after."""
+        """Yield the groups of programs to stop, one after the other.
+
+        A program is in an earlier group than those in its ``after`` and ``after_end``.
+        """
         left = dict(self.programs)
         while left:
             needed = {other for rules in left.values() for other in rules.after | rules.after_end}
@@ -162,7 +166,7 @@ class Rules:
                 del left[name]
 
     def waits_for(self, name: str) -> list[str]:
-        """Return the programs without which one cannot start yet, in the order of the file."""
+        """Return the programs that keep a program from starting, in the order of the file."""
         rules = self.programs[name]
         return [
             other
@@ -172,11 +176,11 @@ class Rules:
         ]
 
     def awaited(self) -> list[str]:
-        """Return the programs that the run waits for."""
+        """Return the programs that are not in the background."""
         return [name for name, rules in self.programs.items() if not rules.background]
 
     def _settle(self) -> None:
-        """Find those that wait in vain, and the end of the run."""
+        """Mark programs that can never start as failed, and find the end of the run."""
         while lost := dict(self._waiting_in_vain()):
             for name, other in lost.items():
                 self.states[name].phase, self.states[name].lost = Phase.FAILED, other
@@ -200,7 +204,7 @@ class Rules:
                         yield name, other
 
     def _root_causes(self) -> Iterable[str]:
-        """Return the programs whose failure ends the run; causes come before effects."""
+        """Return the programs whose failure ends the run, causes before effects."""
         failed = [
             name
             for name, rules in self.programs.items()
@@ -209,7 +213,7 @@ class Rules:
         return sorted(failed, key=self._distance)
 
     def _distance(self, name: str) -> int:
-        """Return how many programs waited in vain between this one and the cause."""
+        """Return the number of programs from this one to the one whose failure is the cause."""
         lost = self.states[name].lost
         return 0 if lost is None else 1 + self._distance(lost)
 

@@ -1,6 +1,6 @@
 """The file of a run: its tables, with the meaning and the bounds of every value.
 
-``load_run_file`` refuses what cannot be meant, and names file, key and value of each mistake.
+``load_run_file`` rejects a wrong file with an error that names file, key and value of each mistake.
 """
 
 import os
@@ -28,14 +28,14 @@ from sphtp_client.simulation.scenario import Problem, place_of
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 MOST_PROGRAMS: Final = 1000
 LONGEST: Final = 60
-"""Characters of a wrong value that are shown."""
+"""The most characters of a wrong value in an error."""
 
 Seconds = Annotated[float, Field(strict=True, gt=0, le=86400)]
 Variables = dict[str, str]
 
 
 def _split(command: Any) -> Any:
-    """Cut a command in one string into words, as a shell would that expands nothing."""
+    """Split a command in one string into words by the quoting rules of a shell."""
     return tuple(shlex.split(command)) if isinstance(command, str) else command
 
 
@@ -43,7 +43,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class RunTable(BaseModel):
-    """Base of every table of the file: unknown keys are refused."""
+    """The base of all tables of the file, which rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -52,19 +52,21 @@ class RestartTable(RunTable):
     """The keys of restarts, which servers and programs share."""
 
     restart: Restart = Field(Restart.NEVER, description="never, on-failure or always")
-    max_restarts: int = Field(5, strict=True, ge=0, le=1_000_000, description="restarts in a row")
+    max_restarts: int = Field(
+        5, strict=True, ge=0, le=1_000_000, description="most restarts in a row"
+    )
     backoff: Seconds = Field(1.0, description="s, before the first restart; then it doubles")
     backoff_max: Seconds = Field(30.0, description="s, longest backoff")
-    steady: Seconds = Field(10.0, description="s, after which restarts are counted anew")
+    steady: Seconds = Field(10.0, description="s, of running, after which restarts count anew")
 
 
 class ServersTable(RestartTable):
-    """The servers of a run, or the addresses of servers that stand already."""
+    """The servers of a run, or the addresses of servers that run already."""
 
     count: int | None = Field(
         None, strict=True, ge=0, le=MAX_MEMBERS, description="servers to start; default: 1"
     )
-    addresses: tuple[str, ...] = Field((), description="servers that stand already")
+    addresses: tuple[str, ...] = Field((), description="servers that run already")
     secret_file: Path | None = Field(None, description="default: a new secret for this run")
     heartbeat: Seconds = Field(1.0, description="s, of servers and clients")
     expiry: Seconds = Field(10.0, description="s, of servers and clients")
@@ -73,18 +75,18 @@ class ServersTable(RestartTable):
 
     @property
     def number(self) -> int:
-        """Number of servers to start."""
+        """The number of servers to start."""
         if self.count is None:
             return 0 if self.addresses else 1
         return self.count
 
 
 class ProgramTable(RestartTable):
-    """One program, or several of a kind."""
+    """One program, of which several processes may be started."""
 
     command: Words = Field(min_length=1, description="the program and its arguments")
-    count: int = Field(1, strict=True, ge=1, le=MOST_PROGRAMS, description="how many of it")
-    directory: Path = Field(Path(), description="default: that of the file")
+    count: int = Field(1, strict=True, ge=1, le=MOST_PROGRAMS, description="number of processes")
+    directory: Path = Field(Path(), description="default: the folder of the file")
     environment: Variables = Field({}, description="variables added to the environment")
     after: tuple[str, ...] = Field((), description="programs that have to be ready first")
     after_end: tuple[str, ...] = Field((), description="programs that have to finish first")
@@ -92,9 +94,9 @@ class ProgramTable(RestartTable):
         None, description="regular expression for the line by which it is ready; default: at once"
     )
     essential: bool = Field(True, strict=True, description="its failure ends the run")
-    background: bool = Field(False, strict=True, description="the run does not wait for it")
+    background: bool = Field(False, strict=True, description="the run does not wait for its end")
     stop_signal: Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"] = Field(
-        "SIGTERM", description="the signal that asks it to end"
+        "SIGTERM", description="the signal that stops it"
     )
     grace: Seconds = Field(10.0, description="s, from that signal to SIGKILL")
 
@@ -107,7 +109,7 @@ class ProgramTable(RestartTable):
 
 
 class RunTables(RunTable):
-    """A whole file."""
+    """The tables of a run file."""
 
     servers: ServersTable = Field(ServersTable(), description="table of the servers")
     environment: Variables = Field({}, description="variables for all programs")
@@ -118,9 +120,10 @@ class RunTables(RunTable):
 
 @dataclass(frozen=True)
 class Program:
-    """One program to start; ``kind`` is the name of its table.
+    """One process to start; ``kind`` is the name of its table.
 
-    ``environment`` has all that the files say, but not what the run adds to it.
+    ``environment`` is that of this command with the variables of the file, without those of the
+    run.
     """
 
     name: str
@@ -133,7 +136,7 @@ class Program:
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file that can be run; ``rules`` are those of the servers, then those of the programs."""
+    """A checked run file; ``rules`` has those of the servers, then those of the programs."""
 
     path: Path
     servers: ServersTable
@@ -142,7 +145,7 @@ class RunFile:
 
 
 def load_run_file(path: Path, environ: Mapping[str, str]) -> RunFile:
-    """Read and check a file; programs are looked for on the ``PATH`` that they would have.
+    """Read and check a file. Each program must exist on the ``PATH`` that it would have.
 
     Raises ``SettingsError``, with a line for each mistake.
     """
@@ -200,7 +203,7 @@ def _problem(details: ErrorDetails) -> Problem:
 
 
 def _at(folder: Path, servers: ServersTable) -> ServersTable:
-    """Return the table with the path of its secret as the file means it."""
+    """Return the table with the path of its secret relative to the folder of the file."""
     if servers.secret_file is None:
         return servers
     return servers.model_copy(update={"secret_file": folder / servers.secret_file})
@@ -232,8 +235,8 @@ def _programs(
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of programs.
 
-    "python" and "sphtp" are those of this environment, and what a Python program prints arrives at
-    once.
+    The folder of this Python comes first in ``PATH``, so that ``python`` and ``sphtp`` are those of
+    this environment. Python programs do not buffer their output.
     """
     path = os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", os.defpath)))
     return {"PYTHONUNBUFFERED": "1"} | without_settings(environ) | {"PATH": path}
@@ -246,7 +249,7 @@ def _wrong_servers(servers: ServersTable) -> Iterator[Problem]:
         except SettingsError as error:
             yield Problem("servers.addresses", repr(address), str(error))
     if servers.addresses and servers.number:
-        yield Problem("servers.count", str(servers.number), "with addresses none is started")
+        yield Problem("servers.count", str(servers.number), "with addresses, no server is started")
     if servers.secret_file is not None:
         try:
             load_secret(servers.secret_file)
@@ -265,7 +268,7 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
     taken = set(server_names(tables.servers))
     for program in programs:
         if program.name in taken:
-            yield Problem(f"program.{program.kind}", program.name, "a second one of this name")
+            yield Problem(f"program.{program.kind}", program.name, "a second process of this name")
         taken.add(program.name)
     for kind, table in tables.program.items():
         if not NAME.fullmatch(kind):
@@ -277,7 +280,7 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
                     yield Problem(f"program.{kind}.{key}", repr(other), f"must be one of {known}")
         for other in table.after_end:
             if other in tables.program and tables.program[other].restart is Restart.ALWAYS:
-                why = "it never finishes, for its restart is always"
+                why = "it never finishes, because its restart is always"
                 yield Problem(f"program.{kind}.after_end", repr(other), why)
     for kind in sorted(_in_circles(tables.program)):
         yield Problem(f"program.{kind}.after", "a circle", "it would wait for itself")
@@ -288,7 +291,7 @@ def _wrong_programs(tables: RunTables, programs: Sequence[Program]) -> Iterator[
 
 
 def _in_circles(tables: Mapping[str, ProgramTable]) -> set[str]:
-    """Return the programs that wait for themselves, or for those that do."""
+    """Return the programs that wait for themselves, or for a program that does."""
     left = dict(tables)
     while free := [
         kind
@@ -319,7 +322,7 @@ def _rules(
     for name in server_names(servers):
         first = server_names(servers)[0]
         after = frozenset({first} - {name})
-        # Of the servers one is enough.
+        # The run continues as long as one server has not failed.
         yield (
             name,
             ProgramRules(

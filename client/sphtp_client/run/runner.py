@@ -1,4 +1,4 @@
-"""The course of a run: performs what the rules decide, and ends everything in order."""
+"""The course of a run: start and stop processes as the rules decide."""
 
 import shlex
 import sys
@@ -21,21 +21,24 @@ from sphtp_client.run.rules import Rules
 from sphtp_client.run.run_file import Program, RunFile, server_names
 
 TICK = 1.0
-"""Seconds after which a table is drawn anew although nothing has happened."""
+"""Seconds between two drawings of the table if no event occurs."""
 
 GUARD_MARGIN = 5.0
-"""Seconds that a guard has for what it does after the grace time."""
+"""Seconds that a guard has, after the grace time, to kill processes and end."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A file, and the secret of its cluster: None where servers that stand already need none."""
+    """A run file, and the file with the secret of its cluster; None without a secret."""
 
     run: RunFile
     secret_file: Path | None
 
     def variables(self, addresses: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables by which clients find the servers; ``addresses`` are by server."""
+        """Return the environment variables by which clients find the servers.
+
+        ``addresses`` maps the names of started servers to their addresses.
+        """
         servers = self.run.servers
         ours = [addresses[name] for name in server_names(servers) if name in addresses]
         return client_variables(
@@ -43,19 +46,19 @@ class RunPlan:
         )
 
     def status_command(self, addresses: Mapping[str, str]) -> str:
-        """Return the command that shows the first server, for people."""
+        """Return a command line that prints the status of the first server."""
         first = addresses[server_names(self.run.servers)[0]]
         return shlex.join(("sphtp", "status", first, *self._secret()))
 
     def spec(self, name: str, addresses: Mapping[str, str]) -> ProcessSpec:
-        """Return the process of a server or a program."""
+        """Return the specification of the process of a server or a program."""
         program = next((each for each in self.run.programs if each.name == name), None)
         return (
             self._server(name, addresses) if program is None else self._program(program, addresses)
         )
 
     def _server(self, name: str, addresses: Mapping[str, str]) -> ProcessSpec:
-        """Return a server; one that has been there before has its ports again."""
+        """Return the process of a server; after a restart it has the same ports."""
         servers = self.run.servers
         others = [address for other, address in addresses.items() if other != name]
         joins = [word for address in others for word in ("--join", address)]
@@ -82,10 +85,10 @@ class RunPlan:
             program.name,
             ProcessRole.PROGRAM,
             command,
-            # What the file says wins over what the run adds.
+            # Variables in the file override those that the run adds.
             environment=self.variables(addresses) | dict(program.environment),
             directory=program.directory,
-            # The guard does all that is needed when its input closes.
+            # The guard stops the program when its standard input closes.
             timeouts=StopTimeouts(close=table.grace + GUARD_MARGIN),
         )
 
@@ -98,7 +101,10 @@ def _ports(address: str | None) -> tuple[str, ...]:
 async def perform_run(
     plan: RunPlan, board: RunBoard, changed: Callable[[], None]
 ) -> ExitStatus | None:
-    """Carry out a plan; return the signal that ended it, if any. No process is left afterwards."""
+    """Carry out a plan to its end, and end all processes.
+
+    Return the exit status for the signal that ended it; None without a signal.
+    """
 
     async def perform() -> None:
         async with open_supervisor(board, changed) as supervisor:
@@ -133,7 +139,7 @@ def _stand(rules: Rules, plan: RunPlan) -> bool:
 
 
 def _introduce(plan: RunPlan, board: RunBoard) -> None:
-    """Report how programs that are not in the file reach the servers."""
+    """Add a notice with the variables by which other programs reach the servers."""
     variables = plan.variables(board.addresses)
     if board.addresses:
         text = f"to see the servers: {plan.status_command(board.addresses)}"

@@ -25,7 +25,7 @@ _PREFIX: Final = re.compile(r"([\w.-]+)(?: \||:) ")
 
 
 def draw(board: RunBoard, seconds: float) -> Table:
-    """Draw all programs; ``seconds`` is the time since the start of the run."""
+    """Return the table of all programs; ``seconds`` is the time since the start of the run."""
     table = Table(title=f"programs, {seconds:.0f} s", title_justify="left")
     table.add_column("program", no_wrap=True)
     table.add_column("pid", justify="right")
@@ -87,7 +87,7 @@ def _waiting_for(names: Sequence[str]) -> str:
 
 
 def style(notice: str, board: RunBoard) -> Text:
-    """Return a notice with the name of its program in the colour of that."""
+    """Return a notice with the name of its program in the program's colour."""
     text = Text(notice)
     prefix = _PREFIX.match(notice)
     if prefix is not None and prefix[1] in board.rules.states:

@@ -38,11 +38,13 @@ class ClientOptions(ConnectionOptions):
 @click.command(short_help="Simulate one slab of a scenario.", context_settings=CONTEXT)
 @with_options(CLIENT_OPTIONS)
 def client(**values: Any) -> None:
-    """Simulate one slab of a scenario together with the peers of the other slabs.
+    """Simulate one slab of a scenario, together with the clients of the other slabs.
 
-    Start one client per slab, in any order and on any machine; the servers introduce them to each
-    other. Exit codes: 0 finished, 2 usage or configuration, 3 a peer left or could not be
-    reached, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, or with
+    A scenario is a box of colliding spheres, divided into slabs along one axis. Start one client
+    per slab, in any order and on any machine; the servers introduce them to each other.
+
+    Exit codes: 0 finished, 2 usage or configuration, 3 a server or a peer could not be reached, or
+    a peer left, 130 after Ctrl-C, 143 after SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, or with
     --exit-with-stdin when standard input closes.
     """
     options = ClientOptions(**values)

@@ -1,10 +1,10 @@
-"""Contacts of spheres, and the accelerations that follow from contacts, walls and gravity.
+"""Contacts of spheres, and the accelerations by contacts, walls and gravity.
 
 A grid of cells finds the contacts: only spheres in neighbouring cells are compared.
 
-The forces are the same to the last bit however spheres are split. Two things make that so. Every
-force is computed elementwise with ``+ - * /`` and ``sqrt``, which IEEE 754 rounds in one way only;
-and a sphere's forces are added in order of the other sphere's id.
+The forces are the same to the last bit for every division of the box into slabs, for two reasons.
+Every force is computed elementwise with ``+ - * /`` and ``sqrt``, whose rounding IEEE 754
+determines. And a sphere's forces are added in the order of the other spheres' ids.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ from sphtp_client.simulation.state import Floats, Spheres
 
 Indices = NDArray[np.intp]
 
-# A cell is a little wider than the largest sphere: rounding must never hide a contact.
+# A cell is a little wider than the largest sphere, so that rounding never hides a contact.
 MARGIN = 1.001
 
 
 def contacts(spheres: Spheres, box: tuple[float, float, float]) -> tuple[Indices, Indices]:
-    """Return the index pairs (i, j), i < j, of all spheres that overlap, in no special order."""
+    """Return the index pairs (i, j), i < j, of all overlapping spheres, in any order."""
     if len(spheres) < 2:
         return np.empty(0, np.intp), np.empty(0, np.intp)
     keys, stride = _cells(spheres, box)
@@ -42,7 +42,7 @@ def _cells(spheres: Spheres, box: tuple[float, float, float]) -> tuple[Indices, 
     for axis in range(3):
         scaled = spheres.x[:, axis] * (counts[axis] / box[axis])
         cell[axis] = np.clip(scaled, 0, counts[axis] - 1)
-    # One empty row of cells on each side keeps neighbours from wrapping round.
+    # One empty row of cells on each side keeps neighbours from wrapping around.
     return (cell[0] * wide + cell[1] + 1) * deep + cell[2] + 1, (wide * deep, deep)
 
 
@@ -69,7 +69,7 @@ def _overlapping(x: Floats, radius: Floats, i: Indices, j: Indices) -> NDArray[n
 
 def squares(d: Floats) -> Floats:
     """Return the squared lengths of these vectors."""
-    # Spelled out: a reduction may sum in another order on another machine.
+    # Written out, because a reduction may sum in another order on another machine.
     lengths: Floats = d[:, 0] * d[:, 0] + d[:, 1] * d[:, 1] + d[:, 2] * d[:, 2]
     return lengths
 
@@ -78,7 +78,7 @@ TINY = 1e-150
 
 
 class Touching(NamedTuple):
-    """Contacts between spheres ``i`` and ``j``: ``overlap`` in m, ``normal`` from j to i."""
+    """Contacts of spheres ``i`` and ``j``: ``overlap`` in m, unit vector ``normal`` from j to i."""
 
     i: Indices
     j: Indices
@@ -87,7 +87,7 @@ class Touching(NamedTuple):
 
 
 def accelerations(spheres: Spheres, scenario: Scenario) -> Floats:
-    """Return the acceleration in m/s2 of each of these spheres; they must be in order of ids."""
+    """Return the accelerations of spheres in order of ids, in m/s2."""
     force = _contact_forces(spheres, scenario)
     for axis in range(3):
         force[:, axis] += _wall_forces(spheres, scenario, axis)
@@ -100,13 +100,13 @@ def touching(spheres: Spheres, scenario: Scenario) -> Touching:
     i, j = contacts(spheres, scenario.box)
     between = spheres.x[i] - spheres.x[j]
     distance = np.sqrt(squares(between))
-    # Two spheres in one place push each other nowhere, instead of dividing by zero.
+    # Two spheres at the same position get no force, instead of a division by zero.
     normal = between / np.maximum(distance, TINY)[:, np.newaxis]
     return Touching(i, j, spheres.radius[i] + spheres.radius[j] - distance, normal)
 
 
 def wall_overlaps(spheres: Spheres, scenario: Scenario, axis: int) -> tuple[Floats, Floats]:
-    """Return the depth of each sphere, in m, in the lower and in the upper wall."""
+    """Return the overlap of each sphere, in m, with the lower and with the upper wall."""
     x, radius = spheres.x[:, axis], spheres.radius
     return np.maximum(radius - x, 0.0), np.maximum(x + radius - scenario.box[axis], 0.0)
 

@@ -1,12 +1,13 @@
-"""Frames: the state of a slab, published now and then for watchers.
+"""Frames: the state of a slab, published at intervals for watchers.
 
-A frame is a map: ``step``; ``skipped``, how many frames before it found no room; ``kinetic`` in J
-and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order of
+A frame is a map: ``step``; ``skipped``, the number of frames skipped so far; ``kinetic`` energy in
+J and ``momentum`` in kg m/s of the slab's spheres; and columns of bytes, little-endian, in order of
 ids: ``id`` has a u32 for each sphere, ``x`` in m and ``v`` in m/s have three f64. Radius and mass
-follow from the id and the scenario, so they do not travel.
+are determined by the id and the scenario, so frames do not contain them.
 
-The simulation comes first. Frames leave at a bounded rate and take a small share of the time at
-most; nothing waits for a watcher, and a frame that finds no room is skipped and counted.
+The simulation has priority. Frames leave at a bounded rate and take at most a small share of the
+time. The simulation never waits for a watcher: it skips and counts a frame for which the stream has
+no room.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +28,7 @@ from sphtp_client.simulation.state import Floats, Ids, columns_sha256
 Momentum = tuple[float, float, float]
 
 MOST_STEPS: Final = 2**53
-"""JSON readers do not distinguish larger numbers."""
+"""The largest number of steps: readers of JSON may round larger numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +69,7 @@ def frame_of(slab: Slab, skipped: int) -> dict[str, Any]:
 
 @untrusted
 def read_frame_untrusted(message: object) -> Frame:
-    """Return the frame in a message. Raises ``RemoteError`` if the message is no frame."""
+    """Return the frame in a message. Raises ``RemoteError`` if the message is malformed."""
     if not isinstance(message, dict):
         raise WireError(f"a frame is a map, not {type(message).__name__}")
     ids = np.frombuffer(_bytes(message, "id", 4), "<u4").astype(np.uint32)
@@ -86,9 +87,9 @@ def read_frame_untrusted(message: object) -> Frame:
 
 
 def frames_sha256(frames: Iterable[Frame]) -> str:
-    """Return the digest of the spheres in all these frames.
+    """Return the digest of the spheres in all frames.
 
-    Frames of all slabs after one step give the digest of the run's state.
+    For the frames of all slabs after the same step, it is the digest of the run's state.
     """
     listed = list(frames)
     ids = np.concatenate([frame.id for frame in listed])
@@ -133,23 +134,24 @@ def _finite(value: object) -> float:
 
 
 EVERY: Final = 0.25
-"""Seconds between two frames, at least."""
+"""The shortest time between two frames, in seconds."""
 
 SHARE: Final = 0.02
-"""The share of the time that publishing may take."""
+"""The largest share of the time for publishing."""
 
 SLACK: Final = 0.6
-"""Of a stride that is too long, in intervals; over a half, or it would be doubled again."""
+"""The wait, in intervals, after which a stride counts as too long. It is over a half, since the
+stride would otherwise be doubled again."""
 
 FRAMES: Final = StreamSettings.lan(retention_count=1, window_age=10.0)
-"""Settings of a stream of frames: late joiners need only the present state."""
+"""The settings of a stream of frames, which retains only the last frame for late joiners."""
 
 
 class FrameSchedule:
-    """The steps at which there is a frame: multiples of a stride, which is a power of two.
+    """The choice of the steps with a frame: multiples of a stride, which is a power of two.
 
-    Each slab goes by its own clock, but their strides divide each other: so slabs that are equally
-    fast have frames of the same steps, which together show the whole state.
+    Each slab chooses its stride by its own clock. Since strides are powers of two, slabs of about
+    equal speed publish frames of common steps, which together show the whole state.
     """
 
     def __init__(self, every: float = EVERY) -> None:
@@ -159,10 +161,10 @@ class FrameSchedule:
         self._reported = float("-inf")
 
     def is_due(self, step: int, now: float) -> bool:
-        """Return whether a frame is due.
+        """Return True if a frame is due.
 
-        A step that is no multiple of the stride has a longer wait, which doubles with each factor
-        of two that it has less than the stride.
+        For a step that is not a multiple of the stride, the wait is longer: it doubles with each
+        factor of two by which the step falls short of the stride.
         """
         power = min(step & -step, self._stride)
         if power < self._stride:
@@ -173,24 +175,24 @@ class FrameSchedule:
         return False
 
     def note(self, step: int, now: float, cost: float) -> None:
-        """Note a frame, and the seconds of work that it cost."""
+        """Note a frame of ``step`` at the time ``now``; ``cost`` is its processor time in s."""
         self._stride = min(step & -step, self._stride) or self._stride
         self._interval = max(self._every, cost / SHARE)
         self._reported = now
 
 
 class FrameSink(Protocol):
-    """The recipient of frames: a ``Source``."""
+    """The interface of a recipient of frames, which ``Source`` has."""
 
     def send_nowait(self, value: Any) -> object:
-        """Send a message, or raise ``trio.WouldBlock`` when there is no room."""
+        """Send a message. Raises ``trio.WouldBlock`` if there is no room."""
         ...
 
 
 class FramePublisher:
-    """The publisher of a slab's state, at due steps and at the last one of ``steps``.
+    """The publisher of a slab's state, at due steps and at the last step.
 
-    ``work`` is a clock that stands still while the process waits for its turn.
+    ``steps`` is the number of the last step. ``work`` is a clock of the thread's processor time.
     """
 
     def __init__(
@@ -201,7 +203,7 @@ class FramePublisher:
         work: Callable[[], float] = thread_time,
     ) -> None:
         self.skipped = 0
-        """Frames that found no room."""
+        """The number of skipped frames."""
         self._sink = sink
         self._steps = steps
         self._clock = clock
@@ -214,7 +216,7 @@ class FramePublisher:
             self.publish(slab)
 
     def publish(self, slab: Slab) -> None:
-        """Publish the state, or skip it."""
+        """Publish the state, or skip it if the stream has no room."""
         began = self._work()
         try:
             self._sink.send_nowait(frame_of(slab, self.skipped))

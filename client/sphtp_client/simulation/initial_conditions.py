@@ -1,4 +1,4 @@
-"""The spheres with which a scenario begins; the scenario alone determines their places."""
+"""The initial spheres of a scenario, whose positions the scenario determines completely."""
 
 from collections.abc import Callable
 from math import floor, sqrt
@@ -19,7 +19,7 @@ from sphtp_client.simulation.scenario import (
 )
 from sphtp_client.simulation.state import Floats, Spheres
 
-# Relative overlap that is rounding, such as that of two spheres placed to touch.
+# The relative overlap that counts as a rounding error, as of two spheres that touch.
 TOUCH = 1e-9
 
 # Positions, velocities, radii.
@@ -27,9 +27,9 @@ Placed = tuple[Floats, Floats, Floats]
 
 
 def initial_spheres(scenario: Scenario) -> Spheres:
-    """Place all groups; ids count from 0 in the order of the file.
+    """Return the spheres of all groups; ids count from 0 in the order of the file.
 
-    Raises ``ScenarioError`` when they do not fit, overlap, reach into a wall or are too fast.
+    Raises ``ScenarioError`` if spheres do not fit, overlap, reach into a wall or are too fast.
     """
     placed = [_PLACE[type(group)](group, n, scenario) for n, group in enumerate(scenario.spheres)]
     x, v, radius = (np.concatenate(column) for column in zip(*placed, strict=True))
@@ -80,7 +80,7 @@ def _generator(group: Cloud) -> np.random.Generator:
 def _scattered(
     group: Cloud, n: int, scenario: Scenario, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return places on a lattice, each moved at random within its cell, and radii."""
+    """Return positions on a lattice, each moved at random within its cell, and radii, in m."""
     low = np.array(group.low or (0.0, 0.0, 0.0))
     size = np.array(group.high or scenario.box) - low
     diameter = 2.0 * group.largest_radius * (1.0 + TOUCH)
@@ -98,7 +98,7 @@ def _scattered(
 
 
 def _sites(size: Floats, count: int, diameter: float) -> tuple[int, int, int] | None:
-    """Return a lattice of at least ``count`` sites, as wide as possible; None if there is none."""
+    """Return the size of a wide lattice with at least ``count`` sites; None if there is none."""
     pitch = float(np.prod(size) / count) ** (1.0 / 3.0)
     while True:
         pitch = max(pitch, diameter)

@@ -1,4 +1,4 @@
-"""Energy and momentum of a run. Sums are exactly rounded, hence the same for every split."""
+"""Energy and momentum of a run. Sums are exactly rounded, so they are equal for every division."""
 
 from dataclasses import dataclass
 from math import fsum
@@ -10,7 +10,7 @@ from sphtp_client.simulation.state import Floats, Spheres
 
 @dataclass(frozen=True, slots=True)
 class Observables:
-    """Energies in J, momentum in kg m/s; potential energy is that of contacts and gravity."""
+    """Energies in J, momentum in kg m/s; the potential energy is that of contacts and gravity."""
 
     count: int
     kinetic: float
@@ -24,7 +24,7 @@ class Observables:
 
 
 def observe(spheres: Spheres, scenario: Scenario) -> Observables:
-    """Measure all spheres of a scenario, which must be in order of ids."""
+    """Return the energies and the momentum of all spheres of a scenario, in order of ids."""
     kinetic, momentum = observe_motion(spheres)
     return Observables(
         count=len(spheres),
@@ -35,7 +35,7 @@ def observe(spheres: Spheres, scenario: Scenario) -> Observables:
 
 
 def observe_motion(spheres: Spheres) -> tuple[float, tuple[float, float, float]]:
-    """Measure the figures that need no neighbours: kinetic energy in J, momentum in kg m/s."""
+    """Return the kinetic energy in J and the momentum in kg m/s of some spheres."""
     kinetic = 0.5 * spheres.mass * squares(spheres.v)
     x, y, z = (_total(spheres.mass * spheres.v[:, axis]) for axis in range(3))
     return _total(kinetic), (x, y, z)

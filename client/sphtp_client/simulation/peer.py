@@ -1,10 +1,10 @@
-"""One simulation client: a slab of the box, at work among its neighbours.
+"""One simulation client, from its registration to the end of its slab's work.
 
-It meets the peers of the other slabs, opens a link to each neighbour, runs its steps, and gathers.
-At the end every slab hands its spheres to slab 0, which confirms when it has them all. Slab 1 uses
-the link it has to slab 0, the others open one for this. After the confirmation it is safe to leave,
-because no peer needs data from another any more. The side that opened a channel closes it first,
-and the other side waits for that.
+The client waits for the peers of the other slabs, opens a link to each neighbour, and runs its
+steps. At the end, every slab sends its spheres to slab 0, which confirms when it has all of them.
+Slab 1 uses its link to slab 0; the other slabs open a link for this. After the confirmation a
+client may leave, because no peer needs data from another. The side that opened a channel closes it
+first, and the other side waits for that.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -56,14 +56,14 @@ from sphtp_server.page import look_on
 CONFIRMATION: Final = b"thanks"
 
 SIMULATION: Final = "simulation"
-"""The name of the steps, in metrics and status."""
+"""The name of the steps in the status of the client."""
 
 
 async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -> Spheres:
-    """Return all spheres in order of their ids; ``sources`` are the links to all other slabs.
+    """Receive the spheres of all other slabs over ``sources``, and return all, in order of ids.
 
-    Raises ``PeerGoneError``, ``RemoteError`` for spheres that make no sense, and ``LocalError``
-    when some are missing or doubled.
+    Raises ``PeerGoneError`` if a peer leaves, ``RemoteError`` for a malformed message, and
+    ``LocalError`` if spheres are missing or duplicated, or a slab ended at another step.
     """
     parts = [slab.spheres]
     for link in sources.values():
@@ -80,7 +80,10 @@ async def collect(slab: Slab, sources: Mapping[int, PeerLink], table: Spheres) -
 
 
 async def deliver(slab: Slab, target: PeerLink) -> None:
-    """Send this slab's spheres and wait for the confirmation. Raises as ``collect``."""
+    """Send this slab's spheres to slab 0, and wait for its confirmation.
+
+    Raises ``PeerGoneError`` if the peer leaves, and ``LocalError`` for another reply.
+    """
     await target.send(pack(slab.spheres, slab.step))
     answer = await target.receive()
     if answer != CONFIRMATION:
@@ -88,9 +91,9 @@ async def deliver(slab: Slab, target: PeerLink) -> None:
 
 
 class ProgressMeter:
-    """Counts steps from its making on; ``on_step`` is for ``run_slab``.
+    """The reports of a slab's progress; ``on_step`` is an argument for ``run_slab``.
 
-    It reports the first step, and from then on a step every ``progress_every`` seconds.
+    It reports the first step, and then a step every ``progress_every`` seconds of the reporter.
     """
 
     def __init__(
@@ -109,12 +112,12 @@ class ProgressMeter:
 
     @property
     def seconds(self) -> float:
-        """Time since the first step."""
+        """The time since this meter was made, in seconds."""
         return trio.current_time() - self._began
 
     async def on_step(self, slab: Slab) -> None:
-        """Report the progress, unless it was reported a moment ago."""
-        # Without neighbours nothing else lets the heartbeats through.
+        """Report the progress, unless the last report is too recent."""
+        # Without neighbours, this is the only checkpoint at which heartbeats can be sent.
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         if self._reported is not None and now - self._reported[0] < self._reporter.progress_every:
@@ -139,18 +142,18 @@ class ProgressMeter:
 
 
 async def run_peer(job: SlabJob, connection: ConnectionSettings, reporter: Reporter) -> None:
-    """Do a job and report it.
+    """Simulate the slab of a job, and report its events.
 
-    Raises ``PeerGoneError`` when another peer leaves before the end, ``UnreachableError`` and
-    ``RefusedError`` when it cannot begin, ``SettingsError`` when it cannot log, and what
-    ``run_slab`` raises.
+    Raises ``PeerGoneError`` if another peer leaves before the end, ``UnreachableError`` and
+    ``RefusedError`` if the client cannot register or a peer does not appear, ``SettingsError`` if a
+    log cannot be written or a peer simulates something else, and as ``run_slab``.
     """
     with channel_log(connection.qlog, f"slab {job.slab} of {job.slabs}") as instruments:
         await _take_part(job, connection, reporter, instruments)
 
 
 async def run_alone(scenario: Scenario, steps: int, reporter: Reporter) -> None:
-    """Do a whole run in this process, without servers and peers; raises as ``run_slab``."""
+    """Simulate the whole box in this process, without servers and peers. Raises as ``run_slab``."""
     table = initial_spheres(scenario)
     slab = Slab(scenario, initial=table)
     pace = ProgressMeter(steps, reporter)
@@ -166,7 +169,7 @@ async def _take_part(
     reporter: Reporter,
     instruments: Sequence[Instrument],
 ) -> None:
-    # Before anybody waits for our heartbeats, for this can take a while.
+    # Placed before the registration, because it can take longer than an expiry.
     table = initial_spheres(job.scenario)
     slab = Slab(job.scenario, job.slab, job.slabs, initial=table)
     statistics = StepStatistics[str]()
@@ -204,11 +207,11 @@ async def _take_part(
 async def _open_web(
     connection: ConnectionSettings, client: Client, statistics: StepStatistics[str]
 ) -> AsyncIterator[str | None]:
-    """Serve metrics for the length of the block, if they are wanted; yield their address."""
+    """Serve metrics for the length of the block, and yield their URL; None without ``metrics``."""
     if connection.metrics is None:
         yield None
         return
-    # What this needs is an extra, and takes a third of a second to load.
+    # Imported here, because it needs an extra, and takes a third of a second to load.
     from sphtp.web import open_web
 
     host, port = connection.metrics
@@ -224,14 +227,14 @@ async def _open_page(
     statistics: StepStatistics[str],
     reporter: Reporter,
 ) -> AsyncIterator[str | None]:
-    """Serve the page for the length of the block, if it is wanted; yield its address."""
+    """Serve the page for the length of the block, and yield its URL; None without ``web``."""
     if connection.web is None:
         yield None
         return
     from sphtp.web import open_web
 
     host, port = connection.web
-    # The page's client is another one: it draws its own ids, and its view suffers no faults.
+    # The page has a client of its own, with random ids and without simulated faults.
     config = replace(connection.config(), seed=None, impairment=None)
     steps = {SIMULATION: statistics}
     async with open_web(
@@ -242,7 +245,7 @@ async def _open_page(
         def complain(reason: str) -> None:
             reporter.report(PageLimited(reason=reason))
 
-        # The page works without: then it has no states of this slab.
+        # If this client fails, the page still works, with the data of this process only.
         async with running(partial(look_on, web, connection.servers, config, complain)):
             yield web.url
 
@@ -264,7 +267,7 @@ async def _report_servers(
 
 @dataclass(eq=False)
 class _Work:
-    """The part of a run between the first link to a neighbour and the last."""
+    """The work of a client after it has found the peers of its run."""
 
     job: SlabJob
     reporter: Reporter
@@ -277,7 +280,7 @@ class _Work:
     seconds: float = 0.0
 
     async def perform(self) -> None:
-        """Run and gather; on a failure, report to the neighbours which peer failed."""
+        """Run the steps and gather the result; report a failure to the neighbours."""
         try:
             await self._run_and_gather()
         except PeerGoneError as error:
@@ -289,7 +292,7 @@ class _Work:
             raise
 
     def finished(self) -> Finished:
-        """Return the last report, with the figures of the closed links."""
+        """Return the final report, with the figures of all links."""
         reports = self.peer_links.reports()
         return Finished(steps=self.job.steps, seconds=round(self.seconds, 3), links=reports)
 
@@ -311,7 +314,7 @@ class _Work:
             await self._collect()
 
     async def _link_up(self) -> None:
-        """Open the link if this is the lower slab, and accept it if this is the upper one."""
+        """Open a link to the neighbour with the higher number, accept one from the lower."""
         neighbours = {self.job.slab - 1, self.job.slab + 1} & set(self.job.others)
         for slab in sorted(neighbours, reverse=True):
             if slab > self.job.slab:
@@ -327,7 +330,7 @@ class _Work:
         self.reporter.report(_result(job.scenario, job.steps, self.seconds, self.table, whole))
 
     async def _watch_departures(self) -> None:
-        """Raise for a slab that the servers have lost and to which there is no link yet."""
+        """Raise ``PeerGoneError`` when a peer leaves to which there is no link yet."""
         events = self.client.events()
         for slab, peer_id in self.peer_links.roster.items():
             if peer_id not in self.client.peers:

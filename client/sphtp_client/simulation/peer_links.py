@@ -1,11 +1,10 @@
-"""The search of a run's peers for each other, and the channels that carry their messages.
+"""The search for the peers of a run, and the channels between them.
 
-Every peer publishes which slab of which run it simulates, so that the others find it.
+The data of every peer has its slab and its run, by which the others find it.
 
-Messages of bytes on a link are the simulation's. A map reports a departure: a peer that learns of
-one passes it on to its other neighbours, so that all slabs of a row can name the missing one, not
-only its neighbours. Every slab receives from all its neighbours in every step, so such a message
-always finds a reader.
+Messages of bytes on a link belong to the simulation. A map reports a peer that is gone. A peer that
+receives such a report forwards it to its other neighbours, so that every slab can name the missing
+peer. Every slab receives from all its neighbours in every step, so every report is read.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -22,14 +21,14 @@ from sphtp.errors import SettingsError, SphtpError, UnreachableError
 from sphtp_client.simulation.reports import LinkReport, PeerGone
 from sphtp_client.simulation.scenario import Scenario
 
-NOTICE_TIMEOUT = 1.0  # seconds to tell a neighbour who left
-REFUSAL_LINGER = 2.0  # seconds that a client stays which has refused another one
+NOTICE_TIMEOUT = 1.0  # seconds to report a missing peer to a neighbour
+REFUSAL_LINGER = 2.0  # seconds for which a client stays after it has rejected a peer
 CLOSE_TIMEOUT = 5.0  # seconds for closing all links
 
 
 @dataclass(frozen=True)
 class SlabJob:
-    """One slab of a run. Every peer publishes ``data``, so that others of the run can find it."""
+    """The job of a client: one slab of a run. By ``data``, the other peers find the client."""
 
     scenario: Scenario
     slab: int
@@ -49,8 +48,8 @@ class SlabJob:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data of this peer, which the servers pass on to the others."""
-        # Box and radius are for those who draw it.
+        """The data of this peer, which the servers send to all others."""
+        # Box and radius are for programs that draw the simulation.
         box, radius = list(self.scenario.box), self.scenario.largest_radius
         return {
             **self._common,
@@ -62,11 +61,11 @@ class SlabJob:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The slabs of all other peers."""
+        """The numbers of all other slabs."""
         return tuple(slab for slab in range(self.slabs) if slab != self.slab)
 
     def has_peer(self, slab: int) -> Callable[[Peer], bool]:
-        """Return a function that recognizes the peer of a slab of this run."""
+        """Return a predicate for the peer that simulates a slab of this run."""
 
         def is_it(peer: Peer) -> bool:
             data = peer.data
@@ -79,7 +78,7 @@ class SlabJob:
         return is_it
 
     def check(self, peer_id: int, data: dict[str, Any]) -> None:
-        """Raise ``SettingsError``, naming the peer, when it runs something else."""
+        """Raise ``SettingsError``, naming the peer, if its scenario, slabs or steps differ."""
         for key, ours in self._common.items():
             if data.get(key) != ours:
                 raise SettingsError(
@@ -101,7 +100,7 @@ class PeerGoneError(SphtpError):
 
 
 class PeerLink:
-    """One channel to another slab. The side with ``opened`` opened it, and closes it first."""
+    """A channel to another slab. ``opened`` is True if this side opened it, and closes it first."""
 
     def __init__(self, channel: Channel, slab: int, *, opened: bool) -> None:
         self.slab = slab
@@ -111,18 +110,18 @@ class PeerLink:
         self._left: PeerGoneError | None = None
 
     async def send(self, data: bytes) -> None:
-        """Send one message; raises ``PeerGoneError``."""
+        """Send one message. Raises ``PeerGoneError`` if the peer is gone."""
         try:
             await self._channel.send(data)
         except trio.BrokenResourceError:
-            # What the other side sent before it left explains more than that it is gone.
+            # A report that the other side sent before may name the cause.
             await self.wait_end()
             raise self._departure("closed its channel before the end") from None
 
     async def receive(self) -> bytes:
-        """Return the next message; raises ``PeerGoneError``.
+        """Wait for the next message. Raises ``PeerGoneError`` if a peer of the run is gone.
 
-        It waits as long as the channel lives: the channel's timeout tells of a peer that vanished.
+        The channel's timeout ends the wait if the peer has vanished.
         """
         try:
             message = await self._channel.receive()
@@ -135,7 +134,7 @@ class PeerLink:
         raise self._read_departure(message)
 
     async def notify(self, event: PeerGone) -> None:
-        """Report a peer that left to all neighbours that are still present."""
+        """Report a missing peer to the peer of this link; ignore a failure."""
         with (
             trio.move_on_after(NOTICE_TIMEOUT),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
@@ -143,18 +142,18 @@ class PeerLink:
             await self._channel.send(event.model_dump(mode="json"))
 
     async def wait_end(self) -> None:
-        """Wait until the other side has closed; ignore its further messages."""
+        """Wait until the other side has closed the channel; drop its messages."""
         with suppress(PeerGoneError):
             while True:
                 await self.receive()
 
     async def aclose(self) -> None:
-        """Close the channel once all messages have arrived, or the peer is gone."""
+        """Close the channel when all messages have arrived, or the peer is gone."""
         with suppress(trio.BrokenResourceError):
             await self._channel.aclose()
 
     def report(self) -> LinkReport:
-        """Return the channel's figures."""
+        """Return the figures of the channel."""
         figures = self._channel.statistics()
         return LinkReport(
             peer=self.peer_id,
@@ -170,11 +169,11 @@ class PeerLink:
         try:
             self._left = PeerGoneError(PeerGone.model_validate(message))
         except ValidationError:
-            return self._departure(f"sent a {type(message).__name__} that makes no sense")
+            return self._departure(f"sent an invalid message of type {type(message).__name__}")
         return self._left
 
     def _departure(self, reason: str) -> PeerGoneError:
-        """Return the error that ended this link: the same one for all tasks that wait for it."""
+        """Return the error that ended this link, the same for all waiting tasks."""
         if self._left is None:
             event = PeerGone(slab=self.slab, id=self.peer_id, reason=reason)
             self._left = PeerGoneError(event)
@@ -182,7 +181,7 @@ class PeerLink:
 
 
 async def notify_all(links: Iterable[PeerLink], event: PeerGone) -> None:
-    """Report a peer that left to all neighbours, concurrently."""
+    """Report a missing peer over all links, concurrently."""
     async with trio.open_nursery() as nursery:
         for link in links:
             nursery.start_soon(link.notify, event)
@@ -191,8 +190,8 @@ async def notify_all(links: Iterable[PeerLink], event: PeerGone) -> None:
 async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int]:
     """Wait for the peers of all other slabs; return their ids by slab.
 
-    Raises ``UnreachableError`` for one that does not appear within ``wait`` seconds, and
-    ``SettingsError`` for one that runs something else; both name it.
+    Raises ``UnreachableError`` for a peer that does not appear within ``wait`` seconds, and
+    ``SettingsError`` for a peer that simulates something else; both name its slab.
     """
     roster: dict[int, int] = {}
     deadline = trio.current_time() + wait
@@ -213,9 +212,10 @@ async def find_peers(client: Client, job: SlabJob, wait: float) -> dict[int, int
 async def open_peer_links(
     client: Client, roster: Mapping[int, int], wait: float
 ) -> AsyncIterator["PeerLinks"]:
-    """Begin without links; close all open links at the end of the block.
+    """Yield an object without links, and close all its links at the end of the block.
 
-    After a good run, the side that opened a link closes it, and the other side waits for that.
+    If the block ends without an error, the side that opened a link closes it first, and the other
+    side waits for that.
     """
     peer_links = PeerLinks(client, roster, wait)
     async with peer_links.opened:
@@ -228,7 +228,7 @@ async def open_peer_links(
 
 
 class PeerLinks:
-    """Links to other slabs by their number; ``roster`` has the ids of them all."""
+    """The links to other slabs, by slab; ``roster`` has the client ids of all other slabs."""
 
     def __init__(self, client: Client, roster: Mapping[int, int], wait: float) -> None:
         self.links: dict[int, PeerLink] = {}
@@ -239,19 +239,19 @@ class PeerLinks:
         self._wait = wait
 
     def reports(self) -> tuple[LinkReport, ...]:
-        """Return the figures of all links, in order of their slabs."""
+        """Return the figures of all links, in order of slabs."""
         return tuple(self.links[slab].report() for slab in sorted(self.links))
 
     async def open(self, slab: int) -> PeerLink:
-        """Open a link. Raises what ``open_channel`` raises."""
+        """Open a link to a slab. Raises as ``Client.open_channel``."""
         opening = self._client.open_channel(self.roster[slab])
         channel = await self.opened.enter_async_context(opening)
         return self._add(channel, slab, opened=True)
 
     async def accept(self, slabs: Collection[int]) -> None:
-        """Accept one link from each of these slabs, and refuse all other peers.
+        """Accept one link from each of these slabs, and close the channels of other peers.
 
-        Raises ``UnreachableError`` for a slab that opens none in time.
+        Raises ``UnreachableError`` if a slab opens none in time.
         """
         missing = set(slabs)
         with trio.move_on_after(self._wait):
@@ -275,7 +275,7 @@ class PeerLinks:
     async def close_all(self, *, in_turn: bool) -> None:
         """Close all links at the same time.
 
-        With ``in_turn`` the side that opened a link closes it, and the other side waits for that.
+        With ``in_turn``, a side that accepted a link waits until the other side has closed it.
         """
         with trio.move_on_after(CLOSE_TIMEOUT):
             async with trio.open_nursery() as nursery:
@@ -297,6 +297,6 @@ async def _check(job: SlabJob, peer: Peer) -> None:
     try:
         job.check(peer.id, peer.data)
     except SettingsError:
-        # So that the other side can refuse us, too, and need not wait.
+        # The other side needs time to find and reject this client, too.
         await trio.sleep(REFUSAL_LINGER)
         raise

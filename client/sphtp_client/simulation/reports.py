@@ -13,13 +13,13 @@ from sphtp_client.program import write_line
 
 
 class EventRecord(BaseModel):
-    """Base of all events: frozen, and open to keys of later versions."""
+    """The base of all events, which ignores unknown keys of later versions."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class LinkReport(EventRecord):
-    """One channel seen from this side: packets, and the smoothed round trip in milliseconds."""
+    """The figures of one channel from this side: packets, and the smoothed round trip in ms."""
 
     peer: int
     slab: int
@@ -31,7 +31,7 @@ class LinkReport(EventRecord):
 
 
 class Totals(EventRecord):
-    """The conserved figures of a simulation: number of spheres, energy and momentum."""
+    """The number of spheres, their energy in J, and their momentum in kg m/s."""
 
     count: int
     energy: float
@@ -39,7 +39,7 @@ class Totals(EventRecord):
 
 
 class Placed(EventRecord):
-    """A process that an engine has placed on a machine, before it does anything else."""
+    """The event that an engine has placed a process on a machine; the first of the process."""
 
     event: Literal["placed"] = "placed"
     host: str
@@ -47,9 +47,9 @@ class Placed(EventRecord):
 
 
 class Started(EventRecord):
-    """A server that listens; ``pub`` and ``sub`` are its two URLs, with the actual ports.
+    """The event that a server listens; ``pub`` and ``sub`` are its two URLs, with actual ports.
 
-    ``metrics`` is the URL of its metrics, if it serves any.
+    ``metrics`` is the URL of its metrics; None if it serves none.
     """
 
     event: Literal["started"] = "started"
@@ -60,9 +60,9 @@ class Started(EventRecord):
 
 
 class Connected(EventRecord):
-    """A client that is established with every server of the view.
+    """The event that all servers have acknowledged a client.
 
-    ``metrics`` is the URL of its metrics, and ``page`` that of its page, if it serves any.
+    ``metrics`` is the URL of its metrics, and ``page`` the URL of its page; None without them.
     """
 
     event: Literal["connected"] = "connected"
@@ -75,7 +75,7 @@ class Connected(EventRecord):
 
 
 class ServerCame(EventRecord):
-    """A further server that knows this client; ``servers`` are all that do."""
+    """The event that a further server has joined; ``servers`` are the ids of all live servers."""
 
     event: Literal["server_came"] = "server_came"
     id: int
@@ -83,7 +83,7 @@ class ServerCame(EventRecord):
 
 
 class ServerLost(EventRecord):
-    """A server that left or fell silent; ``servers`` are those that remain."""
+    """The event that a server left or expired; ``servers`` are the ids of those that remain."""
 
     event: Literal["server_lost"] = "server_lost"
     id: int
@@ -92,9 +92,9 @@ class ServerLost(EventRecord):
 
 
 class StepProgress(EventRecord):
-    """The progress of a slab; ``servers`` are the ids of the servers that know this client.
+    """The event of a slab's progress; ``servers`` are the ids of all live servers.
 
-    A single step gives no speed, so the first report has none.
+    The first report has no speed, which needs two reports.
     """
 
     event: Literal["progress"] = "progress"
@@ -106,7 +106,7 @@ class StepProgress(EventRecord):
 
 
 class PageLimited(EventRecord):
-    """The reason why the page of a client shows only a part of what there is."""
+    """The event that the page of a client shows only a part of the cluster, with the reason."""
 
     event: Literal["page_limited"] = "page_limited"
     reason: str
@@ -116,7 +116,7 @@ class PageLimited(EventRecord):
 
 
 class PeerGone(EventRecord):
-    """A peer of this run that is gone, and the reason."""
+    """The event that a peer of this run is gone, with the reason."""
 
     event: Literal["peer_left"] = "peer_left"
     slab: int
@@ -128,7 +128,7 @@ class PeerGone(EventRecord):
 
 
 class Result(EventRecord):
-    """The whole system at the end, as slab 0 has gathered it."""
+    """The event of the whole system at the end, which slab 0 has gathered."""
 
     event: Literal["result"] = "result"
     steps: int
@@ -139,7 +139,7 @@ class Result(EventRecord):
 
 
 class Finished(EventRecord):
-    """The last report of a good run: a slab has done all steps and closed its channels."""
+    """The last event of a successful run: a slab has done all steps and closed its channels."""
 
     event: Literal["finished"] = "finished"
     steps: int
@@ -148,7 +148,7 @@ class Finished(EventRecord):
 
 
 class Failed(EventRecord):
-    """The last report of a run that ended early."""
+    """The last event of a run that failed."""
 
     event: Literal["failed"] = "failed"
     message: str
@@ -184,7 +184,10 @@ def parse_event(line: bytes) -> ProcessEvent | None:
 
 
 class Reporter(Protocol):
-    """The interface of reporters: the events of a run, and its progress at intervals."""
+    """The interface of reporters of a run.
+
+    ``progress_every`` is the time between two reports of progress, in seconds.
+    """
 
     progress_every: float
 
@@ -194,7 +197,7 @@ class Reporter(Protocol):
 
 
 class JsonReporter:
-    """The reporter of one JSON object per line."""
+    """A reporter that writes one JSON object per line."""
 
     progress_every = 0.5
 
@@ -207,7 +210,7 @@ class JsonReporter:
 
 
 class TextReporter:
-    """The reporter of lines for people; failures go to standard error."""
+    """A reporter that writes lines for people, and failures to standard error."""
 
     progress_every = 2.0
 

@@ -1,4 +1,4 @@
-"""Runs: one slab among neighbours, and the whole box alone as the reference."""
+"""The loop over the steps: of one slab with its neighbours, and of the whole box alone."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -20,7 +20,7 @@ def slab_name(slab: int) -> str:
 
 
 class NeighbourLink(Protocol):
-    """The link to one neighbour: reliable, in order, one message at a time."""
+    """The interface of a link to one neighbour: reliable messages, in order."""
 
     async def send(self, data: bytes) -> None:
         """Send one message."""
@@ -39,10 +39,11 @@ async def run_slab(
     on_step: Callable[[Slab], Awaitable[None]] | None = None,
     statistics: StepStatistics[str] | None = None,
 ) -> None:
-    """Run a slab for that many steps; ``on_step`` is awaited after each, ``statistics`` count.
+    """Run a slab for ``steps`` steps. ``on_step`` is awaited after each step.
 
-    Raises ``RemoteError`` for a message that makes no sense, ``SphereLostError`` when the physics
-    leaves its bounds, and whatever the links raise.
+    ``statistics`` counts the steps and the waits for neighbours. Raises ``SettingsError`` if links
+    and neighbours differ, ``RemoteError`` for an invalid message, ``SphereLostError`` if a sphere
+    is too fast or outside the box, and the errors of the links.
     """
     given = {SlabSide.LEFT: left, SlabSide.RIGHT: right}
     links = {side: link for side, link in given.items() if link is not None}
@@ -55,7 +56,7 @@ async def run_slab(
         began = trio.current_time()
         received = await _exchange(slab, links)
         if statistics is not None:
-            # The last one is the one that came last.
+            # The dict has the sides in the order in which their messages arrived.
             side = next(reversed(received), None)
             last = None if side is None else slab_name(slab.index + NEIGHBOUR[side])
             statistics.add(began, trio.current_time(), last)
@@ -67,7 +68,7 @@ async def run_slab(
 
 
 def run_whole_box(scenario: Scenario, steps: int) -> Spheres:
-    """Return the state after that many steps in one slab, which every split must reproduce."""
+    """Return the spheres after ``steps`` steps in one slab, which every division must reproduce."""
     slab = Slab(scenario)
     for _ in range(steps):
         slab.drift()
@@ -76,7 +77,7 @@ def run_whole_box(scenario: Scenario, steps: int) -> Spheres:
 
 
 async def _exchange(slab: Slab, links: dict[SlabSide, NeighbourLink]) -> dict[SlabSide, bytes]:
-    """Send to and receive from all neighbours at once, so that no order among peers can block."""
+    """Send to and receive from all neighbours at the same time, so that no cycle can deadlock."""
     received: dict[SlabSide, bytes] = {}
 
     async def receive(side: SlabSide, link: NeighbourLink) -> None:
@@ -88,6 +89,6 @@ async def _exchange(slab: Slab, links: dict[SlabSide, NeighbourLink]) -> dict[Sl
                 nursery.start_soon(link.send, slab.outgoing(side))
                 nursery.start_soon(receive, side, link)
     except ExceptionGroup as group:
-        # A caller wants to catch what a link raises; the other failures follow from the first.
+        # The caller catches the error of a link; the other errors are its consequences.
         raise group.exceptions[0] from group
     return received

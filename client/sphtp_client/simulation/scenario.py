@@ -1,7 +1,7 @@
 """A scenario: the spheres of a simulation, the contact law and the time step.
 
-The tables define the content of a scenario file, with the unit and the bounds of every value;
-``check`` refuses values that contradict each other, and names the key to change.
+The tables define the content of a scenario file, with the unit and the bounds of every value.
+``check`` rejects values that contradict each other, and names the key to change.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from sphtp.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One refused value: ``key`` as written in the file, such as ``spheres[0].radius``."""
+    """A rejected value: ``key`` as written in the file, such as ``spheres[0].radius``."""
 
     key: str
     value: str
@@ -28,12 +28,12 @@ class Problem:
 
 
 def place_of(parts: Iterable[int | str]) -> str:
-    """Return the key of nested tables as written in the file."""
+    """Return a key in nested tables as written in the file, such as ``spheres[0].radius``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)[1:]
 
 
 class ScenarioError(SettingsError):
-    """A scenario that cannot be run; ``problems`` holds every reason, ``source`` the file."""
+    """A scenario that cannot be run; ``problems`` has all reasons, ``source`` names the file."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "scenario") -> None:
         self.problems = tuple(problems)
@@ -41,7 +41,7 @@ class ScenarioError(SettingsError):
         super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
 
     def found_in(self, source: str) -> "ScenarioError":
-        """Return the same refusal under the name of the file that it was read from."""
+        """Return the same error for the file ``source``."""
         return ScenarioError(self.problems, source)
 
 
@@ -53,13 +53,16 @@ Length = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
 
 
 class ScenarioTable(BaseModel):
-    """Base of every table of a scenario file: unknown keys and infinite numbers are refused."""
+    """The base of all tables of a scenario file; it rejects unknown keys and infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SphereGroup(ScenarioTable):
-    """The common part of all groups. Errors name the keys ``place`` and ``motion``."""
+    """The common part of all groups of spheres.
+
+    ``place`` and ``motion`` are the keys that errors of positions and of velocities name.
+    """
 
     place: ClassVar[str]
     motion: ClassVar[str]
@@ -83,12 +86,12 @@ class SphereGroup(ScenarioTable):
         return self.radius
 
     def mass_of(self, radius: float) -> float:
-        """Mass in kg of a sphere of this group."""
+        """Return the mass in kg of a sphere of this group with a radius in m."""
         return self.density * (4.0 / 3.0 * pi) * (radius * radius * radius)
 
 
 class Cloud(SphereGroup):
-    """Spheres at random places of a region, none touching another."""
+    """Spheres at random positions in a region, without contacts."""
 
     place: ClassVar[str] = "count"
 
@@ -126,7 +129,7 @@ class Gas(Cloud):
 
 
 class Rain(Cloud):
-    """Spheres that fall with one velocity."""
+    """Spheres at random positions with one common velocity."""
 
     motion: ClassVar[str] = "velocity"
 
@@ -188,7 +191,7 @@ class Scenario(ScenarioTable):
         strict=True, gt=0, le=1e6, description="m/s; a run stops when a sphere is faster"
     )
     max_restarts: int = Field(
-        0, strict=True, ge=0, le=1000, description="restarts of what is lost, in all"
+        0, strict=True, ge=0, le=1000, description="most replacements of lost processes"
     )
     spheres: Annotated[
         tuple[AnySphereGroup, ...],
@@ -223,7 +226,7 @@ AXES = "xyz"
 
 
 def check(scenario: Scenario) -> None:
-    """Raise ``ScenarioError`` with everything that does not go together."""
+    """Raise ``ScenarioError`` with all contradictions between values, if there are any."""
     rules = (_box, _time_step, _displacement, _stiffness, _regions, _count)
     problems = [problem for rule in rules for problem in rule(scenario)]
     if problems:
@@ -231,7 +234,7 @@ def check(scenario: Scenario) -> None:
 
 
 def contact_time(scenario: Scenario) -> float:
-    """Duration in s of the shortest contact of two spheres, without damping."""
+    """Return the duration in s of the shortest contact of two spheres, without damping."""
     return pi * sqrt(0.5 * scenario.smallest_mass / scenario.stiffness)
 
 

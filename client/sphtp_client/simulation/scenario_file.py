@@ -1,6 +1,6 @@
-"""Reading a scenario file, and refusing one whose spheres cannot be placed.
+"""The reading and checking of scenario files.
 
-Everything that a run computes follows from this file alone.
+The file and the number of steps determine the result of a run completely.
 """
 
 import tomllib
@@ -27,7 +27,7 @@ _SHORT.maxother = _SHORT.maxstring = 60
 
 
 def load_scenario(path: str | Path) -> Scenario:
-    """Read, validate and try out a scenario file. Raises ``ScenarioError``."""
+    """Read and check a scenario file. Raises ``ScenarioError`` with all problems."""
     source = str(path)
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -40,7 +40,10 @@ def load_scenario(path: str | Path) -> Scenario:
 
 
 def parse_scenario(values: Mapping[str, Any], source: str = "scenario") -> Scenario:
-    """Validate a scenario given as a mapping; ``source`` names it. Raises ``ScenarioError``."""
+    """Check a scenario in a mapping, and place its spheres; ``source`` is its name in errors.
+
+    Raises ``ScenarioError``, also if the spheres do not fit or overlap.
+    """
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:

@@ -1,12 +1,12 @@
-"""The cut of a box along x into slabs, and the motion of a slab's spheres in a step.
+"""The division of a box along x into slabs, and the motion of a slab's spheres in a step.
 
-``borders`` cuts: all slabs are equally wide, and none is narrower than what its neighbours must
-know of it, so that a sphere never matters to a peer that is not a neighbour of its owner.
+``borders`` returns slabs of equal width. No slab is narrower than the region that affects its
+neighbours, so that a sphere only affects its owner and the owner's neighbours.
 
 ``Slab`` is one peer's part of the box: the spheres whose centres are in it. A step is drift,
-exchange, kick. Neighbours send each other one message: every sphere of theirs that is near the
-common border or has crossed it. Who owns a sphere follows from its position, so both sides come to
-the same answer from the same numbers.
+exchange, kick. In the exchange, each slab sends each neighbour one message, with its spheres that
+are near the common border or have crossed it. The position of a sphere determines its owner, so
+both sides derive the same owner from the same numbers.
 """
 
 from enum import auto
@@ -33,15 +33,15 @@ def stride(scenario: Scenario) -> float:
 
 
 def max_slabs(scenario: Scenario) -> int:
-    """Return the largest number of slabs into which this scenario can be cut."""
+    """Return the largest number of slabs into which the box can be divided."""
     return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
 
 
 def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
-    """Return the ``count + 1`` borders of ``count`` slabs in m; errors contain ``name``.
+    """Return the ``count + 1`` borders of ``count`` slabs in m.
 
-    Raises ``SettingsError`` if a slab would be narrower than halo and stride: then a sphere could
-    matter to a peer that is not a neighbour of its owner.
+    Raises ``SettingsError``, which contains ``name``, if a slab would be narrower than halo and
+    stride together. A sphere could then affect a peer that is not a neighbour of its owner.
     """
     most = max_slabs(scenario)
     if not 1 <= count <= most:
@@ -57,14 +57,14 @@ def _narrowest(scenario: Scenario) -> float:
 
 
 class SlabSide(Name):
-    """A neighbour: LEFT is at smaller x."""
+    """The sides of a slab: LEFT is at smaller x."""
 
     LEFT = auto()
     RIGHT = auto()
 
 
 class StepPhase(Name):
-    """SETTLED between two steps; MOVED while positions are new and forces are old."""
+    """The phases of a step: SETTLED between two steps, MOVED with new positions and old forces."""
 
     SETTLED = auto()
     MOVED = auto()
@@ -121,14 +121,14 @@ STEP = Machine(
 
 
 class SphereLostError(LocalError):
-    """A sphere too fast for the slabs, or outside the box; the message names it and its place."""
+    """A sphere is faster than ``max_speed``, or outside the box; the text names the sphere."""
 
 
 class Slab:
     """Slab ``index`` of ``count``, counted along x, in the initial state of the scenario.
 
-    ``initial`` is the state of all spheres to begin with, if it is at hand already; it must come
-    from ``initial_spheres``. Raises ``SettingsError`` for more slabs than the scenario allows.
+    ``initial`` is the result of ``initial_spheres``, if the caller has it already. Raises
+    ``SettingsError`` for an index out of range, and for more slabs than the scenario allows.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Slab:
         self._table = initial_spheres(scenario) if initial is None else initial
         self._incoming: dict[SlabSide, Spheres] = {}
         self.state = STEP.initial
-        """True if a step is in progress."""
+        """The phase of the step, a ``StepPhase``."""
         self._spheres, self._acceleration = self._settle(self._table)
 
     @property
@@ -160,13 +160,14 @@ class Slab:
 
     @property
     def missing(self) -> tuple[SlabSide, ...]:
-        """Neighbours whose message of this step has not arrived."""
+        """The sides whose message of this step has not arrived."""
         return tuple(side for side in self.sides if side not in self._incoming)
 
     def drift(self) -> None:
         """Begin a step: move all spheres.
 
-        Raises ``SphereLostError`` if one is too fast or left the box; the slab is of no use then.
+        Raises ``SphereLostError`` if a sphere is too fast or outside the box. The slab cannot be
+        used after that.
         """
         self._happen(StepEvent.DRIFT)
 
@@ -181,9 +182,10 @@ class Slab:
 
     @untrusted
     def absorb_untrusted(self, side: SlabSide, data: bytes) -> None:
-        """Take the neighbour's message of this step.
+        """Store the neighbour's message of this step.
 
-        Raises ``RemoteError`` for what the neighbour cannot have sent; nothing has changed then.
+        Raises ``RemoteError``, without any change, for an invalid message, and ``StateError`` if no
+        message is expected from this side.
         """
         self._happen(StepEvent.EXCHANGE)
         if side not in self.missing:
@@ -195,7 +197,10 @@ class Slab:
         self._incoming[side] = spheres
 
     def kick(self) -> None:
-        """Finish the step: take over the spheres that entered, and accelerate all spheres."""
+        """Finish the step: add the spheres that entered, and accelerate all spheres.
+
+        Raises ``StateError`` if the message of a neighbour is missing.
+        """
         if self.missing:
             names = " and ".join(side.name for side in self.missing)
             raise StateError(f"step {self.step}: no message yet from {names}")
@@ -214,7 +219,7 @@ class Slab:
         x, v = self._spheres.x, self._spheres.v
         self.step += 1
         limit = self.scenario.max_speed
-        # Asked this way round, a velocity that is not a number is refused as well.
+        # The negated comparison also rejects a velocity that is not a number.
         too_fast = np.flatnonzero(~(squares(v) <= limit * limit))
         self._refuse_lost(too_fast, v, f"m/s is faster than max_speed, {limit:g}")
         x = x + v * self.scenario.dt
@@ -230,7 +235,7 @@ class Slab:
         self._spheres, self._acceleration = self._settle(around)
 
     def _settle(self, around: Spheres) -> tuple[Spheres, Floats]:
-        """Return those spheres that the slab owns, with their accelerations."""
+        """Return the spheres that the slab owns, and their accelerations."""
         x = around.x[:, 0]
         local = around.take((x >= self.low - self._halo) & (x < self.high + self._halo))
         x = local.x[:, 0]

@@ -1,8 +1,8 @@
-"""Spheres as a record of arrays, and their bytes.
+"""Spheres as a record of arrays, and their encoding.
 
-Bytes: ``step u64, count u32``, then ``ids u32[count]``, ``positions f64[count][3]`` and
-``velocities f64[count][3]``; little-endian, in order of ids. Radius and mass follow from the id
-and the scenario, so they do not travel.
+A message is ``step u64, count u32``, then ``ids u32[count]``, ``positions f64[count][3]`` and
+``velocities f64[count][3]``; little-endian, in order of ids. Radius and mass are determined by the
+id and the scenario, so the message does not contain them.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ BYTES_PER_SPHERE = 4 + 6 * 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spheres:
-    """Some spheres in order of their ids: ``x``, ``radius`` in m, ``v`` in m/s, ``mass`` in kg."""
+    """Some spheres in order of ids: ``x`` and ``radius`` in m, ``v`` in m/s, ``mass`` in kg."""
 
     id: Ids
     x: Floats
@@ -47,12 +47,15 @@ class Spheres:
         )
 
     def moved(self, x: Floats, v: Floats) -> "Spheres":
-        """Return the same spheres with other positions and velocities."""
+        """Return the same spheres with new positions and velocities."""
         return Spheres(self.id, x, v, self.radius, self.mass)
 
 
 def concat(parts: Iterable[Spheres]) -> Spheres:
-    """Join parts in order of ids. Raises ``LocalError`` if a sphere is in two of them."""
+    """Return the spheres of all parts in order of ids.
+
+    Raises ``LocalError`` if a sphere is in two parts.
+    """
     listed = list(parts)
     joined = Spheres(
         np.concatenate([part.id for part in listed]),
@@ -69,7 +72,7 @@ def concat(parts: Iterable[Spheres]) -> Spheres:
 
 
 def pack(spheres: Spheres, step: int) -> bytes:
-    """Return the bytes of these spheres after ``step`` steps."""
+    """Return the message of these spheres after ``step`` steps."""
     head = Writer().u64(step).u32(len(spheres)).finish()
     columns = (spheres.id.astype("<u4"), spheres.x.astype("<f8"), spheres.v.astype("<f8"))
     return b"".join((head, *(column.tobytes() for column in columns)))
@@ -77,9 +80,10 @@ def pack(spheres: Spheres, step: int) -> bytes:
 
 @untrusted
 def unpack_untrusted(data: bytes, table: Spheres) -> tuple[int, Spheres]:
-    """Return step and spheres. ``table`` is the scenario's initial state, which knows all ids.
+    """Return the step and the spheres in a message of ``pack``.
 
-    Raises ``RemoteError`` for anything that ``pack`` cannot have written.
+    ``table`` is the scenario's initial state, which has the radius and mass of all ids. Raises
+    ``RemoteError`` if the message is malformed.
     """
     reader = Reader(data)
     step, count = reader.u64(), reader.u32()
@@ -102,7 +106,7 @@ def state_sha256(spheres: Spheres) -> str:
 
 
 def columns_sha256(ids: Ids, x: Floats, v: Floats) -> str:
-    """Return the digest of ``state_sha256`` for columns that are in order of ids."""
+    """Return the digest that ``state_sha256`` returns, from columns in order of ids."""
     digest = sha256(ids.astype("<u4").tobytes())
     digest.update(x.astype("<f8").tobytes())
     digest.update(v.astype("<f8").tobytes())

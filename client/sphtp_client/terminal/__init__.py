@@ -1,6 +1,5 @@
-"""The verbs for a terminal: the peers of a cluster, and a message, topic or request by hand.
+"""The verbs for a terminal: ``peers``, ``ping``, ``request``, ``pub``, ``sub`` and ``completion``.
 
-Each is a client of the cluster for a moment. ``connection`` has their options, their opening and
-their end; ``values`` makes values of JSON, and JSON of values. ``doctor`` looks for faults of a
-set-up.
+All but ``completion`` register as a client of the cluster for their run. ``connection`` has their
+options, their connection and their exit; ``values`` converts JSON to values and back.
 """

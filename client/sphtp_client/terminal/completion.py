@@ -1,4 +1,4 @@
-"""The verb ``sphtp completion``: what a shell reads to complete verbs, options and files."""
+"""The verb ``sphtp completion``: a script by which a shell completes verbs, options and files."""
 
 from typing import Final
 
@@ -10,19 +10,19 @@ from sphtp.__main__ import main
 SHELLS: Final = ("bash", "zsh", "fish")
 
 VARIABLE: Final = "_SPHTP_COMPLETE"
-"""The variable with which a shell asks the command for candidates, as click names it."""
+"""The variable with which a shell requests candidates from the command, as click names it."""
 
 
-@click.command(short_help="Print what makes a shell complete verbs and options.")
+@click.command(short_help="Print a script for the completion of verbs and options.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print a script that makes SHELL complete the verbs of sphtp, their options, and files.
+    """Print a script by which SHELL completes the verbs of sphtp, their options, and files.
 
     In bash: eval "$(sphtp completion bash)". In zsh: eval "$(sphtp completion zsh)". In fish: sphtp
-    completion fish | source. Where the package is installed for the whole system, its own files do
-    that.
+    completion fish | source. A package that is installed for the whole system has the scripts in
+    the folders of the shells already.
 
-    Exit codes: 0 done, 2 wrong arguments.
+    Exit codes: 0 the script is printed, 2 wrong arguments.
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -1,4 +1,4 @@
-"""The common part of the verbs for a terminal: their options, their connection, and their end."""
+"""The common part of the verbs for a terminal: options, connection, output and exit."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from sphtp_client.program import ExitStatus, run_until_stopped, write_line
 from sphtp_client.terminal.values import to_json
 
 LOST: Final = (SphtpError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
-"""The errors that end a verb with a sentence."""
+"""The errors that end a verb with an error text."""
 
 
 class EarlyEndError(Exception):
-    """The end of a verb, with its exit code: 0 if nobody reads its output any more."""
+    """The end of a verb with an exit code: 0 after its output was closed."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(code)
@@ -34,7 +34,7 @@ class EarlyEndError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TerminalOptions(ConnectionOptions):
-    """The values of the command line: those of a client that lives for a moment."""
+    """The values of the command line of a verb, with defaults for the options that it lacks."""
 
     server: tuple[str, ...] = ()
     loss: float = 0.0
@@ -52,7 +52,7 @@ class TerminalOptions(ConnectionOptions):
 
     @classmethod
     def at(cls, address: str, values: Mapping[str, Any]) -> Self:
-        """Return the options of a verb with an argument ADDRESS, which wins over ``--server``."""
+        """Return the options of a verb with an argument ADDRESS, which overrides ``--server``."""
         return cls(**{**values, "server": (address,) if address else values["server"]})
 
     def config(self, instruments: Sequence[Instrument] = ()) -> sphtp.Config:
@@ -69,12 +69,12 @@ class TerminalOptions(ConnectionOptions):
         )
 
     def open(self) -> AbstractAsyncContextManager[Client]:
-        """Register with the servers, or those that are found, for the length of the block."""
+        """Register with the given or found servers for the length of the block."""
         config = self.config()
         return sphtp.open_client(list(self.server) or None, name=self.name, config=config)
 
     async def find_peer(self, client: Client, text: str) -> Peer:
-        """Return the peer of a name or id. Raises ``UnreachableError`` if there is none in time."""
+        """Return the peer with a name or id. Raises ``UnreachableError`` after ``timeout``."""
         number = parse_peer(text)
 
         def find() -> Peer | None:
@@ -90,7 +90,7 @@ class TerminalOptions(ConnectionOptions):
 
 
 def parse_peer(text: str) -> int | None:
-    """Return the id that a text stands for, 0x1a2b3c4d or decimal; None for a name."""
+    """Return the id in a text, hexadecimal with 0x or decimal; None for a name."""
     try:
         return int(text, 0)
     except ValueError:
@@ -98,21 +98,21 @@ def parse_peer(text: str) -> int | None:
 
 
 class Output:
-    """Standard output: lines for people, or JSON objects with the key ``event``."""
+    """The standard output of a verb: lines for people, or JSON objects with the key ``event``."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def event(self, event: str, line: str, /, **values: Any) -> None:
-        """Print one event: its line, or its values."""
+        """Print an event: the line, or the values as JSON."""
         self.line(json.dumps({"event": event, **values}) if self.as_json else line)
 
     def line(self, line: str) -> None:
-        """Print one line. Raises ``EarlyEndError`` if nobody reads it, and ``OSError``."""
+        """Print a line. Raises ``EarlyEndError`` if the output is closed, and ``OSError``."""
         try:
             print(printable_lines(line), flush=True)
         except OSError as error:
-            # Python flushes once more at its end and must find somebody there.
+            # Python flushes the stream again at its end, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 raise EarlyEndError from None
@@ -120,17 +120,17 @@ class Output:
 
 
 def facts_of(peer: Peer) -> dict[str, Any]:
-    """Return the keys of a peer in JSON."""
+    """Return the id and the name of a peer, for JSON."""
     return {"peer": peer.id, "name": peer.name}
 
 
 def shown(value: Any) -> str:
-    """Return a value of a peer as one line of JSON."""
+    """Return a value as one line of JSON."""
     return json.dumps(to_json(value), ensure_ascii=False)
 
 
 def run_verb(work: Callable[[], Awaitable[None]], *, as_json: bool) -> NoReturn:
-    """Run the work of a verb, and exit with its code; an error is one sentence."""
+    """Run the work of a verb, and exit with its code. Prints an error of ``LOST`` as a line."""
     try:
         status = trio.run(run_until_stopped, work) or ExitStatus.FINISHED
     except EarlyEndError as end:

@@ -1,4 +1,4 @@
-"""The verb ``sphtp peers``: the clients of a cluster, as its servers introduce them."""
+"""The verb ``sphtp peers``: list the clients of a cluster, as its servers introduce them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -30,11 +30,11 @@ LONGEST_CELL = 60
 def peers(address: str, **values: Any) -> None:
     """List the peers of a cluster: name, id, addresses, groups, topics and data.
 
-    ADDRESS is that of a server, tcp://host:port. Without it and --server, the cluster is looked for
-    that is announced on this machine, and then on this network.
+    ADDRESS is the address of a server, tcp://host:port. Without it and --server, the command
+    searches for a cluster that announces itself on this machine, and then on this network.
 
-    Exit codes: 0 the peers are listed, 2 wrong arguments, 3 no server was found or answered, 130
-    after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 the peers are listed, 2 wrong arguments, 3 no server was found, or none replied,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions.at(address, values)
     run_verb(partial(_list, options), as_json=options.json)
@@ -54,7 +54,7 @@ async def _list(options: TerminalOptions) -> None:
 
 
 async def introduced(client: Client, options: TerminalOptions) -> list[Peer]:
-    """Return the peers, sorted, when all are introduced that a server has, or time is up."""
+    """Wait until all clients of a server are introduced, or a timeout; return the peers, sorted."""
     config = options.config()
     with trio.move_on_after(options.timeout):
         addresses = [it.address for it in client.servers.values() if it.address is not None]
@@ -67,7 +67,7 @@ async def introduced(client: Client, options: TerminalOptions) -> list[Peer]:
 
 
 def clients_untrusted(status: Mapping[str, Any]) -> list[int]:
-    """Return the ids of a server's clients; what is none is left out."""
+    """Return the ids of a server's clients from its status, without malformed ones."""
     rows = status.get("clients")
     rows = rows if isinstance(rows, list) else []
     found = [row.get("id") for row in rows if isinstance(row, dict)]
@@ -91,7 +91,7 @@ def _print_table(output: Output, found: list[Peer]) -> None:
         details = _details(peer)
         lists = (", ".join(details[key]) for key in ("addresses", "groups", "topics"))
         data = "" if peer.data is None else printable(shown(peer.data), LONGEST_CELL)
-        # Of a peer: neither markup nor escape sequences of its take effect.
+        # The text comes from a peer: neither its markup nor its escape sequences may take effect.
         cells = (peer.name, f"{peer.id:#010x}", *lists, data)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console = Console()

@@ -1,7 +1,7 @@
-"""The verb ``sphtp ping``: round trips to a peer, as requests have them.
+"""The verb ``sphtp ping``: measure round trips of requests to a peer.
 
-A ping is a request for a name that nobody serves. Every client answers it, and its program does not
-notice. So a round trip has all that a request has: a sealed channel, and the peer's process.
+A ping is a request for a name that no program serves. Every client refuses it by itself, without
+its program. So the round trip includes the sealed channel, and the process of the peer.
 """
 
 from collections.abc import AsyncIterator
@@ -26,16 +26,17 @@ from sphtp_client.terminal.connection import (
 from sphtp_server.client_config import CONTEXT
 
 NAME: Final = "sphtp/ping"
-"""The name that nobody serves."""
+"""The name of the request, which no program serves."""
 
 ANSWERS: Final = frozenset(("unknown", "busy", "malformed", "cancelled", "ended"))
-"""The refusals that come from the peer's requests; others come where no channel opens."""
+"""The refusals that the peer sends in reply; others mean that no channel was opened."""
 
 
 async def answer_of(client: Client, peer: Peer, patience: float, value: Any = None) -> float:
-    """Return the seconds until a peer has answered.
+    """Send a ping to a peer; return the seconds until its reply.
 
-    Raises ``UnreachableError`` if it does not, and ``RefusedError`` if it refuses this client.
+    Raises ``UnreachableError`` after ``patience`` seconds without a reply, and ``RefusedError`` if
+    the peer refuses this client.
     """
     began = trio.current_time()
     try:
@@ -44,7 +45,7 @@ async def answer_of(client: Client, peer: Peer, patience: float, value: Any = No
     except trio.TooSlowError as error:
         raise UnreachableError(f"no answer within {patience:g} s") from error
     except (RequestError, HandlerCrashedError):
-        pass  # somebody serves the name, after all
+        pass  # the peer's program serves the name
     except RefusedError as error:
         if error.reason not in ANSWERS:
             raise
@@ -57,11 +58,12 @@ async def answer_of(client: Client, peer: Peer, patience: float, value: Any = No
 def ping(peer: str, count: int | None, interval: float, **values: Any) -> None:
     """Measure round trips to PEER, a name or an id such as 0x1a2b3c4d.
 
-    The first line has the time to open a channel to it, the others one round trip each, through the
-    peer's process; its program does not notice. Ctrl-C shows the summary.
+    The first line has the time to open a channel and to get a first reply; each further line has
+    one round trip. The process of the peer replies, without its program. After the last ping, or at
+    Ctrl-C, the command prints a summary.
 
-    Exit codes: 0 an answer came, 2 wrong arguments, 3 none came, or there is no such server or
-    peer, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 a reply arrived, 2 wrong arguments, 3 no reply arrived, or there is no such server
+    or peer, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions(**values)
     run_verb(partial(_ping, options, peer, count, interval), as_json=options.json)
@@ -105,7 +107,7 @@ async def _ping(options: TerminalOptions, text: str, count: int | None, interval
                 tally.sent += 1
                 await _one(options, client, peer, tally, output)
     if not tally.times:
-        raise UnreachableError(f"{label} does not answer any more")
+        raise UnreachableError(f"{label} has stopped replying")
 
 
 @asynccontextmanager
@@ -114,7 +116,7 @@ async def _summed_up(output: Output) -> AsyncIterator[_Tally]:
     try:
         yield tally
     except trio.Cancelled:
-        tally.sent = max(tally.sent - 1, len(tally.times))  # the last one had no time to answer
+        tally.sent = max(tally.sent - 1, len(tally.times))  # the last ping does not count
         raise
     finally:
         tally.show(output)

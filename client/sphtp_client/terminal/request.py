@@ -1,4 +1,4 @@
-"""The verb ``sphtp request``: one request to a peer."""
+"""The verb ``sphtp request``: send one request to a peer."""
 
 from functools import partial
 from typing import Any
@@ -24,11 +24,13 @@ from sphtp_server.client_config import CONTEXT
 def request(peer: str, service: str, value: str | None, **values: Any) -> None:
     """Send a request to PEER for the name SERVICE, and print the reply as JSON.
 
-    PEER is a name or an id such as 0x1a2b3c4d. VALUE is JSON: 3.5, '"a text"' or '{"x": [1, 2]}';
-    without it the handler gets None. The handler has --timeout seconds.
+    PEER is a name or an id such as 0x1a2b3c4d. SERVICE is the name under which the peer serves the
+    request. VALUE is JSON: 3.5, '"a text"' or '{"x": [1, 2]}'; without it, the handler gets None.
+    The handler has to reply within --timeout seconds.
 
     Exit codes: 0 the reply is printed, 2 wrong arguments, 3 there is no such server, peer or
-    service, or the handler raised an error, 130 after Ctrl-C, 143 after SIGTERM.
+    service, no reply arrived in time, or the handler raised an error, 130 after Ctrl-C, 143 after
+    SIGTERM.
     """
     options = TerminalOptions(**values)
     run_verb(partial(_request, options, peer, service, value), as_json=options.json)

@@ -1,4 +1,4 @@
-"""The verbs ``sphtp pub`` and ``sphtp sub``: messages of topics by hand."""
+"""The verbs ``sphtp pub`` and ``sphtp sub``: publish and print messages of topics."""
 
 from functools import partial
 from typing import Any
@@ -21,14 +21,15 @@ from sphtp_server.client_config import CONTEXT
 @click.argument("value", required=False)
 @with_options(PUB_OPTIONS)
 def pub(topic: str, value: str | None, receivers: int, **values: Any) -> None:
-    """Publish VALUE to those who subscribe to TOPIC, or each line of standard input.
+    """Publish VALUE, or each line of standard input, to the subscribers of TOPIC.
 
-    A value is JSON: 3.5, '"a text"' or '{"x": [1, 2]}'. The command waits for subscriptions
-    (--receivers) before the first message, and ends when they have all of them. Nobody gets
-    messages that were sent before.
+    A value is JSON: 3.5, '"a text"' or '{"x": [1, 2]}'. The command waits for --receivers
+    subscriptions before the first message. It ends when the subscribers have all messages, 5 s
+    after the last one at the latest. A subscriber that joins later gets the earlier messages only
+    with sphtp sub --late-join.
 
-    Exit codes: 0 all was sent, 2 wrong arguments, 3 no server was found, or nobody subscribed in
-    time, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 all messages were sent, 2 wrong arguments, 3 no server was found, or too few
+    subscribed in time, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions(**values)
     run_verb(partial(_pub, options, topic, value, receivers), as_json=options.json)
@@ -68,12 +69,12 @@ async def _send(source: Source, value: Any, output: Output) -> None:
 @click.argument("pattern")
 @with_options(SUB_OPTIONS)
 def sub(pattern: str, count: int | None, latest: bool, late_join: bool, **values: Any) -> None:
-    """Print the messages of all topics that PATTERN selects, of all peers, a line each.
+    """Print the messages of all peers on the topics that PATTERN selects, a line each.
 
-    PATTERN is a topic, of which a level may be *, any level, or **, any number of levels:
-    'positions/*'. Losses are lines, too.
+    PATTERN is a topic with wildcards, such as 'positions/*': * stands for one level, and ** for any
+    number of levels. The command prints lost messages as lines, too.
 
-    Exit codes: 0 --count messages came, or the output was closed, 2 wrong arguments, 3 no server
+    Exit codes: 0 --count messages arrived, or the output was closed, 2 wrong arguments, 3 no server
     was found, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions(**values)

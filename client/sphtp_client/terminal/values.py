@@ -1,4 +1,4 @@
-"""Values on the command line and in output: JSON, and its place for what JSON has no word for."""
+"""Values on the command line and in output: JSON, with substitutes for values that it lacks."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 
 
 def parse_value(text: str, origin: str) -> Any:
-    """Return the value of a text in JSON. Raises ``SettingsError`` that names its origin."""
+    """Return the value of a JSON text. Raises ``SettingsError``, which names ``origin``."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -28,9 +28,9 @@ def _refuse(constant: str) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value of a message as JSON can write it.
+    """Return a value of a message as a value of JSON.
 
-    Bytes become ``{"base16": "..."}``, arrays lists, and numbers that are not finite text.
+    Bytes become ``{"base16": "..."}``, arrays become lists, and NaN and infinity become text.
     """
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(key): to_json(it) for key, it in value.items()}
@@ -49,7 +49,10 @@ def to_json(value: Any) -> Any:
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input that are not empty. Raises ``SettingsError`` for bytes."""
+    """Yield the lines of standard input that are not empty.
+
+    Raises ``SettingsError`` for a line that is not UTF-8, or longer than ``LONGEST_LINE``.
+    """
     rest = b""
     while data := await _read_stdin():
         *lines, rest = (rest + data).split(b"\n")
@@ -70,7 +73,7 @@ def _decoded(line: bytes) -> str:
 
 
 async def _read_stdin() -> bytes:
-    # A thread that reads would outlive Ctrl-C, and hold the lock that Python needs at its end.
+    # A reading thread would survive Ctrl-C, and hold a lock that Python needs at its end.
     try:
         await trio.lowlevel.wait_readable(STDIN)
     except PermissionError:

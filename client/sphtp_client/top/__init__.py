@@ -1,7 +1,7 @@
-"""The verb ``sphtp top``: what the nodes of a cluster do, and what they wait for, as it changes.
+"""The verb ``sphtp top``: the activity of the nodes of a cluster, and the causes of waiting.
 
-A place is a page of metrics, or a server, that reports a state. ``places`` reads them.
-``model`` makes reports of nodes, channels, streams and groups of what was read, and ``causes``
-explains what waits for what; both are pure. ``tables`` makes rows of them, which ``screen``
-shows on a terminal by Textual. ``command`` is the verb.
+A place is an address of metrics, or a server. ``places`` reads the states of places. ``model``
+converts these to reports of nodes, channels, streams and groups, and ``causes`` derives sentences
+on waiting from them; neither has I/O. ``tables`` makes rows of the reports, which ``screen`` shows
+on a terminal by Textual, and ``printing`` prints. ``command`` is the verb.
 """

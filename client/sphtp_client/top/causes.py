@@ -1,10 +1,10 @@
-"""The causes of waiting, as sentences that follow from numbers. Pure.
+"""The causes of waiting, as sentences that are derived from reports, without I/O.
 
-A message waits before it leaves, on the way, or until it is read. Where it waits to leave, the
-channel names the limit: the credit that the receiver granted, the congestion window, the pacing of
-packets, or its own bookkeeping. A step in lock step waits for the members whose contributions are
-missing, and each of those computes, or waits itself. A stream waits for its slowest receiver, or
-for the rate that it was given.
+A message waits before it leaves, on the path, or until it is read. If it waits to leave, the
+channel reports the limit: the credit that the receiver granted, the congestion window, the pacing
+of packets, or the numbers of packets and messages in use. A step in lock step waits for the members
+whose contributions are missing; each of these computes, or waits itself. A stream waits for its
+slowest receiver, or for its data rate.
 """
 
 from collections import defaultdict
@@ -28,16 +28,16 @@ from sphtp_client.top.model import (
 )
 
 STILL: Final = 0.5
-"""Seconds without a new step from which a step stands still."""
+"""Seconds without a new step after which a group counts as stopped."""
 
 SMALLEST_ROOM: Final = 2048
-"""Bytes of room below which a receiver takes no further datagram of usual size."""
+"""The room of a receiver, in bytes, below which no further datagram of usual size fits."""
 
 FINE_STATES: Final = frozenset(("", "active", "established", "registered"))
 
 
 class Weight(IntEnum):
-    """The weight of a cause: what stands still comes before what is slow."""
+    """The weight of a cause. Heavier causes are shown first."""
 
     NOTE = 0
     SLOW = 1
@@ -46,7 +46,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True)
 class Cause:
-    """A sentence, and the names of the nodes that it is about."""
+    """A cause of waiting: a sentence, and the names of the nodes that it concerns."""
 
     weight: Weight
     text: str
@@ -54,7 +54,7 @@ class Cause:
 
 
 def find_causes(observations: Sequence[Observation]) -> list[Cause]:
-    """Return the causes of all that waits, the heaviest first."""
+    """Return the causes of all waiting in the observations, the heaviest first."""
     found: list[Cause] = []
     for one in observations:
         found += _of_place(one)
@@ -69,7 +69,7 @@ def find_causes(observations: Sequence[Observation]) -> list[Cause]:
         for subscription in one.now.subscriptions:
             found += of_subscription(subscription, lost.get(subscription.key))
     found += of_groups(observations)
-    # Of the same weight, in the order of what they are about.
+    # The sort is stable, so causes of equal weight stay in the order of the observations.
     return sorted(found, key=lambda cause: -cause.weight)
 
 
@@ -81,7 +81,7 @@ def _of_place(one: Observation) -> Iterator[Cause]:
 
 
 def of_node(node: NodeReport) -> Iterator[Cause]:
-    """Yield the cause if a node serves nobody new."""
+    """Yield a cause if the state of a node keeps it from admitting or finding others."""
     if node.state not in FINE_STATES:
         meaning = "admits no new client" if node.kind == "server" else "finds no new peer"
         text = f"{node.kind} {node.name} is {node.state}: it {meaning}."
@@ -98,7 +98,7 @@ _BLOCKED: Final = {
 
 
 def of_channel(channel: ChannelReport) -> Iterator[Cause]:
-    """Yield what keeps messages of a channel waiting: to be sent, answered, or read."""
+    """Yield the causes for which messages of a channel wait to leave, or to be read."""
     node, peer, about = channel.node, channel.peer, (channel.node, channel.peer)
     of_service = "" if channel.service == "messages" else f" ({channel.service})"
     if channel.probes:
@@ -120,7 +120,7 @@ def of_channel(channel: ChannelReport) -> Iterator[Cause]:
 
 
 def _of_path(channel: ChannelReport) -> str:
-    """Return what a full window has to do with the path."""
+    """Return the round trip and the loss of the path, if the window or pacing is the limit."""
     if channel.blocked not in ("window", "pacing"):
         return ""
     words = ""
@@ -132,7 +132,7 @@ def _of_path(channel: ChannelReport) -> str:
 
 
 def _of_lanes(channel: ChannelReport) -> str:
-    """Return in which lane most of the messages wait, where there are several."""
+    """Return the lane with the most waiting bytes, if there are several lanes."""
     if len(channel.lanes) < 2:
         return ""
     longest = max(channel.lanes, key=lambda lane: lane.size)
@@ -140,7 +140,7 @@ def _of_lanes(channel: ChannelReport) -> str:
 
 
 def of_source(source: SourceReport, before: SourceReport | None = None) -> Iterator[Cause]:
-    """Yield what new data of a stream waits for, and the receivers that it waits for no more."""
+    """Yield the causes for which new data of a source waits, and the receivers left behind."""
     node, topics = source.node, source.topics
     if source.waiting:
         text = f"{in_bytes(source.waiting)} of {topics} of {node} wait"
@@ -167,7 +167,7 @@ def of_source(source: SourceReport, before: SourceReport | None = None) -> Itera
 def of_subscription(
     subscription: SubscriptionReport, before: SubscriptionReport | None = None
 ) -> Iterator[Cause]:
-    """Yield what received messages of a stream wait for, and those that never come."""
+    """Yield a cause for received messages that wait for missing ones, and one for losses."""
     node, peer, topic = subscription.node, subscription.peer, subscription.topic
     if subscription.waiting and subscription.missing:
         waiting = _number(subscription.waiting, "message")
@@ -184,7 +184,7 @@ def of_subscription(
 
 @dataclass(frozen=True)
 class _MemberView:
-    """A group as a member sees it, and as it saw it ``seconds`` before."""
+    """Two reports of a group by one member, ``seconds`` apart."""
 
     now: GroupReport
     before: GroupReport | None
@@ -192,13 +192,13 @@ class _MemberView:
 
     @property
     def stands(self) -> bool:
-        """True if no step has come for a while."""
+        """True if the step has not changed for at least ``STILL`` seconds."""
         known = self.before is not None and self.before.step == self.now.step
         return known and self.seconds >= STILL
 
 
 def of_groups(observations: Iterable[Observation]) -> Iterator[Cause]:
-    """Yield for whom each group waits: in a step that stands still, or most of the time."""
+    """Yield the members for which each group waits: in a stopped step, or most of the time."""
     groups: defaultdict[str, list[_MemberView]] = defaultdict(list)
     for one in observations:
         earlier = one.earlier("groups")
@@ -215,7 +215,7 @@ def of_groups(observations: Iterable[Observation]) -> Iterator[Cause]:
 def _of_step(
     name: str, views: Sequence[_MemberView], standing: Sequence[_MemberView]
 ) -> Iterator[Cause]:
-    """Say for whom the earliest step waits, and what that member does."""
+    """Yield the members for which the earliest stopped step waits, and the state of each."""
     step = min(view.now.step for view in standing)
     waiting = [view.now for view in standing if view.now.step == step]
     nodes = {view.now.node: view.now for view in views}
@@ -237,7 +237,7 @@ def _of_step(
 
 
 def _of_time(name: str, views: Sequence[_MemberView]) -> Iterator[Cause]:
-    """Say for whom the members have waited for much of the time."""
+    """Yield the member for which the others have waited for a large share of the time."""
     waited: defaultdict[str, float] = defaultdict(float)
     time, asked = 0.0, 0
     for view in views:

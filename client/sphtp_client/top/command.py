@@ -1,4 +1,4 @@
-"""The verb ``sphtp top``."""
+"""The verb ``sphtp top``: show the activity of nodes on a screen, or print it."""
 
 import os
 import sys
@@ -28,18 +28,18 @@ class TopOptions(TerminalOptions):
 
     @property
     def wants_screen(self) -> bool:
-        """True if the screen is wanted, and there is a terminal for it."""
+        """True if input and output are a terminal, without ``--once`` and ``--json``."""
         is_terminal = (
             sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
         )
         return is_terminal and not (self.once or self.json)
 
     def token(self) -> str | None:
-        """Return the token for pages, None without one. Raises ``SettingsError``."""
+        """Return the token for metrics; None without a file. Raises ``SettingsError``."""
         return None if self.metrics_token_file is None else load_token(self.metrics_token_file)
 
     def places(self) -> tuple[str, ...]:
-        """Return the addresses to ask. Raises ``SphtpError`` if none is given and none found."""
+        """Return the given addresses, or those of found servers. Raises ``SphtpError`` if none."""
         given = self.addresses or self.server
         return given or tuple(map(str, trio.run(find_servers, self.config())))
 
@@ -48,23 +48,24 @@ class TopOptions(TerminalOptions):
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @with_options(TOP_OPTIONS)
 def top(**values: Any) -> None:
-    """Show what nodes do, as it changes, and why something waits.
+    """Show the activity of nodes, with the causes of waiting.
 
-    ADDRESS is a page of metrics, [http://][HOST:]PORT, as --metrics of servers and clients serves
-    it; PORT may be a range, 9464-9469. It may also be a server, tcp://HOST:PORT, which knows its
-    clients alone. Without ADDRESS and --server, the cluster is looked for that is announced on this
-    machine, and then on this network.
+    ADDRESS is an address of metrics, [http://][HOST:]PORT, as --metrics of servers and clients
+    serves them; PORT may be a range, 9464-9469. It may also be a server, tcp://HOST:PORT, which
+    reports only the servers and clients of its cluster. Without ADDRESS and --server, the command
+    searches for a cluster that announces itself on this machine, and then on this network.
 
-    Keys: 1 to 5 choose peers, channels, lanes, streams or groups; s sorts by the next column, r
-    turns the order around, / filters, p pauses, the space bar looks at once, q ends. The sentences
-    at the bottom explain what waits for what; those with > are about the row of the cursor. A place
-    that does not answer is asked again.
+    Keys: 1 to 5 show peers, channels, lanes, streams or groups; s sorts by the next column, r
+    reverses the order, / filters, p pauses, the space bar refreshes at once, q quits. The sentences
+    at the bottom explain which program or path causes the waiting; those with > concern the row of
+    the cursor. The command repeats requests to an address that does not reply.
 
-    With --once or --json, and if the output is no terminal, one state is printed, after an interval
-    that the rates are of.
+    With --once or --json, or if the output is no terminal, the command prints one state and exits.
+    It measures the rates over one --interval before that.
 
-    Exit codes: 0 it was ended, or a state was printed, 2 wrong arguments, 3 no server was found, or
-    with --once or --json no place answered, 130 after Ctrl-C.
+    Exit codes: 0 after q or Ctrl-C on the screen, or a state was printed, 2 wrong arguments, 3 no
+    server was found, or for a printed state no address replied, 130 after Ctrl-C without the
+    screen, 143 after SIGTERM.
     """
     options = TopOptions(**values)
     output = Output(as_json=options.json)
@@ -84,8 +85,8 @@ def top(**values: Any) -> None:
 
 
 def _run(options: TopOptions, output: Output) -> int:
-    """Show or print; return the exit code."""
-    # Only here, because Textual takes a while, and may be missing.
+    """Show the screen, or print one state; return the exit code."""
+    # Imported here, because Textual takes long to load, and may be missing.
     from sphtp_client.top.places import parse_places
     from sphtp_client.top.printing import print_state
     from sphtp_client.top.screen import TopApp

@@ -1,12 +1,11 @@
-"""Reports of nodes, channels, streams and groups, made of the samples of a place. Pure.
+"""Reports of nodes, channels, streams and groups, from the samples of a place, without I/O.
 
-A sample is a name, labels and a value, as Prometheus has them (docs/reference/metrics.md). Every
-report is made by ``read_samples_untrusted``, whether its samples come from a page of metrics or
-from elsewhere. Samples that are not known, and labels of later versions, are
-left out; figures that are missing are 0.
+A sample has a name, labels and a value, as in Prometheus (docs/reference/metrics.md).
+``read_samples_untrusted`` makes the reports of a place with metrics, and ``read_status_untrusted``
+those of a server. Unknown samples are left out; missing figures are 0 or None.
 
-Counters grow from the beginning of what they count. ``Observation`` has two reports of one
-place, and gives their growth per second.
+Counters grow from the start of the object that they belong to. ``Observation`` has the last two
+reports of a place, from which ``growth`` computes increases.
 """
 
 from collections import defaultdict
@@ -20,7 +19,7 @@ from sphtp.core.printable import printable
 
 
 class Sample(NamedTuple):
-    """A value of a metric: its name, its labels, and the number."""
+    """A sample of a metric: its name, its labels, and its value."""
 
     name: str
     labels: Mapping[str, str]
@@ -29,10 +28,10 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeReport:
-    """A server, a client, or a node without a client.
+    """The report of a server, a client, or a node without a client.
 
-    ``known`` is the number of its peers, or the clients of a server. ``groups`` and ``topics`` are
-    those that a server reports of a client.
+    ``known`` is the number of a client's peers, or of a server's clients. ``groups`` and ``topics``
+    are in the report of a client by a server.
     """
 
     name: str
@@ -49,7 +48,7 @@ class NodeReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneReport:
-    """A lane of a channel, and what the peer has not acknowledged of it."""
+    """The report of a lane: the messages and bytes that the peer has not acknowledged."""
 
     lane: str
     messages: int
@@ -58,9 +57,9 @@ class LaneReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelReport:
-    """A channel as one of its nodes sees it; times in seconds, sizes in bytes.
+    """The report of a channel by one of its nodes; times in seconds, sizes in bytes.
 
-    ``blocked`` is the limit that keeps messages from leaving, empty for none.
+    ``blocked`` is the limit that keeps messages from leaving; empty if there is none.
     """
 
     node: str
@@ -93,7 +92,7 @@ class ChannelReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverReport:
-    """A receiver of a source: the datagrams that it is behind, and the bytes it has room for."""
+    """The report of a receiver of a source: datagrams behind the source, and room in bytes."""
 
     peer: str
     receiver: str
@@ -103,7 +102,7 @@ class ReceiverReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceReport:
-    """A source of a stream."""
+    """The report of a source of a stream; sizes in bytes, repairs in datagrams."""
 
     node: str
     topics: str
@@ -123,7 +122,7 @@ class SourceReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubscriptionReport:
-    """A subscription to a source of a peer: ``missing`` in datagrams, else messages."""
+    """The report of a subscription: ``missing`` in datagrams, ``size`` in bytes, else messages."""
 
     node: str
     peer: str
@@ -143,11 +142,11 @@ class SubscriptionReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupReport:
-    """A group in lock step as one of its members sees it; times in seconds.
+    """The report of a group in lock step by one of its members; times in seconds.
 
-    ``is_exchanging`` is true while the member waits for others, and ``missing`` names those; it is
-    None where that is not reported. For each member, ``waits`` has the time for which this one has
-    waited for it.
+    ``is_exchanging`` is True while the member waits for others, whose names are in ``missing``;
+    None if it is not reported. ``waits`` maps each member to the total time for which this member
+    has waited for it.
     """
 
     node: str
@@ -168,7 +167,10 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceReport:
-    """All reports of a place at a time of this machine's, in seconds; or the error of asking it."""
+    """All reports of a place, or the error of the request.
+
+    ``at`` is the time of the monotonic clock of this machine, in seconds.
+    """
 
     place: str
     at: float
@@ -182,13 +184,13 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The last report of a place, and the one before, if there is one."""
+    """The last report of a place, and the one before; None if there is none."""
 
     now: PlaceReport
     before: PlaceReport | None = None
 
     def followed_by(self, report: PlaceReport) -> "Observation":
-        """Return the observation when this report has come."""
+        """Return the next observation, with a new report."""
         if report.error:
             # The last report without an error shows how long a place has been silent.
             since = self.before if self.now.error else self.now
@@ -197,7 +199,7 @@ class Observation:
 
     @property
     def seconds(self) -> float:
-        """The time between the two reports; 0 if there is one only."""
+        """The time between the two reports, in seconds; 0 if there is only one."""
         return 0.0 if self.before is None else self.now.at - self.before.at
 
     def earlier(self, kind: str) -> Mapping[tuple[str, ...], Any]:
@@ -208,7 +210,7 @@ class Observation:
 
 
 def growth(now: Any, before: Any, name: str) -> float | None:
-    """Return by how much a counter has grown; None if it is not known, or has begun anew."""
+    """Return the increase of a counter; None without an earlier value, or after a restart."""
     if before is None:
         return None
     grown: float = getattr(now, name) - getattr(before, name)
@@ -230,17 +232,17 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "sphtp_group_": ("node", "group"),
     "sphtp_simulation_": ("node",),
 }
-"""The labels that distinguish things, by the beginning of a metric's name; one begins another."""
+"""The labels that identify an object, by the prefix of a metric's name; longer prefixes first."""
 
 SIMULATION: Final = "the simulation"
-"""The name under which the steps of slabs stand beside those of groups."""
+"""The name of the group for the steps of slabs."""
 
 _Figures = dict[str, float]
 _Rows = dict[tuple[str, ...], _Figures]
 
 
 def read_samples_untrusted(place: str, at: float, samples: Iterable[Sample]) -> PlaceReport:
-    """Return the report that the samples of a place make."""
+    """Return the reports of a place from its samples."""
     tables = _tabulate(samples)
     return PlaceReport(
         place=place,
@@ -264,9 +266,9 @@ def _prefix_of(name: str) -> str | None:
 
 
 def _tabulate(samples: Iterable[Sample]) -> Mapping[str, _Rows]:
-    """Return the figures of each thing, by the beginning of their names and by its labels.
+    """Return the figures of each object, by prefix and by the values of its labels.
 
-    A label beside those of the thing is a part of the figure's name: ``state{active}``.
+    The value of any further label becomes a part of the figure's name: ``state{active}``.
     """
     tables: defaultdict[str, defaultdict[tuple[str, ...], _Figures]] = defaultdict(
         lambda: defaultdict(dict)
@@ -292,7 +294,7 @@ def _whole(figures: _Figures, name: str) -> int:
 
 
 def _within(figures: _Figures, name: str) -> Iterator[tuple[str, float]]:
-    """Yield the values of a metric with one more label, by its text."""
+    """Yield the value of a further label, and the figure, for each figure of a metric."""
     for figure, value in figures.items():
         if figure.startswith(f"{name}{{") and figure.endswith("}"):
             yield figure[len(name) + 1 : -1], value
@@ -339,7 +341,7 @@ def _channels(tables: Mapping[str, _Rows]) -> Iterator[ChannelReport]:
         )
     for key, figures in tables.get("sphtp_channel_", {}).items():
         node, peer, service, channel = key
-        # What went by shared memory is in no packet.
+        # Messages in shared memory are in no packet.
         beside = dict(_within(figures, "shared_memory_bytes_total"))
         yield ChannelReport(
             node=node,
@@ -437,7 +439,7 @@ def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupReport]:
 
 
 def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> PlaceReport:
-    """Return the report of a server: the servers of its view, and its clients."""
+    """Return the report of a server from its status: the servers of its view, and its clients."""
     number, state = status.get("id"), printable(str(status.get("state") or ""))
     clients = [row for row in _rows_of(status.get("clients")) if _is_id(row.get("id"))]
     view = status.get("view")

@@ -1,9 +1,9 @@
-"""Places that report a state: pages of metrics over HTTP, and servers. They are read on asyncio.
+"""Places that report a state: addresses of metrics over HTTP, and servers. They run on asyncio.
 
-A reader of a place never raises: what fails is the error of the state. So a place that dies is one
-that does not answer, and when it is back it answers again.
+A reader of a place never raises: a failure becomes the error of the report. So a program that ends
+causes an error in its report, and after its restart the reports are complete again.
 
-A page is asked for in HTTP/1.0, whose answer ends where the connection ends, in one piece.
+Metrics are requested in HTTP/1.0, whose response is not chunked, and ends with the connection.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from sphtp_client.top.model import (
 )
 
 LARGEST_PAGE: Final = 64 * 1024 * 1024
-"""The most bytes of a page: some 40,000 channels."""
+"""The largest response, in bytes: the metrics of some 40,000 channels."""
 
 MOST_PLACES: Final = 1024
 
 SERVERS_ALONE: Final = (
-    "servers know peers alone: for channels, streams and groups, start programs with --metrics "
-    "PORT, and name these ports"
+    "servers report only peers: for channels, streams and groups, start programs with --metrics "
+    "PORT, and give these ports"
 )
-"""The way to the rest, where no page of metrics is asked."""
+"""The hint if all places are servers, which do not report channels."""
 
 OF_SERVERS: Final = ("tcp://", "tls+tcp://")
 
@@ -45,21 +45,21 @@ _PORTS: Final = re.compile(r"(?P<host>.*:)?(?P<first>\d{1,5})-(?P<last>\d{1,5})"
 
 
 class PlaceReader(Protocol):
-    """Reads the state that one place reports."""
+    """The interface of readers, each of which reads the state of one place."""
 
     @property
     def place(self) -> str:
-        """The place, as its user writes it."""
+        """The name of the place in reports."""
         ...
 
     async def read(self) -> PlaceReport:
-        """Return the state now, or the error of asking for it. Raises nothing."""
+        """Return the present state, or a report with an error. Never raises."""
         ...
 
 
 @dataclass(frozen=True)
 class PageReader:
-    """Reads a page of metrics, within ``patience`` seconds."""
+    """A reader of metrics over HTTP, with a timeout of ``patience`` seconds."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ class PageReader:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def read(self) -> PlaceReport:
-        """Return the state now, or the error of asking for it."""
+        """Return the present state, or a report with an error."""
         try:
             async with asyncio.timeout(self.patience):
                 text = _body_untrusted(await self._fetch())
@@ -110,14 +110,14 @@ class PageReader:
 
 
 def _sentence(error: OSError) -> str:
-    # Of several addresses of one name, asyncio joins the errors.
+    # If a name has several addresses, asyncio joins their errors.
     if isinstance(error, ConnectionRefusedError) or "refused" in str(error):
         return "connection refused"
     return error.strerror or str(error) or type(error).__name__
 
 
 def _body_untrusted(answer: bytes) -> str:
-    """Return the body of an answer. Raises ``ValueError`` with a sentence if it is none."""
+    """Return the body of an HTTP response. Raises ``ValueError``, with the reason, if invalid."""
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
@@ -130,9 +130,9 @@ def _body_untrusted(answer: bytes) -> str:
     return body.decode(errors="replace")
 
 
-# A page, in the text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and
-# a value. Of a node with 200 channels it has thousands, whose labels repeat: each text of labels is
-# read once, which makes this several times as fast as the parser of prometheus_client.
+# The text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and a value. A
+# node with 200 channels has thousands of samples, whose labels repeat. Each text of labels is
+# parsed once, which makes this several times as fast as the parser of prometheus_client.
 
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +(\S+)(?: +-?\d+)?")
 _LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)')
@@ -140,9 +140,9 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 def samples_untrusted(text: str) -> Iterator[Sample]:
-    """Yield the samples of a page. Raises ``ValueError`` where it is malformed."""
+    """Yield the samples in a text of metrics. Raises ``ValueError`` if it is malformed."""
     read: dict[str, Mapping[str, str]] = {}
-    # Other ends of lines may stand within a label.
+    # Labels may contain other line separators, so splitlines would be wrong.
     for line in text.split("\n"):
         if not line or line.startswith("#"):
             continue
@@ -176,29 +176,29 @@ def _unescaped(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class ServerReader:
-    """Reads the status of a server."""
+    """A reader of the status of a server."""
 
     address: ServerAddress
     config: sphtp.Config
 
     @property
     def place(self) -> str:
-        """Its address."""
+        """The address of the server."""
         return str(self.address)
 
     async def read(self) -> PlaceReport:
-        """Return the state now, or the error of asking for it."""
+        """Return the present state, or a report with an error."""
         try:
             status = await aio.fetch_status(self.address, config=self.config)
         except (SphtpError, OSError) as error:
-            # The place stands before the error wherever it is shown.
+            # The display shows the place before the error.
             text = _NO_ANSWER.sub("", str(error)) or str(error)
             return PlaceReport(place=self.place, at=time.monotonic(), error=printable(text))
         return read_status_untrusted(self.place, time.monotonic(), status)
 
 
 def are_servers_alone(readers: Iterable[PlaceReader]) -> bool:
-    """Return True if no page of metrics is among the places."""
+    """Return True if all places are servers, which report no channels."""
     return all(isinstance(reader, ServerReader) for reader in readers)
 
 
@@ -207,8 +207,8 @@ def parse_places(
 ) -> list[PlaceReader]:
     """Return a reader for each address.
 
-    An address is a server's, ``tcp://HOST:PORT``, or that of a page, ``[http://][HOST:]PORT``, in
-    which the port may be a range, ``9464-9469``. Raises ``SettingsError``.
+    An address is that of a server, ``tcp://HOST:PORT``, or of metrics, ``[http://][HOST:]PORT``, in
+    which the port may be a range, ``9464-9469``. Raises ``SettingsError`` for other addresses.
     """
     readers: dict[str, PlaceReader] = {}
     for text in texts:
@@ -249,5 +249,5 @@ def _reader(text: str, config: sphtp.Config, patience: float, token: str | None)
         )
     path = parts.path if parts.path not in ("", "/") else "/metrics"
     if not path.isascii() or not path.isprintable() or " " in path:
-        raise SettingsError(f"{text!r}: the path of the page is no path")
+        raise SettingsError(f"{text!r}: the path contains blanks or control characters")
     return PageReader(parts.hostname, port, patience, token, path, is_secure)

@@ -1,4 +1,4 @@
-"""One state as lines or as JSON, for scripts and pipes."""
+"""One state of all places as tables or as JSON, for scripts and pipes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, as_lines
 
 
 async def observe(readers: Sequence[PlaceReader], interval: float) -> list[Observation]:
-    """Read all places twice, with an interval between, which the rates are of."""
+    """Read all places twice, ``interval`` seconds apart, so that there are rates."""
     first = await asyncio.gather(*(reader.read() for reader in readers))
     if all(state.error for state in first):
         return [Observation(state) for state in first]
@@ -23,7 +23,7 @@ async def observe(readers: Sequence[PlaceReader], interval: float) -> list[Obser
 
 
 def print_state(readers: Sequence[PlaceReader], interval: float, output: Output) -> bool:
-    """Print what all places report; return True if one of them has answered."""
+    """Print the reports of all places; return True if at least one has no error."""
     observed = asyncio.run(observe(readers, interval))
     if output.as_json:
         output.event("state", "", **document(observed))
@@ -36,7 +36,7 @@ def print_state(readers: Sequence[PlaceReader], interval: float, output: Output)
 
 
 def document(observed: Sequence[Observation]) -> dict[str, Any]:
-    """Return what was observed, ready for JSON: states, tables of rates, and causes."""
+    """Return the observations for JSON: reports, tables with rates, and causes."""
     return {
         "places": [{"seconds": one.seconds, **asdict(one.now)} for one in observed],
         "views": {view.name: _table(view, observed) for view in VIEWS},
@@ -60,7 +60,7 @@ def _rows(view: View, observed: Sequence[Observation]) -> list[TableRow]:
 
 
 def lines(observed: Sequence[Observation]) -> list[str]:
-    """Return the lines of all tables that have rows, and those of the causes."""
+    """Return the lines of all tables that have rows, and the sentences of the causes."""
     found: list[str] = []
     for view in VIEWS:
         rows = _rows(view, observed)

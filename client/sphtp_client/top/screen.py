@@ -1,7 +1,7 @@
 """The screen of ``sphtp top``, by Textual: views as tabs, a table, and the causes below it.
 
-Each place is read by a task of its own, so that one that does not answer holds up nobody. What has
-come is shown at the next tick. The cursor stays on its row while rows come, go and change places.
+A task for each place reads it, so that a place that does not reply delays no other. New reports are
+shown at the next tick. The cursor stays on its row when rows appear, vanish or move.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from sphtp_client.top.places import SERVERS_ALONE, PlaceReader, are_servers_alon
 from sphtp_client.top.tables import VIEWS, TableRow, View, arranged, fitting_columns
 
 MOST_ROWS: Final = 500
-"""The most rows of a table; a filter or another order shows others."""
+"""The most rows of a table. Other rows can be shown by a filter or another order."""
 
 MOST_REASONS: Final = 8
 
 MOST_SHARE: Final = 0.05
-"""The most of the time in which a place is read; a page of 200 channels takes its node 0.1 s."""
+"""The largest share of the time for reading a place: a node with 200 channels needs 0.1 s."""
 
 LONGEST_PAUSE: Final = 10.0
 
 PAUSE_PER_TIME: Final = 4.0
-"""The pause behind a table, as a multiple of the time that it took."""
+"""The pause after the drawing of a table, as a multiple of its duration."""
 
 NOTHING_WAITS: Final = "Nothing waits."
 
@@ -41,7 +41,7 @@ UP, DOWN = "\u25b2", "\u25bc"
 
 
 class TopApp(App[None]):
-    """Shows what places report, every ``interval`` seconds."""
+    """The screen, which reads all places every ``interval`` seconds and shows their reports."""
 
     TITLE = "sphtp top"
     ENABLE_COMMAND_PALETTE = False
@@ -67,22 +67,22 @@ class TopApp(App[None]):
     def __init__(self, readers: Sequence[PlaceReader], interval: float) -> None:
         super().__init__()
         self.observations: dict[str, Observation] = {}
-        """The observations so far, by place."""
+        """The last observation of each place."""
         self._readers = readers
         self._interval = interval
         self._view = VIEWS[0]
-        # By view: the column by which it is sorted, and whether the largest is first.
+        # By view: the column by which its rows are sorted, and True if the largest comes first.
         self._order = {view.name: (view.index(view.sorted_by), view.descends) for view in VIEWS}
         self._wanted = ""
         self._rows: dict[str, TableRow] = {}
         self._titles: list[str] = []
         self._is_paused = False
         self._width = 0
-        # What moves by itself would distract, and costs time.
+        # Animations would distract, and take time.
         self.animation_level = "none"
 
     def compose(self) -> ComposeResult:
-        """Yield the widgets, from above."""
+        """Yield the widgets, from top to bottom."""
         yield Static(id="summary", markup=False)
         yield Tabs(*(Tab(f"{at} {view.name}", id=view.name) for at, view in enumerate(VIEWS, 1)))
         table: DataTable[Text] = DataTable(id="table", cursor_type="row", zebra_stripes=True)
@@ -92,9 +92,9 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Start to read the places, and handle signals."""
         for number in ending():
-            # Else the terminal would be left as the screen has made it.
+            # Without the handler, the terminal would stay in the mode of the screen.
             asyncio.get_running_loop().add_signal_handler(number, self._end)
         self.query_one(Tabs).can_focus = False
         self.query_one(DataTable).focus()
@@ -113,7 +113,7 @@ class TopApp(App[None]):
             pause = await self._read(reader)
 
     async def _read(self, reader: PlaceReader) -> float:
-        """Read a place, and return the seconds until it may be read again."""
+        """Read a place; return the seconds until the next reading."""
         began = time.monotonic()
         state = await reader.read()
         took = 0.0 if state.error else time.monotonic() - began
@@ -126,10 +126,10 @@ class TopApp(App[None]):
         began = time.monotonic()
         if not self._is_paused:
             self._show()
-        # With tens of thousands of channels a table takes a second, and keys are answered between.
+        # With tens of thousands of channels a table takes a second; keys work during the pauses.
         self.set_timer(max(self._interval, PAUSE_PER_TIME * (time.monotonic() - began)), self._tick)
 
-    # What is shown
+    # Drawing
 
     def _show(self) -> None:
         observed = [
@@ -176,7 +176,7 @@ class TopApp(App[None]):
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
 
     def _show_causes(self, causes: Sequence[Cause]) -> None:
-        """Show the causes: first those about the row of the cursor."""
+        """Show the causes; those that concern the row of the cursor come first."""
         row = self._rows.get(self._selected())
         about = frozenset(row.about if row is not None else ())
         own = [cause for cause in causes if about & frozenset(cause.about)]
@@ -198,10 +198,10 @@ class TopApp(App[None]):
             words.append("paused")
         self.query_one("#summary", Static).update(", ".join(words))
 
-    # What its user does
+    # Keys and other input
 
     def on_resize(self, event: events.Resize) -> None:
-        """Choose the columns that fit."""
+        """Choose the columns that fit into the new width."""
         self._width = event.size.width
         self._show()
 
@@ -220,7 +220,7 @@ class TopApp(App[None]):
         self._sort_by((column + step) % len(self._view.columns))
 
     def action_reverse(self) -> None:
-        """Turn the order around."""
+        """Reverse the order."""
         column, descends = self._order[self._view.name]
         self._order[self._view.name] = (column, not descends)
         self._show()
@@ -235,7 +235,7 @@ class TopApp(App[None]):
             self._sort_by(column)
 
     def _sort_by(self, column: int) -> None:
-        # Of numbers the largest is of interest first, of names the first.
+        # Numbers are sorted with the largest first, names in alphabetical order.
         is_number = any(
             isinstance(row.cells[column].value, int | float) for row in self._rows.values()
         )
@@ -243,13 +243,13 @@ class TopApp(App[None]):
         self._show()
 
     def action_filter(self) -> None:
-        """Ask for a text."""
+        """Show the input of the filter."""
         field = self.query_one("#filter", Input)
         field.add_class("shown")
         field.focus()
 
     def action_clear(self) -> None:
-        """Show all rows again."""
+        """Clear the filter, and show all rows."""
         self.query_one("#filter", Input).value = ""
         self._end_filter()
 
@@ -272,7 +272,7 @@ class TopApp(App[None]):
         self._show()
 
     def action_pause(self) -> None:
-        """Let what is shown stand still, or move again."""
+        """Pause the updates of the screen, or resume them."""
         self._is_paused = not self._is_paused
         self._show()
 

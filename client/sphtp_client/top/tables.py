@@ -1,8 +1,8 @@
-"""Rows of what nodes, channels, lanes, streams and groups do: sorted, filtered, and cut. Pure.
+"""The tables of nodes, channels, lanes, streams and groups: rows, sorted and filtered, without I/O.
 
-A cell is a value, by which rows are sorted, and the text that is shown. A view is a title, its
-columns, and a function that makes the rows of what was observed. A column has a rank: in a narrow
-terminal those of the highest ranks are left out, so no line is ever cut within a figure.
+A cell has a value, by which rows are sorted, and the text that is shown. A view has a name, its
+columns, and a function that makes rows of observations. A column has a rank: a narrow terminal
+leaves out the columns of the highest ranks, so that no figure is cut.
 """
 
 from collections import defaultdict
@@ -30,14 +30,14 @@ GAP: Final = 2
 
 
 class Cell(NamedTuple):
-    """A cell: the value by which rows are sorted, None without one, and the text that is shown."""
+    """A cell: the value by which rows are sorted, or None, and the text that is shown."""
 
     value: float | str | None
     text: str
 
 
 class TableRow(NamedTuple):
-    """A row; no other one has its id. ``about`` names the nodes that it is about."""
+    """A row, with a unique id. ``about`` has the names of the nodes that it concerns."""
 
     id: str
     cells: tuple[Cell, ...]
@@ -45,7 +45,7 @@ class TableRow(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The title of a column, and its rank: 0 is always shown."""
+    """The title of a column, and its rank; a column of rank 0 is always shown."""
 
     title: str
     rank: int = 0
@@ -65,35 +65,35 @@ class View:
     descends: bool = True
 
     def index(self, title: str) -> int:
-        """Return the place of a column."""
+        """Return the index of a column."""
         return next(at for at, column in enumerate(self.columns) if column.title == title)
 
 
 def word(text: str) -> Cell:
-    """Return the cell of a text; an empty one is sorted to the end."""
+    """Return the cell of a text; empty texts are sorted to the end."""
     shown = printable(text, LONGEST_CELL)
     return Cell(shown or None, shown)
 
 
 def whole(number: float | None) -> Cell:
-    """Return the cell of a number of things."""
+    """Return the cell of a count."""
     return Cell(number, "" if number is None else f"{number:.0f}")
 
 
 def rate(number: float | None) -> Cell:
-    """Return the cell of things a second."""
+    """Return the cell of a rate per second."""
     if number is None:
         return Cell(None, "")
     return Cell(number, f"{number:.1f}" if 0 < number < 10 else f"{number:.0f}")
 
 
 def size(number: float | None) -> Cell:
-    """Return the cell of bytes, or bytes a second."""
+    """Return the cell of a number of bytes, or bytes per second."""
     return Cell(number, "" if number is None else in_bytes(number))
 
 
 def duration(number: float | None) -> Cell:
-    """Return the cell of a time."""
+    """Return the cell of a time in seconds."""
     return Cell(number, "" if number is None else in_seconds(number))
 
 
@@ -103,7 +103,7 @@ def share(number: float | None) -> Cell:
 
 
 class Growth:
-    """The growth of the counters of one thing, a second."""
+    """The growth per second of the counters in a report."""
 
     def __init__(self, now: Any, before: Any, seconds: float) -> None:
         self._now = now
@@ -111,7 +111,7 @@ class Growth:
         self._seconds = seconds
 
     def of(self, name: str) -> float | None:
-        """Return the growth of a counter a second; None if it is not known."""
+        """Return the growth of a counter per second; None if it is unknown."""
         grown = growth(self._now, self._before, name)
         return None if grown is None or self._seconds <= 0 else grown / self._seconds
 
@@ -119,7 +119,7 @@ class Growth:
 def _each(
     observations: Iterable[Observation], kind: str
 ) -> Iterator[tuple[str, Any, Growth, Any, float]]:
-    """Yield place, state, growth, earlier state and seconds of all states of a kind."""
+    """Yield place, report, growth, earlier report and seconds for all reports of a kind."""
     for one in observations:
         earlier = one.earlier(kind)
         for state in getattr(one.now, kind):
@@ -131,7 +131,7 @@ def _id(*parts: str) -> str:
     return "\0".join(parts)
 
 
-# Peers: what each node does as a whole
+# Peers: the sums of each node
 
 PEERS: Final = (
     *(Column("peer"), Column("state"), Column("out", 1), Column("in", 1), Column("waiting", 1)),
@@ -141,7 +141,7 @@ PEERS: Final = (
 
 
 class _Total:
-    """The sums over the channels of a node."""
+    """The sums over the channels and groups of a node."""
 
     def __init__(self) -> None:
         self.out: float | None = None
@@ -169,7 +169,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _peers(observations: Sequence[Observation]) -> Rows:
-    """Yield a row for each node. A node that a server reports, too, has one."""
+    """Yield a row for each node; only one if a server reports the node as well."""
     reported: dict[str, NodeReport] = {}
     for one in observations:
         for node in one.now.nodes:
@@ -286,7 +286,7 @@ def _lanes(observations: Sequence[Observation]) -> Rows:
             yield TableRow(_id(place, *channel.key, lane.lane), cells, about)
 
 
-# Streams: sources, and what receives from them
+# Streams: sources and subscriptions
 
 STREAMS: Final = (
     *(Column("topic"), Column("from"), Column("to"), Column("messages/s"), Column("bytes/s", 1)),
@@ -372,7 +372,7 @@ def _present_wait(group: GroupReport) -> str:
 
 
 def waited_for(now: GroupReport, before: GroupReport) -> dict[str, float]:
-    """Return for how long a member waited for each other one between two states."""
+    """Return the seconds for which a member waited for each other member between two reports."""
     return {
         member: max(seconds - before.waits.get(member, 0.0), 0.0)
         for member, seconds in now.waits.items()
@@ -388,13 +388,13 @@ VIEWS: Final = (
 )
 
 
-# What is shown of it
+# Sorting, filtering and layout
 
 
 def arranged(
     rows: Iterable[TableRow], column: int, *, descends: bool, wanted: str = ""
 ) -> list[TableRow]:
-    """Return the rows with a text in any cell, sorted; those without a value are last."""
+    """Return the rows with a text in any cell, sorted by a column, rows without a value last."""
     text = wanted.casefold()
     fitting = [
         row for row in rows if not text or any(text in cell.text.casefold() for cell in row.cells)
@@ -410,7 +410,7 @@ def arranged(
 
 
 def fitting_columns(view: View, rows: Sequence[TableRow], width: int) -> list[int]:
-    """Return the places of the columns that fit a width: those of low ranks before others."""
+    """Return the indexes of the columns that fit into a width; low ranks take precedence."""
     widths = [
         GAP + max([len(column.title) + GAP, *(len(row.cells[at].text) for row in rows)])
         for at, column in enumerate(view.columns)
@@ -425,7 +425,7 @@ def fitting_columns(view: View, rows: Sequence[TableRow], width: int) -> list[in
 
 
 def as_lines(view: View, rows: Sequence[TableRow]) -> Iterator[str]:
-    """Yield the lines of a table, for those who read it from a file or a pipe."""
+    """Yield the lines of a table as plain text."""
     texts = [[column.title for column in view.columns]]
     texts += [[cell.text for cell in row.cells] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]

@@ -1,5 +1,5 @@
-"""The verb ``sphtp watch``: it shows a simulation without taking part in it.
+"""The verb ``sphtp watch``: show a simulation without taking part in it.
 
-``watcher`` subscribes to the frames that slabs publish, ``view`` stores their state, ``events`` are
-the changes of it, and ``display`` shows both.
+``watcher`` subscribes to the frames of the slabs, ``view`` stores their states, ``events`` defines
+the reported changes, and ``display`` shows both.
 """

@@ -36,13 +36,14 @@ class WatchOptions(ConnectionOptions):
 @click.command(short_help="Watch a running simulation.", context_settings=CONTEXT)
 @with_options(WATCH_OPTIONS)
 def watch(**values: Any) -> None:
-    """Watch a simulation from outside: the state of every slab, now and to its end.
+    """Watch a simulation from outside: show the state of every slab until the simulation ends.
 
-    The simulation never waits for this command. Clients publish a few states of their slab per
-    second; losses on the way are reported. The command ends with the simulation.
+    The simulation never waits for this command. Each client publishes the state of its slab a few
+    times per second; the command reports lost states.
 
-    Exit codes: 0 the simulation ended, or enough was seen, 2 usage or configuration, 3 no
-    simulation was found, or it broke off, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 the simulation ended, or --steps, --seconds or --once ended the command, 2 usage
+    or configuration, 3 no simulation was found, or it broke off, 130 after Ctrl-C, 143 after
+    SIGTERM.
     """
     options = WatchOptions(**values)
     try:

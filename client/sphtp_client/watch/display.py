@@ -21,7 +21,7 @@ NUMBERS = ("slab", "step", "spheres", "kinetic\nJ", "|p|\nkg m/s", "lag", "age\n
 
 
 def render(now: float, view: SimulationView) -> RenderableType:
-    """Draw the slabs, and below them the last state that was seen of all of them."""
+    """Return a table of the slabs, and below them the last state of which all frames arrived."""
     run = view.run
     table = Table(
         title=Text(f"{run.slabs} slabs, {run.steps} steps, scenario {printable(run.scenario[:8])}"),
@@ -89,10 +89,10 @@ def _size(momentum: Momentum) -> str:
 
 
 class WatchDisplay(Protocol):
-    """The interface of displays of a simulation; times are of one clock, in seconds."""
+    """The interface of displays of a simulation; times are Trio's, in seconds."""
 
     def show_event(self, event: WatchEvent) -> None:
-        """Show the new events."""
+        """Show an event."""
         ...
 
     def show(self, now: float, view: SimulationView) -> None:
@@ -114,7 +114,7 @@ class WatchDisplay(Protocol):
 
 
 class JsonWatchDisplay:
-    """One JSON object per line, for all that is new."""
+    """A display that writes each event as a line of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -138,7 +138,7 @@ class JsonWatchDisplay:
 
 
 class PlainWatchDisplay:
-    """Events as they arrive, a summary every few seconds, and the table at the end."""
+    """A display of lines: events as they arrive, regular summaries, and a table at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -151,20 +151,20 @@ class PlainWatchDisplay:
         pass
 
     def show_event(self, event: WatchEvent) -> None:
-        """Write the events that deserve a line of their own."""
+        """Write an event of a type in ``SENTENCES``."""
         sentence = SENTENCES.get(type(event))
         if sentence is not None:
             write_line(self._stream, sentence(event))
 
     def show(self, now: float, view: SimulationView) -> None:
-        """Write a line unless that was done a moment ago."""
+        """Write the summary, unless the last was less than ``LINE_EVERY`` seconds ago."""
         if view.steps and now - self._shown >= LINE_EVERY:
             self._shown = now
             write_line(self._stream, line(view))
 
     def finish(self, now: float, view: SimulationView, summary: WatchSummary) -> None:
         """Write the table and the last line."""
-        # A log has no colours, wherever it ends up.
+        # No colours, even if the stream is a terminal.
         console = Console(file=self._stream, no_color=True, force_terminal=False)
         with console.capture() as drawn:
             console.print(render(now, view))
@@ -173,10 +173,10 @@ class PlainWatchDisplay:
 
 
 class LiveWatchDisplay:
-    """A table that is updated on a terminal, with events above it."""
+    """A display of a table that is updated on a terminal, with events above it."""
 
     def __init__(self, console: Console) -> None:
-        # Drawn by us and not by Live's own thread, so that a drawing never sees half a change.
+        # Live draws in this thread, not in its own, so that it never draws during a change.
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -187,7 +187,7 @@ class LiveWatchDisplay:
         self._live.stop()
 
     def show_event(self, event: WatchEvent) -> None:
-        """Print the events that deserve a line of their own."""
+        """Print an event of a type in ``SENTENCES``."""
         sentence = SENTENCES.get(type(event))
         if sentence is not None:
             self._live.console.print(printable(sentence(event)), markup=False, highlight=False)

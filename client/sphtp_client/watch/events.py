@@ -7,7 +7,7 @@ from sphtp_client.simulation.reports import EventRecord
 
 
 class SlabJoined(EventRecord):
-    """The event that the stream of a slab was joined."""
+    """The event that the watcher has joined the stream of a slab."""
 
     event: Literal["joined"] = "joined"
     slab: int
@@ -19,10 +19,11 @@ class SlabJoined(EventRecord):
 
 
 class SlabState(EventRecord):
-    """A slab's state after a step; energy in J, momentum in kg m/s.
+    """The event of a slab's state after a step; energy in J, momentum in kg m/s.
 
-    ``lag`` is how many steps it is behind the newest state of any slab, ``skipped`` how many frames
-    its publisher has left out so far, ``sha256`` a digest of ids, positions and velocities.
+    ``lag`` is the number of steps behind the newest state of any slab, and ``skipped`` the number
+    of frames that the publisher has left out so far. ``sha256`` is a digest of ids, positions and
+    velocities.
     """
 
     event: Literal["state"] = "state"
@@ -37,7 +38,10 @@ class SlabState(EventRecord):
 
 
 class WholeState(EventRecord):
-    """The state of all slabs after the same step; ``state_sha256`` is that of the simulation."""
+    """The event of the state of all slabs after the same step.
+
+    ``state_sha256`` is the digest that the simulation itself reports for this state.
+    """
 
     event: Literal["whole"] = "whole"
     step: int
@@ -48,7 +52,7 @@ class WholeState(EventRecord):
 
 
 class FramesLost(EventRecord):
-    """Frames that are lost, by the numbers of their parts in the stream."""
+    """The event that frames are lost, with the numbers of their messages in the stream."""
 
     event: Literal["lost"] = "lost"
     slab: int
@@ -59,7 +63,10 @@ class FramesLost(EventRecord):
 
 
 class SlabEnded(EventRecord):
-    """A slab that is not watched any more, and the reason; ``step`` is the last one seen."""
+    """The event that a slab is no longer watched, with the reason.
+
+    ``step`` is the step of its last frame; None without a frame.
+    """
 
     event: Literal["ended"] = "ended"
     slab: int
@@ -71,7 +78,11 @@ WatchOutcome = Literal["finished", "seen", "stopped", "broken off"]
 
 
 class WatchSummary(EventRecord):
-    """The end: ``outcome`` is "finished" for the simulation's end, "seen" if enough was seen."""
+    """The event at the end of watching.
+
+    ``outcome`` is "finished" if the simulation ended, "seen" if an option ended the command,
+    "broken off" if the simulation stopped too early, and "stopped" after a signal.
+    """
 
     event: Literal["summary"] = "summary"
     outcome: WatchOutcome

@@ -1,6 +1,6 @@
-"""The watched part of a simulation: its slabs, and the last state of all of them together.
+"""The state of a watched simulation: its slabs, and the last state of all slabs together.
 
-It performs nothing: ``watcher`` brings what peers publish, ``display`` draws what is here.
+It has no I/O: ``watcher`` passes in the frames of peers, and ``display`` draws the state.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sphtp_client.watch.events import (
 
 
 class RunIdentity(NamedTuple):
-    """A simulation: its numbers of slabs and of steps, and the digest of its scenario."""
+    """The identity of a simulation: numbers of slabs and steps, and the digest of its scenario."""
 
     slabs: int
     steps: int
@@ -33,7 +33,7 @@ class RunIdentity(NamedTuple):
 
 
 class PublishedSlab(EventRecord):
-    """The slab that a peer simulates."""
+    """The slab that a peer simulates, in the peer's data."""
 
     slab: int = Field(strict=True, ge=0)
     slabs: int = Field(strict=True, ge=1)
@@ -42,7 +42,7 @@ class PublishedSlab(EventRecord):
 
     @property
     def run(self) -> RunIdentity:
-        """The identity of the run to which the frame belongs."""
+        """The identity of the simulation to which the slab belongs."""
         return RunIdentity(self.slabs, self.steps, self.scenario)
 
     @model_validator(mode="after")
@@ -62,11 +62,14 @@ def published_slab_of(peer: Peer) -> PublishedSlab | None:
 
 
 MOST_STEPS: Final = 8
-"""Steps whose frames wait for those of other slabs."""
+"""The most incomplete steps whose frames are stored."""
 
 
 class StepAssembly:
-    """Puts together frames of ``slabs`` slabs, and waits for few steps at a time."""
+    """The assembly of complete steps from the frames of ``slabs`` slabs.
+
+    It stores at most ``MOST_STEPS`` incomplete steps, and drops the oldest beyond that.
+    """
 
     def __init__(self, slabs: int) -> None:
         self._slabs = slabs
@@ -74,7 +77,7 @@ class StepAssembly:
         self._done = -1
 
     def add(self, slab: int, frame: Frame) -> tuple[Frame, ...] | None:
-        """Take a slab's frame; return those of all slabs if it was the last one of its step."""
+        """Add a slab's frame; return the frames of all slabs if it completes its step."""
         if frame.step <= self._done:
             return None
         parts = self._parts.setdefault(frame.step, {})
@@ -90,9 +93,9 @@ class StepAssembly:
 
 @dataclass(slots=True)
 class SlabView:
-    """The watched state of one slab; ``seen_at`` is the time of its last frame.
+    """The watched state of one slab. ``seen_at`` is the time at which its last frame arrived.
 
-    ``past`` is the step of the last frame before its stream was joined anew.
+    ``past`` is the step of the last frame before the watcher joined its stream again.
     """
 
     frame: Frame | None = None
@@ -104,38 +107,38 @@ class SlabView:
 
     @property
     def step(self) -> int | None:
-        """The last step seen."""
+        """The step of the last frame; None without a frame."""
         return None if self.frame is None else self.frame.step
 
 
 class SimulationView:
-    """A simulation as it is watched: its slabs, and the last state that was seen of all of them."""
+    """The state of a watched simulation. ``whole`` is the last state with frames of all slabs."""
 
     def __init__(self, run: RunIdentity) -> None:
         self.run = run
         self.slabs: dict[int, SlabView] = {}
         self.whole: WholeState | None = None
         self.malformed = 0
-        """Messages that were no frames."""
+        """The number of malformed messages."""
         self.first: int | None = None
         """The step of the first frame."""
         self._assembly = StepAssembly(run.slabs)
 
     @property
     def steps(self) -> list[int]:
-        """The last steps of the slabs of which there is a frame."""
+        """The step of the last frame of each slab that has a frame."""
         return [
             slab_view.frame.step for slab_view in self.slabs.values() if slab_view.frame is not None
         ]
 
     @property
     def newest(self) -> int | None:
-        """The last step seen of any slab."""
+        """The highest step in a frame of any slab; None without a frame."""
         return max(self.steps, default=None)
 
     @property
     def losses(self) -> int:
-        """The number of losses."""
+        """The number of losses in all slabs."""
         return sum(slab_view.losses for slab_view in self.slabs.values())
 
     @property
@@ -145,17 +148,17 @@ class SimulationView:
 
     @property
     def is_finished(self) -> bool:
-        """True if the last step was seen; the other slabs cannot be more than one step behind."""
+        """True if a frame of the last step arrived; the other slabs are at most one step behind."""
         return self.newest == self.run.steps
 
     @property
     def is_over(self) -> bool:
-        """True if no slab is watched any more."""
+        """True if the watching of every slab has ended."""
         slab_views = self.slabs.values()
         return bool(slab_views) and all(slab_view.ended is not None for slab_view in slab_views)
 
     def join(self, published: PublishedSlab, peer_id: int, name: str = "") -> SlabJoined:
-        """Note that a slab's stream was joined, for the first time or again."""
+        """Note that the watcher has joined a slab's stream, for the first time or again."""
         slab_view = self.slabs[published.slab]
         slab_view.past = slab_view.step
         return SlabJoined(
@@ -168,15 +171,15 @@ class SimulationView:
         )
 
     def expect(self, slab: int) -> None:
-        """Note that a slab is going to be watched."""
+        """Add a slab, whose stream the watcher is going to join."""
         self.slabs[slab] = SlabView()
 
     def take(self, now: float, slab: int, frame: Frame) -> list[SlabState | WholeState]:
-        """Take a frame; return the events that it causes."""
+        """Store a frame; return the events that it causes."""
         slab_view = self.slabs[slab]
         slab_view.seen_at = now
         if slab_view.step is not None and frame.step <= slab_view.step:
-            return []  # what it saw before it joined again
+            return []  # a repetition after the stream was joined again
         slab_view.frame = frame
         slab_view.frames += 1
         self.first = frame.step if self.first is None else self.first
@@ -187,7 +190,10 @@ class SimulationView:
         return [self._state(slab, frame), self.whole]
 
     def lose(self, slab: int, loss: Loss) -> FramesLost | None:
-        """Note a loss; return None for an old frame that a newer one has replaced."""
+        """Count a loss, and return its event.
+
+        Return None, without counting, for a retained frame that a newer one has replaced.
+        """
         slab_view = self.slabs[slab]
         if slab_view.step == slab_view.past and loss.reason is LossReason.GONE:
             return None
@@ -196,13 +202,13 @@ class SimulationView:
         return FramesLost(slab=slab, first=loss.first, last=loss.last, reason=reason, text=text)
 
     def end(self, slab: int, reason: str) -> SlabEnded:
-        """Note that a slab is not watched any more."""
+        """Note that the watching of a slab has ended."""
         slab_view = self.slabs[slab]
         slab_view.ended = reason
         return SlabEnded(slab=slab, step=slab_view.step, reason=reason)
 
     def summary(self, outcome: WatchOutcome) -> WatchSummary:
-        """Return the summary that is printed when watching ends."""
+        """Return the event at the end of watching."""
         return WatchSummary(
             outcome=outcome,
             step=self.newest,

@@ -1,4 +1,4 @@
-"""A client that simulates nothing: it subscribes to every slab, until enough was seen."""
+"""The watcher: a client that subscribes to the frames of every slab, and simulates nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,10 @@ from sphtp_client.watch.view import PublishedSlab, RunIdentity, SimulationView, 
 
 @dataclass(frozen=True)
 class StopCondition:
-    """The end, after some steps or seconds since the first state, or once each slab was seen.
+    """The condition that ends the watching before the end of the simulation.
 
-    Without any of them, the end of the simulation.
+    It is ``steps`` after the first state, ``seconds`` after the simulation was found, or with
+    ``once`` a state of every slab. Without any of them, the simulation's end ends the watching.
     """
 
     steps: int | None = None
@@ -31,7 +32,7 @@ class StopCondition:
     once: bool = False
 
     def is_reached(self, view: SimulationView) -> bool:
-        """Return True if enough has been seen, as far as that does not depend on time."""
+        """Return True if the condition on steps or slabs is met."""
         if not view.is_complete or view.first is None:
             return False
         is_far = self.steps is not None and min(view.steps) - view.first >= self.steps
@@ -39,11 +40,11 @@ class StopCondition:
 
 
 PAUSE: Final = 0.5
-"""Seconds before a stream is joined again that ended too soon."""
+"""Seconds from a stream's early end to the attempt to join it again."""
 
 
 class SlabFollower:
-    """Subscribes to the slabs of a run, and hands each event to ``show_event``."""
+    """Subscribes to the slabs of a run, and calls ``show_event`` with each event."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class SlabFollower:
         self._done = trio.Event()
 
     async def run(self) -> None:
-        """Follow until enough has been seen, or no slab is left to follow."""
+        """Follow the slabs until the condition is met, or all slabs have ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look_out, nursery)
             await self._done.wait()
@@ -72,7 +73,7 @@ class SlabFollower:
                 self._begin_new(nursery)
 
     def _begin_new(self, nursery: trio.Nursery) -> None:
-        """Follow the slabs of the run that have been found, and ignore all other peers."""
+        """Follow the new slabs of the run, and ignore all other peers."""
         view = self._view
         for peer in self._client.peers.values():
             published = published_slab_of(peer)
@@ -85,7 +86,7 @@ class SlabFollower:
                 nursery.start_soon(self._follow, published, peer.id)
 
     async def _follow(self, published: PublishedSlab, peer_id: int) -> None:
-        """Follow a slab to its end; a watcher that is left behind joins again."""
+        """Follow a slab to its end, and join its stream again after an early end."""
         reason = await self._read_to_end(published, peer_id)
         while await self._goes_on(published, peer_id):
             reason = await self._read_to_end(published, peer_id)
@@ -94,7 +95,7 @@ class SlabFollower:
             self._done.set()
 
     async def _goes_on(self, published: PublishedSlab, peer_id: int) -> bool:
-        """Return whether to join a slab again, after a while in which its peer may leave."""
+        """Return True if the slab is unfinished and its peer is still there after a pause."""
         if self._view.slabs[published.slab].step == published.steps:
             return False
         await trio.sleep(PAUSE)
@@ -102,7 +103,7 @@ class SlabFollower:
         return peer is not None and published_slab_of(peer) == published
 
     async def _read_to_end(self, published: PublishedSlab, peer_id: int) -> str:
-        """Read one stream of a slab; return why it ended."""
+        """Read one stream of a slab; return the reason of its end."""
         try:
             await self._read(published, peer_id)
         except (SphtpError, trio.BrokenResourceError) as error:
@@ -110,7 +111,7 @@ class SlabFollower:
         return "its stream ended"
 
     async def _read(self, published: PublishedSlab, peer_id: int) -> None:
-        # Of the past only the last frame is there, and fetching one that is lost would bring none.
+        # The publisher retains only the last frame, so lost frames cannot be fetched.
         topic = topic_of(published.slab)
         async with self._client.subscribe_to(
             peer_id, topic, late_join=True, settings=StreamSettings(recover=False)
@@ -140,11 +141,11 @@ LOOK_EVERY: Final = 0.25
 """Seconds between two drawings without an event."""
 
 BYSTANDER: Final = {"watches": "slabs"}
-"""The data of a watcher: it names no slab, so that no peer takes it for one of the run."""
+"""The data of a watcher. It has no slab, so that peers ignore the watcher."""
 
 
 class Watcher:
-    """Watches one simulation; ``outcome`` is its end."""
+    """The watching of one simulation; ``outcome`` is its result."""
 
     def __init__(
         self, connection: ConnectionSettings, stop: StopCondition, display: WatchDisplay
@@ -155,10 +156,10 @@ class Watcher:
         self._display = display
 
     async def run(self) -> None:
-        """Register, find a simulation and follow it.
+        """Register, find a simulation, and follow it to its end or to the condition.
 
-        Raises ``UnreachableError`` when none appears, or with ``once`` not all of it, and as
-        ``open_client``.
+        Raises ``UnreachableError`` if no simulation appears, or with ``once`` not every slab
+        arrives in time, and as ``open_client``.
         """
         async with self._connection.open(BYSTANDER, name="watch") as client:
             view = SimulationView(await self._find(client))

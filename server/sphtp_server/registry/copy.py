@@ -1,7 +1,7 @@
-"""A server's copy of the keys in etcd: one list, and from then on each change, in etcd's order.
+"""A server's copy of the keys in etcd: a list, and after it each change, in etcd's order.
 
-So the copy is at each moment what the store was at one revision, never a mixture of two. It may
-lag; it is the registry's part to know by how much.
+So the copy always equals the store at one revision, never a mixture of two. It may lag behind; the
+registry bounds the lag.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,12 +21,12 @@ from sphtp_server.registry.keyspace import (
 
 
 class StoreCopy:
-    """The keys of one cluster as they were at ``revision``."""
+    """The keys of one cluster at ``revision``."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.revision = 0
         self.malformed = 0
-        """The keys and values, counted as they came, that no server of this version wrote."""
+        """The number of malformed keys and values received so far."""
         self._keyspace = keyspace
         self._keys: dict[str, StoredKey] = {}
         self._members: dict[str, Member] = {}
@@ -34,31 +34,31 @@ class StoreCopy:
 
     @property
     def keys(self) -> Mapping[str, StoredKey]:
-        """All keys: a live view."""
+        """All keys by name, as a live view."""
         return MappingProxyType(self._keys)
 
     @property
     def members(self) -> list[Member]:
-        """The members by their ids, one for each id."""
+        """The members, sorted by id, one for each id."""
         by_id = {member.id: member for member in self._members.values()}
         return [by_id[number] for number in sorted(by_id)]
 
     def member(self, name: str) -> Member | None:
-        """Return the member whose key this is."""
+        """Return the member with the key ``name``; None if there is none."""
         return self._members.get(name)
 
     def registrations(self, holder: Holder) -> Iterator[tuple[int, PeerRecord, int]]:
-        """Yield for each server that has registered this holder its nonce, the record, its id."""
+        """Yield the nonce of each server that has registered this holder, the record, its id."""
         for server, value in self._holders.get(holder, {}).items():
             if isinstance(value, StoredRegistration):
                 yield server, value.record, value.server
 
     def has_left(self, holder: Holder) -> bool:
-        """Return True if a server has it from this holder that it gives the id up."""
+        """Return True if a server has stored that this holder has left."""
         return Reason.LEFT in self._holders.get(holder, {}).values()
 
     def replace(self, stored: Iterable[StoredKey], revision: int) -> list[KeyEvent]:
-        """Replace all keys by a list; return what has changed, deletions first."""
+        """Replace all keys by those of a list; return the changes, deletions first."""
         new = {each.name: each for each in stored}
         events = [KeyEvent(name, revision, None) for name in self._keys if name not in new]
         events += [
@@ -72,7 +72,7 @@ class StoreCopy:
         return events
 
     def apply(self, event: KeyEvent) -> None:
-        """Take in one change."""
+        """Apply one change."""
         name = event.name
         self._forget(name)
         self._keys.pop(name, None)
@@ -82,7 +82,7 @@ class StoreCopy:
         self.revision = max(self.revision, event.revision)
 
     def parse_id(self, name: str) -> IdKey | None:
-        """Return the parts of the key of a registration, or None if it is none."""
+        """Return the parts of the key of a registration; None for another key."""
         try:
             return self._keyspace.parse_id_untrusted(name)
         except RemoteError:

@@ -1,22 +1,23 @@
-"""The registry on etcd: it decides what to ask of etcd, and what its answers mean. No I/O.
+"""The registry on etcd, without I/O: it composes requests to etcd, and interprets the replies.
 
-Theory of operation. The registry holds a ``StoreCopy`` and says what it *wants* its own keys in
-etcd to be: its entry among the members, the key of its own id, a beat, and one key for each client
-that it hears. Wherever the copy differs from that, a transaction is due; at most one is under way.
-Nothing is taken from the answer to a transaction but a refusal: whether a key is there, the copy
-alone says. So an answer that is lost, or that comes late, or a transaction that is done twice,
-needs no rule of its own, and everything that this server passes on is one prefix of etcd's history.
+Theory of operation. The registry holds a ``StoreCopy``, and a table of the *wanted* contents of its
+own keys in etcd: its entry among the members, the key of its own id, a beat, and one key for each
+client whose heartbeats it receives. If the copy differs from the table, a transaction is due; at
+most one is in progress. From the reply to a transaction the registry takes only refusals. Only the
+copy determines whether a key exists. So a lost or late reply, or a transaction that is performed
+twice, needs no rule of its own, and all changes that this server reports are a prefix of etcd's
+history.
 
-What makes it safe to acknowledge an id:
+Three properties make it safe to acknowledge an id:
 
-- A claim is granted only if no key of another nonce is there, and as long as the own key is there,
-  no other claim is. The own key ends with the lease, or when this server deletes it.
-- Two proofs limit how long the copy may be relied on. The leases are proven from the start of the
-  last renewal. The copy is proven by a *beat*: a number that this server writes, and sees in the
-  copy. All that etcd knew when the beat was written is in the copy by then.
-- One expiry after the earlier of the two, the store is lost (``StoreLost``), and the server falls
-  silent, whatever the reason: a slow etcd, a lost leader or quorum, a watch that has stalled, or
-  this process having been stopped. ``leases`` says why that is early enough.
+- etcd grants a claim only if there is no key of another nonce. As long as the own key exists, etcd
+  grants no other claim. The own key ends with the lease, or when this server deletes it.
+- Two proofs limit the time for which the server may rely on the copy. A lease is proven from the
+  start of its last renewal. The copy is proven by a *beat*: a number that this server writes, and
+  receives in the copy. The copy then contains all changes that etcd had when the beat was written.
+- One expiry after the earlier of the two proofs, the store is lost (``StoreLost``), and the server
+  stops sending, whatever the reason: a slow etcd, a lost leader or quorum, a stalled watch, or a
+  stopped process. ``leases`` explains why that is early enough.
 
 Each kind of request has a lane: one request at a time, and after a failure a pause that doubles.
 """
@@ -72,14 +73,15 @@ from sphtp_server.registry.keyspace import (
 from sphtp_server.registry.leases import NEVER, Lease, LeaseKind
 
 SHORTEST_PAUSE: Final = 0.02
-"""Seconds before a request that failed is tried again; the pause doubles with each failure."""
+"""Seconds before the first repetition of a failed request; the pause doubles with each failure."""
 
 SHORTEST_TIMEOUT: Final = 0.25
-"""The least seconds that an answer may take, however short the expiry is."""
+"""The shortest timeout of a request, in seconds, however short the expiry is."""
 
 
 SHORTEST_SUSPENSION: Final = 0.05
-"""Seconds. Two clocks that are read one after the other differ by less."""
+"""The shortest suspension that counts, in seconds: two clocks read one after the other may differ
+by less."""
 
 
 class StoreTask(Enum):
@@ -94,9 +96,10 @@ class StoreTask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreRequest:
-    """A request to etcd: the body goes to the path, and one document comes back.
+    """A request to etcd, with its path, its body and its timeout in seconds.
 
-    Without a timeout it is a watch: documents come until it ends.
+    Its reply is one document. A request without a timeout is a watch, whose reply is a stream of
+    documents.
     """
 
     task: StoreTask
@@ -112,16 +115,16 @@ class Wanted(NamedTuple):
     value: bytes
     lease: LeaseKind
     guard: Holder | None = None
-    """The holder of an id that no other one may have."""
+    """The holder whose claim the key is; None for another key."""
     record: PeerRecord | None = None
-    """The record of a client, if this registers it."""
+    """The record of the client that the key registers; None for another key."""
     is_release: bool = False
-    """True if this keeps an id reserved that has been released. It is put over a key only."""
+    """True if the key only keeps a released id reserved. It replaces a key, and creates none."""
 
 
 @dataclass(slots=True)
 class StoreTaskState:
-    """The request of one kind that is under way, or the time before which none is begun."""
+    """The state of a lane: its request in progress, or the time before which none is sent."""
 
     request: StoreRequest | None = None
     started: float = NEVER
@@ -134,7 +137,7 @@ class StoreTaskState:
 
 @dataclass(slots=True)
 class Listing:
-    """The pages of a list, all of one revision."""
+    """The pages of a list that have arrived, all of one revision."""
 
     revision: int = 0
     start: str = ""
@@ -144,10 +147,10 @@ class Listing:
 class EtcdRegistry(SharedRegistry):
     """One server's part of the registry on etcd.
 
-    Its driver takes requests from ``poll_request``, and hands in each answer, each document of a
-    watch, and each failure. ``name`` is the cluster's: several may share one etcd. ``suspended``
-    returns the seconds for which the machine was suspended so far. The time that is handed in does
-    not count them, but etcd does.
+    Its driver takes requests from ``poll_request``, and passes in each reply, each document of a
+    watch, and each failure. ``name`` is the name of the cluster, since several may share one etcd.
+    ``suspended`` returns the total time, in seconds, for which the machine was suspended. The time
+    ``now`` does not include it, but etcd's leases do.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class EtcdRegistry(SharedRegistry):
         self._beat, self._beat_started, self._beat_seen = 0, NEVER, NEVER
         self._unseen: tuple[int, float] | None = None
 
-    # What the server asks
+    # Inputs and commands of the server
 
     def handle_start(self, now: float, own: Member) -> None:
         self._now = now
@@ -224,7 +227,7 @@ class EtcdRegistry(SharedRegistry):
         if self._beat_due is not None and self._beat_due <= now:
             self._raise_beat(now)
         if self._unseen is not None and now >= self._unseen[1]:
-            # Written, and not seen: the watch has stalled, perhaps at one member of etcd.
+            # The change was written, and the watch did not report it in time: it has stalled.
             self._unseen = (self._unseen[0], now + self._timeout)
             watch = self._lanes[StoreTask.WATCH]
             if watch.request is not None and now >= watch.started + self._timeout:
@@ -269,10 +272,13 @@ class EtcdRegistry(SharedRegistry):
             "failing": {lane.value: state.why for lane, state in self._lanes.items() if state.why},
         }
 
-    # What the embedded registry does, too
+    # Methods that the registry in memory has, too
 
     def availability(self, now: float, number: int, nonce: int) -> IdAvailability:
-        """Return HELD for what the store has granted here; else the store is to decide."""
+        """Return HELD if the store has granted the id here, TAKEN if its holder has left.
+
+        In all other cases return FREE: the store decides on the claim.
+        """
         if self.reserved.find(now, number) == ReservedId(nonce, Reason.LEFT):
             return IdAvailability.TAKEN
         held = self.records.get(number)
@@ -303,7 +309,7 @@ class EtcdRegistry(SharedRegistry):
         return record
 
     def take_expired_ids(self, now: float) -> list[int]:
-        """Leave out those that another live server hears."""
+        """Return the expired ids of clients that no other live server has registered."""
         expired = []
         for number in super().take_expired_ids(now):
             record = self.records.get(number)
@@ -330,13 +336,13 @@ class EtcdRegistry(SharedRegistry):
         for lane, state in self._lanes.items():
             if state.request is None:
                 times += [state.not_before, self._lease_due(lane)]
-        # What is due by now has had its turn: ``handle_time`` and ``poll_request`` come first.
+        # Times up to now are skipped: ``handle_time`` and ``poll_request`` have handled them.
         return earliest(super().next_due(), *(t for t in times if t is None or t > self._now))
 
-    # What etcd is asked, and what it answers
+    # Requests to etcd, and its replies
 
     def poll_request(self, now: float) -> StoreRequest | None:
-        """Return the next request to begin, or None. A watch replaces the one before."""
+        """Return the next request to send; None if there is none. A watch replaces the last one."""
         self._now = now
         if self._is_stopping:
             return self._leave(now)
@@ -354,7 +360,7 @@ class EtcdRegistry(SharedRegistry):
         return None
 
     def handle_answer(self, now: float, request: StoreRequest, document: JsonObject) -> bool:
-        """Take one document. Return False if the request is over, so that no more are wanted."""
+        """Handle one document of a reply. Return False if the request is complete."""
         self._now = now
         state = self._lanes[request.task]
         if state.request is not request:
@@ -372,7 +378,7 @@ class EtcdRegistry(SharedRegistry):
         return state.request is request
 
     def handle_failure(self, now: float, request: StoreRequest, why: str) -> None:
-        """Note that a request has failed. It may have been done all the same, even later."""
+        """Handle the failure of a request, which etcd may have performed, or may perform later."""
         self._now = now
         if self._lanes[request.task].request is request:
             self._fail(now, request.task, why)
@@ -419,13 +425,13 @@ class EtcdRegistry(SharedRegistry):
             # The reason may be a lease that has ended.
             for lease in self._leases.values():
                 lease.due = NEVER
-            # Or an operation that etcd does not take: it shall not keep the others out for ever.
+            # Or an operation that etcd rejects: smaller transactions separate it from the others.
             self._most_operations = max(1, self._most_operations // 2)
         elif lane is StoreTask.LIST:
             self._listing = Listing()
 
     def _leave(self, now: float) -> StoreRequest | None:
-        """Return the request that ends the lease of the member, once."""
+        """Return the request that ends the lease of the member; None after the first call."""
         lease = self._leases[LeaseKind.MEMBER]
         if not lease.number:
             return None
@@ -441,7 +447,7 @@ class EtcdRegistry(SharedRegistry):
     # Leases
 
     def _count_suspension(self) -> None:
-        """Let every proof be older by the time for which the machine was suspended."""
+        """Move all proofs back by the time for which the machine was suspended."""
         before, self._was_suspended = self._was_suspended, self._suspended()
         seconds = self._was_suspended - before
         if seconds < SHORTEST_SUSPENSION:
@@ -499,7 +505,7 @@ class EtcdRegistry(SharedRegistry):
             raise RemoteError(f"canceled by etcd: {watch.why}")
         events = parse_events_untrusted(document)
         if not events:
-            # It has begun, which proves nothing: etcd may cancel it at once, again and again.
+            # The watch has begun. This proves nothing, because etcd may cancel it at once.
             return
         state = self._lanes[StoreTask.WATCH]
         state.pause, state.why = SHORTEST_PAUSE, ""
@@ -510,11 +516,11 @@ class EtcdRegistry(SharedRegistry):
             self._unseen = None
 
     def _take_in(self, events: Sequence[KeyEvent]) -> None:
-        """Pass on what the events mean. The copy has them already."""
+        """Report the changes that events cause, after they were applied to the copy."""
         others: dict[Holder, None] = {}
         changed = [event.revision for event in events if self._keyspace.is_member(event.name)]
         if changed:
-            # All servers that see this change give it this number, and all later ones a higher one.
+            # All servers give this change this number, and later changes higher numbers.
             self._compare_members(max(changed))
         for event in events:
             name = event.name
@@ -533,18 +539,18 @@ class EtcdRegistry(SharedRegistry):
                     self._settle(name)
                 elif is_client_id(key.id):
                     others[key.holder] = None
-        # Who has gone comes first: an id may have changed hands.
+        # Holders that are gone come first, because another holder may have their id.
         for holder in sorted(others, key=self._is_registered):
             self._report(holder)
 
     def _touch(self, event: KeyEvent) -> None:
-        """Compare a key of this server's with what is wanted."""
+        """Compare a key of this server with its wanted content again."""
         self._dirty[event.name] = None
         if self._awaited.get(event.name, event.revision + 1) <= event.revision:
             del self._awaited[event.name]
 
     def _settle(self, name: str) -> None:
-        """Report a claim as granted if it is."""
+        """Report a claim as granted if the copy contains its key."""
         wanted = self._wanted.get(name)
         if name not in self._undecided or wanted is None or wanted.record is None:
             return
@@ -562,7 +568,7 @@ class EtcdRegistry(SharedRegistry):
         return any(True for _ in self._copy.registrations(holder))
 
     def _report(self, holder: Holder) -> None:
-        """Report what the other servers say of a holder."""
+        """Report the registrations of a holder by other servers, or their end."""
         if self._copy.has_left(holder):
             self._changes.append(HolderGone(holder, Reason.LEFT))
             return
@@ -576,7 +582,7 @@ class EtcdRegistry(SharedRegistry):
             self._changes.append(HolderSeen(latest, self._find_server(holder)))
             return
         wanted = self._wanted.get(self._name(holder))
-        # A key that only keeps the id reserved vouches for nobody.
+        # A key that only keeps the id reserved does not prove that its holder is live.
         if wanted is None or wanted.record is None:
             self._changes.append(HolderGone(holder, Reason.EXPIRED))
 
@@ -608,7 +614,7 @@ class EtcdRegistry(SharedRegistry):
         self._dirty[name] = None
 
     def _keep_reserved(self, now: float, holder: Holder, reason: Reason) -> None:
-        """Put the end of a registration over it, which keeps its id reserved for one expiry."""
+        """Replace a registration by its end, which keeps the id reserved for one expiry."""
         name = self._name(holder)
         value = encode_release(holder, reason, self._own.id)
         self._undecided.pop(name, None)
@@ -623,7 +629,7 @@ class EtcdRegistry(SharedRegistry):
 
     @property
     def _beat_due(self) -> float | None:
-        # Not before the last one was seen: that one proves as much, and its time is known.
+        # The next beat is due only after the copy contains the last one.
         seen = self._beat_seen == self._beat_started
         return self._beat_started + self._period if seen else None
 
@@ -633,9 +639,9 @@ class EtcdRegistry(SharedRegistry):
         self._want(self._beat_name, Wanted(self._beat_value, LeaseKind.MEMBER))
 
     def _next_batch(self) -> list[tuple[str, KeyOperation]]:
-        """Return the operations that bring etcd nearer to what is wanted.
+        """Return the next operations that make the keys in etcd equal to the wanted contents.
 
-        An id occurs once: etcd compares for all operations before it does the first.
+        An id occurs once, because etcd evaluates all conditions before it performs an operation.
         """
         batch: list[tuple[str, KeyOperation]] = []
         ids: set[int] = set()
@@ -644,7 +650,7 @@ class EtcdRegistry(SharedRegistry):
         for name in (*first, *(name for name in tuple(self._dirty) if name not in first)):
             if len(batch) >= self._most_operations or size >= MOST_BYTES:
                 break
-            # A change that is awaited brings the name back.
+            # A key whose change is awaited is compared again when the change arrives.
             operation = None if name in self._awaited else self._operation(name)
             key = self._copy.parse_id(name) if operation is not None else None
             if key is not None and key.id in ids:
@@ -672,9 +678,9 @@ class EtcdRegistry(SharedRegistry):
 
     @property
     def _is_taken_over(self) -> bool:
-        """True if another server has entered this one's address after it.
+        """True if another server has written its entry to this server's address.
 
-        Two that took the address from each other for ever would be worse than one that is silent.
+        This server then does not write again, so that the two do not overwrite each other forever.
         """
         if not self._has_entered or self._member_name not in self._copy.keys:
             return False
@@ -700,14 +706,14 @@ class EtcdRegistry(SharedRegistry):
 
     def _on_refused(self, name: str, operation: KeyOperation) -> None:
         if isinstance(operation, DeleteKey) or operation.guard is None:
-            return  # It has changed; the copy will say how.
+            return  # The key has changed; the copy will contain the change.
         if operation.guard == Holder(self._own.id, self._own.nonce):
             self._changes.append(ServerIdTaken())
             return
         self._unwant(name)
         self._changes.append(IdRefused(operation.guard))
 
-    # Whether what this server knows may be relied on
+    # The proofs of leases and copy
 
     @property
     def _proven(self) -> float:

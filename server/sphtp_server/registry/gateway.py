@@ -1,8 +1,8 @@
-"""The way to etcd: its JSON gateway, by HTTP/1.1 over Trio.
+"""A client of etcd's JSON gateway, by HTTP/1.1 over Trio.
 
-h11 knows HTTP, and does no I/O; this module carries its bytes. A connection bears one request at a
-time, and idle ones are kept. All requests go to one member of etcd until one fails: then the next
-member is asked, by all that follow.
+h11 implements HTTP without I/O; this module sends and receives its bytes. A connection carries one
+request at a time, and idle connections are kept. All requests go to one member of etcd until a
+request fails; all later requests go to the next member.
 """
 
 import json
@@ -20,10 +20,10 @@ from sphtp_server.registry.keyspace import JsonObject
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation, format_endpoint
 
 MOST_IDLE: Final = 4
-"""The connections that are kept although they have nothing to do."""
+"""The most idle connections that are kept."""
 
 MOST_BYTES: Final = 64 << 20
-"""The most bytes of one document. A page of a list is the longest, with 250 clients' data."""
+"""The size limit of a document, in bytes. The longest is a list page with 250 clients' data."""
 
 CHUNK: Final = 1 << 16
 
@@ -32,11 +32,11 @@ UNAUTHENTICATED: Final = 401
 
 
 class GatewayError(SphtpError):
-    """A request to etcd has failed: etcd refused it, or its answer did not come."""
+    """A request to etcd has failed: etcd refused it, or did not reply."""
 
 
 class RequestRefusedError(GatewayError):
-    """An answer of etcd that is an error, with the status of HTTP."""
+    """An error that etcd returned, with its HTTP status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -54,11 +54,11 @@ class GatewayConnection:
 
     @property
     def is_idle(self) -> bool:
-        """True if it can take the next request."""
+        """True if the connection can carry the next request."""
         return self._http.our_state is h11.IDLE and self._http.their_state is h11.IDLE
 
     async def ask(self, path: str, body: JsonObject, token: str) -> int:
-        """Send a request; return the status of the answer, whose body follows."""
+        """Send a request; return the HTTP status of the reply, whose body is read next."""
         data = json.dumps(body).encode()
         headers = [
             ("Host", self._host),
@@ -76,31 +76,31 @@ class GatewayConnection:
             if isinstance(event, h11.Response):
                 return event.status_code
             if not isinstance(event, h11.InformationalResponse):
-                raise GatewayError("etcd closed the connection without an answer")
+                raise GatewayError("etcd closed the connection without a reply")
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body; none at its end."""
+        """Return the next bytes of the body; empty at its end."""
         event = await self._receive()
         if isinstance(event, h11.Data):
             return bytes(event.data)
         if not isinstance(event, h11.EndOfMessage):
-            raise GatewayError("etcd closed the connection within an answer")
+            raise GatewayError("etcd closed the connection within a reply")
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         return b""
 
     async def read_all(self) -> bytes:
-        """Return the body."""
+        """Return the whole body. Raises ``GatewayError`` if it is over ``MOST_BYTES``."""
         parts, size = [], 0
         while part := await self.read():
             parts.append(part)
             size += len(part)
             if size > MOST_BYTES:
-                raise GatewayError(f"an answer of over {MOST_BYTES} bytes")
+                raise GatewayError(f"the reply of etcd is over {MOST_BYTES} bytes")
         return b"".join(parts)
 
     def close(self) -> None:
-        """Close it at once, without the farewell of TLS: nothing of value is on its way."""
+        """Close the connection at once, without a close notification of TLS."""
         stream = self._stream
         while isinstance(stream, trio.SSLStream):
             stream = stream.transport_stream
@@ -114,7 +114,7 @@ class GatewayConnection:
 
 
 class Gateway:
-    """The client of one etcd cluster. Each call raises ``GatewayError`` if it fails."""
+    """The client of one etcd cluster. Requests raise ``GatewayError`` if they fail."""
 
     def __init__(self, location: EtcdLocation, access: EtcdAccess) -> None:
         self._location = location
@@ -127,14 +127,14 @@ class Gateway:
 
     @property
     def endpoint(self) -> str:
-        """The member of etcd that is asked at present."""
+        """The address of the etcd member that gets the requests now."""
         return self._name(self._endpoint)
 
     def _name(self, endpoint: int) -> str:
         return format_endpoint(self._location.endpoints[endpoint])
 
     async def request(self, path: str, body: JsonObject) -> JsonObject:
-        """Return the document that answers a request."""
+        """Send a request, and return the document in its reply."""
         async with self._asked(path, body) as connection:
             document = _document(await connection.read_all())
         is_here = connection.endpoint == self._endpoint
@@ -146,7 +146,7 @@ class Gateway:
 
     @asynccontextmanager
     async def stream(self, path: str, body: JsonObject) -> AsyncIterator[AsyncIterator[JsonObject]]:
-        """Yield an iterator over the documents of an answer that does not end by itself."""
+        """Send a request, and yield an iterator over the documents of its unlimited reply."""
         async with self._asked(path, body) as connection:
             try:
                 async with aclosing(_documents(connection)) as documents:
@@ -155,7 +155,7 @@ class Gateway:
                 connection.close()
 
     def fail_over(self, endpoint: int | None = None) -> None:
-        """Ask the next member from now on, unless that has begun already."""
+        """Send later requests to the next member, unless ``endpoint`` is no longer in use."""
         if endpoint in (None, self._endpoint):
             self._endpoint = (self._endpoint + 1) % len(self._location.endpoints)
             self.close()
@@ -167,11 +167,11 @@ class Gateway:
 
     @asynccontextmanager
     async def _asked(self, path: str, body: JsonObject) -> AsyncIterator[GatewayConnection]:
-        """Yield a connection on which the good answer to a request begins."""
+        """Send a request, and yield the connection when a reply with status 200 begins."""
         endpoint, connection = self._endpoint, None
         try:
             if self._access.user is not None:
-                # Once for all that begin together: etcd takes a tenth of a second for each.
+                # One login for all concurrent requests: etcd takes a tenth of a second for each.
                 async with self._signing_in:
                     if not self._token:
                         await self._authenticate()
@@ -180,7 +180,7 @@ class Gateway:
             status = await connection.ask(path, body, self._token)
             if status != OK:
                 why = _reason(await connection.read_all())
-                # The second is etcd's word, with status 400, when users or roles have changed.
+                # etcd's text, with status 400, after a change of users or roles.
                 if status == UNAUTHENTICATED or "auth store is old" in why:
                     self._token = ""
                 raise RequestRefusedError(status, why)
@@ -188,7 +188,7 @@ class Gateway:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            # A timeout is a cancellation; so is a watch that another one replaces.
+            # A timeout is a cancellation, and so is a watch that was replaced.
             self.fail_over(endpoint)
             if isinstance(error, _FAILURES):
                 raise GatewayError(f"{self._name(endpoint)}: {_cause(error)}") from error
@@ -206,7 +206,7 @@ class Gateway:
             raise RequestRefusedError(status, _reason(data))
         token = _document(data).get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
-            raise GatewayError("etcd gave no token to its user")
+            raise GatewayError("etcd returned no token for the user")
         self._token = token
 
     async def _connect(self) -> GatewayConnection:
@@ -243,16 +243,16 @@ def _document(data: bytes) -> JsonObject:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise GatewayError("etcd answered with what is no JSON") from error
+        raise GatewayError("the reply of etcd is not JSON") from error
     if not isinstance(document, dict):
-        raise GatewayError("etcd answered with what is no JSON object")
+        raise GatewayError("the reply of etcd is not a JSON object")
     if "error" in document:
         raise GatewayError(_reason(data))
     return document
 
 
 async def _documents(connection: GatewayConnection) -> AsyncGenerator[JsonObject, None]:
-    """Yield one document for each line."""
+    """Yield the document in each line."""
     rest = bytearray()
     while part := await connection.read():
         searched = len(rest)
@@ -268,7 +268,7 @@ async def _documents(connection: GatewayConnection) -> AsyncGenerator[JsonObject
 
 
 def _reason(data: bytes) -> str:
-    """Return the reason that an answer gives, in at most a line."""
+    """Return the reason in an error reply, as one line."""
     text = data.decode(errors="replace").strip()
     try:
         document = json.loads(text)

@@ -1,18 +1,19 @@
-"""Keys and values of the registry in etcd, and etcd's requests and answers about them.
+"""Keys and values of the registry in etcd, and the encoding of requests and replies.
 
 Below ``/<name>/`` there are three kinds of keys, with numbers in hexadecimal digits:
 
-- ``members/<address>``: a server that registers ids. One that is started again takes the place of
-  the one before, whose lease need not end first.
+- ``members/<address>``: a server that registers ids. A restarted server replaces its key at once,
+  before the lease of the old one ends.
 - ``ids/<id>/<nonce>/<nonce of a server>``: this server has registered this holder of the id.
-- ``beats/<nonce>``: a number that a server raises, to see how fresh its watch is.
+- ``beats/<nonce>``: a number that a server increases, to measure how current its watch is.
 
 An id belongs to one nonce as long as there is any key below ``ids/<id>/<nonce>/``. A claim is one
-transaction: if there is no key below ``ids/<id>/`` before and none after those of the own nonce,
-put the own key. So it creates the id if it is absent, joins it if the same holder has it, and may
-be repeated at will. etcd compares a whole range of keys at once, so no key has to be read first.
+transaction: if there is no key of another nonce below ``ids/<id>/``, before or after those of the
+own nonce, put the own key. So a claim creates the id if it is absent, joins it if the same holder
+has it, and may be repeated. etcd compares a whole range of keys at once, so no key has to be read
+first.
 
-etcd's JSON has bytes in base64, integers of 64 bits as texts, and leaves out what is empty.
+etcd's JSON has bytes in base64, and integers of 64 bits as text. It omits empty values.
 """
 
 import json
@@ -38,16 +39,16 @@ IDS: Final = "ids/"
 BEATS: Final = "beats/"
 
 SERVER_VALUE: Final = b"server"
-"""The value of the key by which a server holds its own id."""
+"""The value of the key with which a server reserves its own id."""
 
 MOST_OPERATIONS: Final = 32
 """The most claims in one transaction. etcd allows 128 operations; each claim counts as two."""
 
 MOST_BYTES: Final = 1 << 19
-"""The bytes of values at which a transaction is full. etcd allows 1.5 MiB."""
+"""The size of values, in bytes, at which a transaction is full. etcd allows 1.5 MiB."""
 
 PAGE: Final = 250
-"""The most keys in one answer to a list."""
+"""The most keys in one page of a list."""
 
 
 class IdKey(NamedTuple):
@@ -65,7 +66,7 @@ class IdKey(NamedTuple):
 
 
 class StoredRegistration(NamedTuple):
-    """The value of a registration that is live: the record, and the id of the server."""
+    """The value of a live registration: the record, and the id of the server."""
 
     record: PeerRecord
     server: int
@@ -77,14 +78,14 @@ class StoredRegistration(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """A key with its value, as an answer or an event has it."""
+    """A key with its value, from a reply or an event of etcd."""
 
     name: str
     value: bytes
     revision: int
     """The revision of its last change."""
     lease: str
-    """The lease that it ends with; 0 if it has none."""
+    """The lease at whose end etcd deletes the key; 0 if there is none."""
 
 
 class KeyEvent(NamedTuple):
@@ -93,12 +94,12 @@ class KeyEvent(NamedTuple):
     name: str
     revision: int
     stored: StoredKey | None
-    """The key from then on; None if it was deleted."""
+    """The key after the change; None if it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutKey:
-    """An operation: put a key under a lease; with a holder, unless another one has the id."""
+    """The operation to put a key under a lease; with ``guard``, only if no other has its id."""
 
     name: str
     value: bytes
@@ -108,7 +109,7 @@ class PutKey:
 
 @dataclass(frozen=True, slots=True)
 class DeleteKey:
-    """An operation: delete a key unless it has changed since ``revision``."""
+    """The operation to delete a key unless it has changed since ``revision``."""
 
     name: str
     revision: int
@@ -130,22 +131,22 @@ class Keyspace:
         return f"{self.prefix}{MEMBERS}{member.address}"
 
     def beat(self, nonce: int) -> str:
-        """Return the key of a server's beats."""
+        """Return the key of the beats of the server with a nonce."""
         return f"{self.prefix}{BEATS}{nonce:016x}"
 
     def id(self, holder: Holder, server: int) -> str:
-        """Return the key of a registration."""
+        """Return the key of a holder's registration by the server with the nonce ``server``."""
         return f"{self._id_prefix(holder.id)}{holder.nonce:016x}/{server:016x}"
 
     def _id_prefix(self, number: int) -> str:
         return f"{self.prefix}{IDS}{number:08x}/"
 
     def is_member(self, key: str) -> bool:
-        """Return True if it is the key of a member."""
+        """Return True for the key of a member."""
         return key.startswith(self.prefix + MEMBERS)
 
     def is_id(self, key: str) -> bool:
-        """Return True if it is the key of a registration."""
+        """Return True for the key of a registration."""
         return key.startswith(self.prefix + IDS)
 
     @untrusted
@@ -155,18 +156,18 @@ class Keyspace:
         try:
             number, nonce, server = (int(part, 16) for part in parts)
         except ValueError as error:
-            raise WireError(f"the key {key!r} is none of a registration") from error
+            raise WireError(f"the key {key!r} is not the key of a registration") from error
         return IdKey(number, nonce, server)
 
     @untrusted
     def parse_registration_untrusted(self, value: bytes) -> StoredRegistration | Reason:
-        """Return a registration, or the reason for which it has ended. Raises ``RemoteError``."""
+        """Return a live registration, or the reason why it has ended. Raises ``RemoteError``."""
         match self._reader.take(value):
             case Registered(sender, (record,)) if is_client_id(record.id):
                 return StoredRegistration(record, sender)
             case Released(_, (gone,)):
                 return gone.reason
-        raise WireError("the value is none of a registration")
+        raise WireError("the value is not a registration")
 
     @untrusted
     def parse_member_untrusted(self, value: bytes) -> Member:
@@ -176,18 +177,18 @@ class Keyspace:
             number, nonce = int(document["id"], 16), int(document["nonce"], 16)
             address = ServerAddress.parse(document["address"])
         except (ValueError, TypeError, KeyError, SettingsError) as error:
-            raise WireError("the value is none of a member") from error
+            raise WireError("the value is not a member") from error
         if not is_server_id(number) or not 0 < nonce < 1 << 64 or not address.is_dialable:
-            raise WireError("the value is none of a member")
+            raise WireError("the value is not a member")
         return Member(number, nonce, address)
 
     def range(self, start: str, revision: int) -> JsonObject:
-        """Return the body of a request for all keys from ``start``; revision 0 is the present."""
+        """Return the body of a list request for keys from ``start``; revision 0 is the latest."""
         body: JsonObject = {"key": _text(start), "range_end": self._end, "limit": str(PAGE)}
         return {**body, "revision": str(revision)} if revision else body
 
     def watch(self, revision: int) -> JsonObject:
-        """Return the body of a request for all changes from ``revision``."""
+        """Return the body of a watch request for all changes from ``revision`` on."""
         request = {"key": _text(self.prefix), "range_end": self._end}
         return {"create_request": {**request, "start_revision": str(revision)}}
 
@@ -196,10 +197,10 @@ class Keyspace:
         return _text(f"{self.prefix[:-1]}{chr(ord('/') + 1)}")
 
     def write(self, operations: list[KeyOperation]) -> JsonObject:
-        """Return the body of a transaction whose operations are done or refused one by one.
+        """Return the body of a transaction whose operations succeed or fail independently.
 
-        etcd compares for all of them before it does the first. So two claims of one id must not be
-        in one transaction: both would be done.
+        etcd evaluates the conditions of all operations before it performs the first. So one
+        transaction must not contain two claims of one id: both would succeed.
         """
         return {"success": [{"request_txn": self._transaction(one)} for one in operations]}
 
@@ -236,7 +237,7 @@ def encode_member(member: Member) -> bytes:
 
 
 def encode_registration(record: PeerRecord, server: int) -> bytes:
-    """Return the value of a registration that is live."""
+    """Return the value of a live registration."""
     return Registered(server, (record,)).encode()
 
 
@@ -247,21 +248,24 @@ def encode_release(holder: Holder, reason: Reason, server: int) -> bytes:
 
 @untrusted
 def parse_revision_untrusted(document: JsonObject) -> int:
-    """Return the revision of an answer. Raises ``RemoteError``."""
+    """Return the revision in the header of a reply. Raises ``RemoteError``."""
     return _number(_object(document, "header"), "revision")
 
 
 @untrusted
 def parse_lease_untrusted(document: JsonObject) -> tuple[str, int]:
-    """Return a lease and its seconds to live, 0 if it has ended. Raises ``RemoteError``."""
-    # A renewal is a stream of one answer.
+    """Return a lease and its time to live in seconds, 0 if it has ended. Raises ``RemoteError``."""
+    # The reply to a renewal is a stream of one document.
     answer = _object(document, "result") if "result" in document else document
     return str(_number(answer, "ID")), _number(answer, "TTL")
 
 
 @untrusted
 def parse_outcomes_untrusted(document: JsonObject, count: int) -> list[bool]:
-    """Return for each operation of a transaction whether it was done. Raises ``RemoteError``."""
+    """Return True or False for each operation of a transaction: done or refused.
+
+    Raises ``RemoteError`` for a reply with another number of operations.
+    """
     answers = [_object(one, "response_txn") for one in _objects(document, "responses")]
     if len(answers) != count:
         raise WireError(f"{len(answers)} answers to {count} operations")
@@ -270,13 +274,13 @@ def parse_outcomes_untrusted(document: JsonObject, count: int) -> list[bool]:
 
 @untrusted
 def parse_entries_untrusted(document: JsonObject) -> tuple[list[StoredKey], bool]:
-    """Return the keys of a list, and whether there are more. Raises ``RemoteError``."""
+    """Return the keys of a list page, and True if more pages follow. Raises ``RemoteError``."""
     entries = [_stored(kv) for kv in _objects(document, "kvs")]
     return entries, document.get("more") is True
 
 
 class WatchState(NamedTuple):
-    """The end of a watch, if a document of it says so."""
+    """The state of a watch: canceled by etcd, because of a compaction or for another reason."""
 
     is_canceled: bool
     is_compacted: bool
@@ -285,7 +289,7 @@ class WatchState(NamedTuple):
 
 @untrusted
 def parse_watch_untrusted(document: JsonObject) -> WatchState:
-    """Return what a document says of the watch itself. Raises ``RemoteError``."""
+    """Return the state of a watch in one of its documents. Raises ``RemoteError``."""
     result = _object(document, "result")
     if not result:
         raise WireError("a document of a watch without a result")
@@ -296,7 +300,7 @@ def parse_watch_untrusted(document: JsonObject) -> WatchState:
 
 @untrusted
 def parse_events_untrusted(document: JsonObject) -> list[KeyEvent]:
-    """Return the changes in an answer of a watch. Raises ``RemoteError``."""
+    """Return the changes in a document of a watch. Raises ``RemoteError``."""
     events = []
     for event in _objects(_object(document, "result"), "events"):
         kv = _object(event, "kv")

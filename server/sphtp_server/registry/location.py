@@ -1,4 +1,4 @@
-"""The place of a registry on etcd, as a user writes it, and what the way to it needs."""
+"""The address of a registry on etcd, as a user writes it, and the credentials for etcd."""
 
 import re
 import ssl
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class EtcdLocation:
-    """The members of etcd to ask, and the name of the cluster, below which its keys are."""
+    """The members of etcd, and the name of the SphTP cluster, which is the prefix of its keys."""
 
     endpoints: tuple[tuple[str, int], ...]
     name: str = DEFAULT_NAME
@@ -30,9 +30,9 @@ class EtcdLocation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``etcd://host:port,host:port/name``. Raises ``SettingsError``."""
+        """Parse ``etcd://host:port,host:port/name``. Raises ``SettingsError`` if malformed."""
         if "@" in text:
-            # Without the text itself: what stands before the @ is secret.
+            # The error does not contain the text, because the part before the @ is secret.
             raise SettingsError(
                 "registry: an address has no user and no password; give --registry-user and "
                 f"--registry-password-file; {_ALLOWED}"
@@ -71,7 +71,11 @@ def format_endpoint(endpoint: tuple[str, int]) -> str:
 
 @dataclass(frozen=True)
 class EtcdAccess:
-    """The files and the user by which etcd admits a server. Raises ``SettingsError``."""
+    """The certificate files and the user with which a server logs in to etcd.
+
+    Raises ``SettingsError`` for a certificate without a key, a user without a password, and vice
+    versa.
+    """
 
     ca: Path | None = None
     cert: Path | None = None
@@ -88,7 +92,7 @@ class EtcdAccess:
             raise SettingsError("the registry needs a user and a password: only one is given")
 
     def tls(self) -> ssl.SSLContext:
-        """Return the context for connections. Raises ``SettingsError`` for the files."""
+        """Return the TLS context for connections. Raises ``SettingsError`` for wrong files."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as error:
@@ -96,7 +100,7 @@ class EtcdAccess:
         if self.cert is not None and self.key is not None:
             try:
                 read_own(self.key)
-                # Without a password of ours, OpenSSL would ask the terminal for one.
+                # Without the argument, OpenSSL would prompt for a password on the terminal.
                 context.load_cert_chain(self.cert, self.key, password=bytes)
             except OSError as error:
                 raise SettingsError(

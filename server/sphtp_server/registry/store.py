@@ -1,4 +1,4 @@
-"""The registry on etcd, performed: it carries requests and answers, and decides nothing."""
+"""The I/O of the registry on etcd: it sends the registry's requests, and passes on the replies."""
 
 import time
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from sphtp_server.registry.gateway import Gateway, GatewayError
 
 
 def suspended() -> float:
-    """Return the seconds for which this machine was suspended since it was started.
+    """Return the seconds for which this machine has been suspended since its start.
 
-    ``CLOCK_MONOTONIC``, by which everything else goes here, does not count them. Where there is no
-    ``CLOCK_BOOTTIME``, that is outside Linux, it returns 0.
+    ``CLOCK_MONOTONIC``, the clock of all timers here, does not count them. On systems without
+    ``CLOCK_BOOTTIME``, which only Linux has, the result is 0.
     """
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
@@ -31,7 +31,7 @@ class EtcdStore:
         self._watch = trio.CancelScope()
 
     def perform(self) -> None:
-        """Begin the requests that the registry wants by now."""
+        """Send all requests that the registry has now."""
         if self._nursery is None:
             return
         while (request := self.registry.poll_request(trio.current_time())) is not None:
@@ -43,7 +43,7 @@ class EtcdStore:
                 self._nursery.start_soon(self._ask, request)
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Perform requests until it is cancelled; call ``changed`` after each answer."""
+        """Perform requests until cancelled. ``changed`` is called after each reply or failure."""
         self._changed = changed
         try:
             async with trio.open_nursery() as self._nursery:
@@ -54,7 +54,7 @@ class EtcdStore:
             self._gateway.close()
 
     async def leave(self) -> None:
-        """Perform what the registry wants at its end."""
+        """Send the last requests of a registry that has stopped, and close the connections."""
         while (request := self.registry.poll_request(trio.current_time())) is not None:
             try:
                 await self._gateway.request(request.path, request.body)

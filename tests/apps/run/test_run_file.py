@@ -108,7 +108,7 @@ def test_servers_that_stand_already_are_handed_on(file: Path) -> None:
         ("[servers]\nheartbeat = 5", "servers.expiry = 10.0: "),
         ("[servers]\nsecret_file = 'none'", "servers.secret_file = "),
         ("[servers]\naddresses = ['tcp://h:x']", "servers.addresses = 'tcp://h:x'"),
-        ("[servers]\naddresses = ['tcp://h:1']\ncount = 1", "with addresses none is started"),
+        ("[servers]\naddresses = ['tcp://h:1']\ncount = 1", "with addresses, no server is started"),
         ("[program.a]", "program.a.command = nothing"),
         ("[program.a]\ncommand = []", "program.a.command = "),
         ('[program.a]\ncommand = "\'"', 'program.a.command = "\'"'),
@@ -121,7 +121,7 @@ def test_servers_that_stand_already_are_handed_on(file: Path) -> None:
         ("[program.a]\ncommand = 'sh'\nafter = ['b']", "program.a.after = 'b': must be one of a"),
         ("[program.a]\ncommand = 'sh'\nafter = ['a']", "it would wait for itself"),
         ("[program.'a b']\ncommand = 'sh'", "program = 'a b'"),
-        ("[program.server-1]\ncommand = 'sh'", "program.server-1 = server-1: a second one"),
+        ("[program.server-1]\ncommand = 'sh'", "program.server-1 = server-1: a second process"),
         (
             (
                 "[program]\na = { command = 'sh', restart = 'always' }\n"
