@@ -358,7 +358,12 @@ class ClusterClock:
             self._begin_again()
             self._bound(now, stamp, asked)
         middle, error = (asked + now) / 2, stamp.error / NANOSECONDS + (now - asked) / 2
-        self._estimate.add(Exchange(middle, stamp.time / NANOSECONDS - middle, error))
+        exchange = Exchange(middle, stamp.time / NANOSECONDS - middle, error)
+        lower, upper = self._bounds.lower(now), self._bounds.upper(now)
+        if 2 * (upper - lower) < error:
+            # The answer waited at the server, and bounds of heartbeats are closer by far.
+            exchange = Exchange(now, (lower + upper) / 2, (upper - lower) / 2)
+        self._estimate.add(exchange)
         self._answered += 1
         if self._answered > _FIRST_REQUESTS:
             # The next request leaves when the bounds' age has cost as much accuracy as the round

@@ -13,6 +13,11 @@ A list of all peers costs n squared by itself, because n clients read n records.
 pauses of their own, as long as the cost of the list, and no acknowledgement waits for them. All
 clients that request a list during such a pause share the next list.
 
+Answers with the time have a stamp of the moment of their request. They leave at once while there
+are few clients. Among very many each message costs the server more than a client, since it is sent
+to each of them. So these answers then wait for the next message that leaves anyway, a heartbeat at
+the latest: with 500 clients they took half of the server's processor time.
+
 Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
 requests, and the messages of its application. They leave at once, after the batch collected before
 them, so that clients get them in order.
@@ -85,6 +90,11 @@ _SHARE = 0.25
 """The most of one core that batches may cost all clients on one machine together."""
 _TIME_SHARE = 0.02
 """The same for answers with the time."""
+_SEND_COST = 20e-6
+"""Seconds that this server needs to send one client a batch, of any size, as measured."""
+_TIME_SEND_SHARE = 0.04
+"""The most of one core that this server may need for batches that have only answers with the time.
+"""
 _BURST = 0.05
 """The most seconds of pauses that may be postponed."""
 _LONGEST_REST = 0.2
@@ -111,6 +121,8 @@ class Outbox:
         self._rested_at = 0.0
         self._lists_from = 0.0
         self._times_from = 0.0
+        self._times: list[bytes] = []
+        self._times_leave_from = 0.0
         self.sender = sender
         self._registry = registry
         self._records = registry.records
@@ -236,9 +248,10 @@ class Outbox:
     def answer_time(
         self, now: float, audience: BusAudience, asker: int, request: TimeRequest
     ) -> None:
-        """Send one client or server the time, before the batch that waits, to keep it accurate.
+        """Send one client or server the time, as it is now.
 
-        If there are too many requests, some get no answer, and are repeated later.
+        If there are too many requests, some get no answer, and are repeated later. An answer to a
+        client leaves at once while there are few, else with the next message to clients.
         """
         stamp = self._clock.stamp(now) if request.server == self.sender else None
         if stamp is None:
@@ -248,8 +261,11 @@ class Outbox:
             return
         cost = _FILTER_COST * len(self._registry.records) / _TIME_SHARE
         self._times_from = max(now, self._times_from) + cost
-        answer = TimeAnswer(self.sender, asker, request.origin, stamp)
-        self._append(audience, answer.encode())
+        answer = TimeAnswer(self.sender, asker, request.origin, stamp).encode()
+        if audience is BusAudience.CLIENTS:
+            self._times.append(answer)
+        else:
+            self._append(audience, answer)
 
     def send(self, audience: BusAudience, data: bytes) -> None:
         """Send one message, after the batch that was collected before."""
@@ -281,7 +297,21 @@ class Outbox:
             if self._awaits_group_list and now >= self._group_lists_from:
                 cost = self._flush_group_list()
                 self._group_lists_from = now + min(cost, self._expiry / 2)
+        if self._times:
+            self._flush_times(now)
         return self._ready.popleft() if self._ready else None
+
+    def _flush_times(self, now: float) -> None:
+        """Send the answers with the time, if another message to clients leaves or they are due."""
+        if not any(each.audience is BusAudience.CLIENTS for each in self._ready):
+            if now < self._times_leave_from - _BURST:
+                return
+            cost = _SEND_COST * len(self._records) / _TIME_SEND_SHARE
+            self._times_leave_from = max(now, self._times_leave_from) + cost
+        # Before the others, since a client measures how long its answer took.
+        for data in reversed(self._times):
+            self._ready.appendleft(BusMessage(BusAudience.CLIENTS, data))
+        self._times.clear()
 
     def _cost_of_ready(self) -> float:
         to_all = 0
@@ -296,6 +326,7 @@ class Outbox:
         batch = self._rested_at - _BURST if self._is_pending else None
         return earliest(
             batch,
+            self._times_leave_from - _BURST if self._times else None,
             self._lists_from if self._lists else None,
             self._group_lists_from if self._awaits_group_list else None,
         )
