@@ -163,8 +163,9 @@ class PathMtu:
 
     @property
     def _small(self) -> int:
-        """The size up to which packets are small, so that their acks show that only large ones
-        vanish.
+        """The largest size of a small packet, which must pass where only large ones vanish.
+
+        At the floor it is the size of control packets.
 
         At the floor it is the size of control packets.
         """

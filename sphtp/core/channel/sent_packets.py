@@ -334,8 +334,7 @@ class SentBatch:
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
-        """Return the bits of this batch that ack bits name; bit 0 of ``bits`` is packet
-        ``newest``."""
+        """Return the bits of this batch that ack bits name; their bit 0 is packet ``newest``."""
         ahead = newest - self.last
         named = bits >> ahead if ahead >= 0 else bits << -ahead
         return named & (1 << self.number) - 1
