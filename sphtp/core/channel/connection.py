@@ -358,8 +358,7 @@ class Connection:
             self._answer(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
-        """End the connection, because a stateless reset showed that the peer has no such
-        channel."""
+        """End the connection: a stateless reset showed that the peer does not have it."""
         self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
@@ -386,7 +385,7 @@ class Connection:
     def close(self, now: float) -> None:
         """Drain, then close.
 
-        A connection that is not open ends at once. This does nothing on a connection that is
+        A connection that has not opened yet ends at once. This does nothing on a connection that is
         already ending.
         """
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
