@@ -34,8 +34,8 @@ from sphtp.core.timers import INFINITY
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
 NO_ORDER: Final = 1 << 20
-"""When a packet arrives after ``MOST_REORDERING`` or more later ones, the order of arrival is no
-evidence on this path: from then on only time counts (as in RACK, RFC 8985)."""
+"""A packet that arrives after ``MOST_REORDERING`` or more later ones shows that the order of
+arrival is no evidence on this path: from then on only time counts (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
