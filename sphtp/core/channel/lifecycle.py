@@ -45,7 +45,7 @@ class Event(Name):
     CLOSE_RECEIVED = "the peer's CLOSE came"
     CLOSE_OVER = "draining made no progress, or closing took too long"
     SILENT = "no packet came for the idle timeout"
-    FORGOTTEN = "the peer has forgotten the channel"
+    FORGOTTEN = "a stateless reset came: the peer does not have the channel"
     PATH_TOO_SMALL = "the path does not carry packets of the smallest size"
     LINGER_OVER = "the time for late CLOSEs of the peer is over"
 

@@ -98,8 +98,8 @@ class ResendAllowance:
 class Path:
     """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
-    The send side asks it before each packet, and reports to it each sent packet, ack and loss.
-    ``largest`` is the size of the largest datagram that both sides accept.
+    The send side consults the path before each packet, and reports each sent packet, ack and loss
+    to it. ``largest`` is the size of the largest datagram that both sides accept.
     """
 
     def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:

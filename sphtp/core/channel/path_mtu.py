@@ -73,7 +73,7 @@ class MtuAction(Name):
     FALL_DEEP = "use the floor size, and mark the sizes that vanished as too large"
     REST = "search again in ten minutes"
     REST_SHORTLY = "search again in a minute"
-    FORGET = "forget the sizes that were too large"
+    FORGET = "clear the record of the sizes that were too large"
 
 
 S, E, A = MtuSearchState, MtuEvent, MtuAction

@@ -41,7 +41,7 @@ class UnreadableMessages:
     """Reliable messages of all lanes that cannot be read yet.
 
     A message waits for one with a lower id (head-of-line blocking) or for a missing part. ``size``
-    counts the bytes of whole messages, and ``gaps`` the missing parts.
+    counts the bytes of these messages in full, and ``gaps`` their missing parts.
     """
 
     __slots__ = ("gaps", "messages", "size")
@@ -164,7 +164,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """A lane that delivers messages in order of id, and skips the ids that were given up."""
+    """A lane that delivers messages in order of id, and skips the ids named by SKIP frames."""
 
     __slots__ = ()
 
@@ -249,8 +249,8 @@ class ReceiveQueue:
 
         ``batch_bytes`` is the size of the batch that ``frames`` were decoded from, 0 for a single
         packet. A batch that does not fit has to be inserted packet by packet. A single packet may
-        exceed the credit. If the node is full and refuses a packet, messages of the packet that
-        make another message readable may be inserted nevertheless.
+        exceed the credit. If the node is full and refuses a packet, those messages of the packet
+        that lead to a readable message may be inserted nevertheless.
 
         Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if fragments
         contradict one another; nothing is inserted then.
@@ -346,9 +346,9 @@ class ReceiveQueue:
     def _restore(self, frames: Sequence[Content]) -> tuple[list[Restored], int, int, bool]:
         """Restore the ids of the reliable frames.
 
-        Return the frames, how many of their messages may be new, the bytes of those in fragments,
-        and whether a message is too far ahead to tell its id or to store its gap. Raises as
-        ``insert``.
+        Return the frames, the number of their messages that may be new, the bytes of those in
+        fragments, and True if a message is too far ahead to restore its id or to store its gap.
+        Raises as ``insert``.
         """
         restored: list[Restored] = []
         messages = size = 0

@@ -131,13 +131,13 @@ class AckTimer:
     packet leaves or fills a gap, with every 16th packet, and with packet number ``every`` if these
     are full, as in TCP (RFC 5681, section 4.2).
 
-    Packets that are not full count by their bytes: an ack is due when more bytes wait than ``every
-    - 1`` full packets hold. A sender needs an ack before ``delay`` only if its window, which counts
-    bytes, is full, or if ``send_buffer`` allows it only a few unacked messages; in the second case
-    it waits for ``delay``. A small message needs no ack for itself, and an ack costs both sides as
-    much as a message. While packets are missing, each packet counts as full, because the sender
-    detects a loss by the acks of later packets. The messages that this side sends have no
-    influence.
+    Packets that are not full count by their bytes: an ack is due when the waiting bytes exceed
+    those of ``every`` full packets less one. A sender needs an ack before ``delay`` only if its
+    window, which counts bytes, is full, or if ``send_buffer`` allows it only a few unacked
+    messages; in the second case it waits for ``delay``. A small message needs no ack for itself,
+    and an ack costs both sides as much as a message. While packets are missing, each packet counts
+    as full, because the sender detects a loss by the acks of later packets. The messages that this
+    side sends have no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",

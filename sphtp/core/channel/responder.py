@@ -301,7 +301,7 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """Return True if a GREET is known with another origin than this one."""
+        """Return True if this GREET is recorded with another origin."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 

@@ -102,7 +102,7 @@ class Verdict(Enum):
 
     ACCEPT = "the peer is the one that it claims to be"
     REJECT = "the peer is another one, or is not allowed"
-    RETRY = "the servers have not introduced the peer yet; it will ask again"
+    RETRY = "the servers have not introduced the peer yet; it will retransmit"
 
 
 class AllowKeys:

@@ -258,7 +258,7 @@ class SendLane:
     def waiting(self) -> int:
         """The number of messages not yet acked, including those behind an unacked one.
 
-        Messages that were given up do not count.
+        Messages that have expired do not count.
         """
         return self._next_id - self._oldest_unacked - self._given_up
 

@@ -114,7 +114,7 @@ class SendQueue:
     def waiting(self) -> int:
         """The number of reliable messages not yet acked, including those behind an unacked one.
 
-        Messages that were given up do not count.
+        Messages that have expired do not count.
         """
         lanes = self._lanes
         return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])

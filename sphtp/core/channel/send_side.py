@@ -125,7 +125,7 @@ class SendSide:
 
     @property
     def is_ambiguous(self) -> bool:
-        """True if so many packets are in flight that 16 bits will soon not tell them apart."""
+        """True if the 16-bit sequences of the packets in flight may soon become ambiguous."""
         return self.sent_packets.ambiguous
 
     # Outputs
@@ -372,7 +372,7 @@ class SendSide:
             frames = (*self._ack_timer.lateness(now), *extra)
         data, size = encode_packets(self._peer_id, header, contents, frames)
         if probe:
-            # The padding goes to the end, whatever its length says.
+            # The PADDING frame extends to the end of the packet, so its size field is not needed.
             data, size = data.ljust(probe, b"\0"), probe
         batch = SentBatch(
             sequence,

@@ -205,7 +205,7 @@ def entry_at(number: int) -> int:
 
 
 def encode_entry(descriptor: bytes, lane: int, message_id: int) -> bytes:
-    """Return the entry of the ring for a descriptor, whose marker both sides know."""
+    """Return the entry of the ring for a descriptor, without the marker, which both sides have."""
     return descriptor[MARKER_SIZE:] + _PLACE.pack(lane, message_id)
 
 
