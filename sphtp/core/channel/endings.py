@@ -14,8 +14,8 @@ from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
 
-# The event and the ending for each timer that ends something. The peer and the settings are
-# filled into the text.
+# The event and the ending for each timer whose expiry is an event. ``timed_out`` fills the peer and
+# the settings into the text.
 TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.RETRY: (Event.RETRY, CloseReason.DONE, ""),
     Timer.LINGER: (Event.LINGER_OVER, CloseReason.DONE, ""),

@@ -46,8 +46,8 @@ other messages. The sender draws the marker for the segment and hands it over wi
 the machine and not in the channel. Nobody else has the marker, so that a message that looks like a
 descriptor is as unlikely as a guessed key.
 
-**Rendezvous.** The opener appends a ``Rendezvous`` to its CONNECT, in bytes that were padding
-before and that every reader ignores. The answering side appends its own to the ACCEPT only if the
+**Rendezvous.** The opener appends a ``Rendezvous`` to its CONNECT, in bytes of padding, which a
+reader without this extension ignores. The answering side appends its own to the ACCEPT only if the
 CONNECT had one. So a peer without this extension never receives one. The rendezvous names a Unix
 socket of the node, and a nonce for this channel; in a sealed channel nobody else can read them. The
 side with a large message to send connects to the socket: see ``shell.shared_memory``. Over that

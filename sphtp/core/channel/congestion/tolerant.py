@@ -27,7 +27,7 @@ class TolerantEvent(Name):
     FULL = "the rate stopped growing, or many packets were lost"
     DRAINED = "the bytes in flight fit the path, or three round trips have passed"
     CRUISED = "three round trips have passed"
-    TRIED = "the probe has its result, or many packets were lost"
+    TRIED = "the probe filled the path, lasted three round trips, or lost many packets"
     STALE = "the shortest round trip has not recurred for five seconds"
     SEEN = "the measurement took 0.1 s and a round trip"
     PERSISTENT = "congestion is persistent, or packets take a new path"
