@@ -9,11 +9,13 @@ messages. ``loss_detection`` finds lost packets. ``path`` decides how much may l
 
 ``lifecycle`` is the table of states, and ``connection`` runs it. A connection owns the two sides, a
 handshake and a packet protection. ``handshake`` is the handshake in the clear; ``noise``,
-``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, ``path_validation``
-follows a peer that moves, ``stateless_reset`` tells a peer that its channel is unknown here, and
-``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
-``connection_table``, ``accept_queue`` and ``openings``.
+``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys. ``path_validation``
+follows a peer whose address changes. ``stateless_reset`` ends a peer's channel that is unknown
+here, and ``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection
+id, with ``connection_table``, ``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
-``endings``, the reasons of an end. ``observer`` tells an ``instrument`` what happens.
+``endings``, the reasons of an end. ``observer`` reports events to an ``instrument``.
+``shared_memory`` has the format by which large messages bypass the channel's packets on one
+machine.
 """

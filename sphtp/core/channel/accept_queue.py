@@ -1,6 +1,6 @@
 """Channels that peers have opened and the application has not accepted yet.
 
-The schema of a channel tells its purpose: the application's messages, or a service of the node
+The schema of a channel determines its purpose: the application's messages, or a service of the node
 itself. Each schema has an accept queue of its own.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class AcceptQueue:
-    """The half-open channels and those waiting to be accepted, ``limit`` at most.
+    """The half-open channels and the channels that wait to be accepted, ``limit`` in all.
 
-    Places are counted per opener: by its proven key, or by its host in the clear. When all places
-    are taken, the opener with the most of them gives one up to an opener that has at least two
-    fewer. A channel that has waited for ``patience`` seconds gives its place up to anybody. So no
-    peer can shut out the others for long.
+    Places are counted per opener, which is identified by its proven key, or by its host in the
+    clear. When all places are taken, a new opener takes a place from the opener with the most of
+    them if that has at least two more. It also takes the place of a channel that is older than
+    ``patience`` seconds. So no peer can shut out the others for long.
     """
 
     def __init__(self, limit: int, patience: float) -> None:
@@ -48,7 +48,7 @@ class AcceptQueue:
     def make_room(self, now: float, opener: bytes) -> "Connection | None":
         """Free a place for ``opener``.
 
-        Return the channel that has to end for it; None if none may be ended.
+        Return the channel whose place was freed, which the caller must end; None if there is none.
         """
         places = [*self._waiting.values(), *self._half_open.values()]
         counts = Counter(map(_opener_of, places))
@@ -56,7 +56,7 @@ class AcceptQueue:
             return None
         most, number = counts.most_common(1)[0]
         if number >= counts[opener] + 2:
-            # The newest, which the program would accept last.
+            # The newest channel, which the application would accept last.
             loser = next(it for it in reversed(places) if _opener_of(it) == most)
         else:
             loser = min(places, key=lambda it: it.began_at)
@@ -75,7 +75,7 @@ class AcceptQueue:
         connection_id = connection.connection_id
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
             del self._half_open[connection_id]
-            # What closed without having opened was never a channel.
+            # A connection that closed before it opened was never a channel.
             if connection.state is not State.CLOSED:
                 self._waiting[connection_id] = connection
         is_over = connection.state is State.CLOSED and not connection.port.readable
@@ -104,7 +104,7 @@ class AcceptQueues:
         self._queues.setdefault(schema.schema_hash, AcceptQueue(self._limit, self._patience))
 
     def remove(self, schema: Schema) -> bool:
-        """Accept channels of this schema no more. Return False while some are on their way."""
+        """Stop accepting channels of this schema. Return False while some are in the queue."""
         if self._queues[schema.schema_hash]:
             return False
         del self._queues[schema.schema_hash], self._schemas[schema.schema_hash]
@@ -135,14 +135,14 @@ class AcceptQueues:
 
     def settle(self, connection: "Connection") -> None:
         """Update the queue of a channel that has opened or ended."""
-        # A channel of a schema that was removed has left its queue before.
+        # A channel whose schema was removed has left its queue before.
         queue = self._queues.get(connection.handshake.schema.schema_hash)
         if queue is not None:
             queue.settle(connection)
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:
-    """Return the owner of a channel's place: the proven key, or the host if there is none."""
+    """Return the identity of an opener: its proven key, or its host if there is none."""
     return key or (address[0].encode() if address is not None else b"")
 
 

@@ -1,10 +1,10 @@
-"""One connection: it runs the lifecycle table, has the timers, and owns the parts.
+"""One connection: it runs the lifecycle table, sets the timers, and owns the parts.
 
 A connection owns a handshake and a packet protection, as in QUIC. In the clear these are
 ``ClearHandshake`` and ``Plain``. In a sealed channel, the same CONNECT and ACCEPT travel inside
 Noise messages (an ``Initiator`` on the dialling side, a ``ResponderHandshake`` on the answering
-side), and ``AesGcm`` seals the packets. Between handshake and end it has a send side and a receive
-side. ``lifecycle`` is the table of states.
+side), and ``AesGcm`` seals the packets. After the handshake the connection also has a send side and
+a receive side. ``lifecycle`` is the table of states.
 """
 
 from collections import deque
@@ -52,28 +52,32 @@ from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
 
 MOST_EXTENDED: Final = 4
-"""The longest opening, as a multiple of ``connect_timeout``, whatever its progress. A sealed
-opening has three flights, and may have to start one of them anew."""
+"""The longest time to open, as a multiple of ``connect_timeout``, however much progress the
+handshake makes. A sealed handshake has three flights, and may have to start one of them anew."""
 
 ANSWERER_WAITS: Final = 1.25
-"""The silence before the answering side sends a PING, as a multiple of the dialling side's. In an
-idle channel only the dialling side then asks, and the answer is a sign of life for both: two
-datagrams instead of four, as long as the round trip varies by less than the difference."""
+"""The time without a sent packet after which the answering side sends a PING, as a multiple of the
+dialling side's. So in an idle channel only the dialling side sends PINGs. A PING and its ack show
+both sides that the other lives: two datagrams instead of four, as long as the round trip varies by
+less than the difference."""
 
 MOST_ANSWERS: Final = 64
-"""The most datagrams that wait while answers to a peer are added. A peer can repeat a CONNECT or a
-CHALLENGE faster than the socket sends, and an honest one asks again."""
+"""The most datagrams that may wait to leave when an answer is added; further answers are dropped. A
+peer can repeat a CONNECT or a CHALLENGE faster than the socket sends, and a correct peer
+retransmits."""
 
 KEEPALIVE_STEPS: Final = 16
-"""Keepalives are due at multiples of a sixteenth of their interval, and never late. So many idle
-channels share one turn of the event loop: alone, a turn costs more than the PING."""
+"""The due time of a keepalive is rounded down to a multiple of a sixteenth of its interval. So many
+idle channels share one turn of the event loop: for a single channel, the turn costs more than the
+PING."""
 
 
 class Connection:
     """One side of a channel.
 
     In a sealed channel ``protection`` is None until there are keys. ``initiator`` is set while this
-    side's own attempt goes on, ``responder`` from the peer's CONNECT on. ``observer`` observes it.
+    side's own attempt goes on, ``responder`` from the peer's CONNECT until the peer uses the keys.
+    ``observer`` gets the events of the connection.
 
     Inputs are the ``handle_*`` methods. Commands are ``close`` and ``abort``, and those of
     ``port``, which sends and receives messages. After any of them call ``poll_transmit`` until it
@@ -101,16 +105,16 @@ class Connection:
         self.began_at = now
         self.peer_id = handshake.wanted
         self.known_as = ""
-        """The name that servers tell of the peer."""
+        """The name of the peer, as servers report it; empty if unknown."""
         self.address: Address | None = None
         self.peer_key = b""
         self.closed: Closed | None = None
         self.initiator = initiator
         self.protection = protection
         self.path_validation: PathValidation | None = None
-        # What the shell keeps with this connection, for as long as anybody has that.
+        # An object that the shell attaches to this connection.
         self.attachment: object = None
-        # The state as the endpoint last saw it.
+        # The state when the endpoint last settled this connection.
         self.noted: State | None = None
         self.responder: ResponderHandshake | None = None
         self._refused: Closed | None = None
@@ -125,10 +129,10 @@ class Connection:
         )
         self.port = MessagePort(self._counters, state, self._observer)
         self._alarms = Alarms[Timer]()
-        # Seconds of silence after which this side sends a PING.
+        # Seconds without a sent packet after which this side sends a PING.
         self._keepalive = settings.keepalive_interval
         self._keepalive_step = self._keepalive / KEEPALIVE_STEPS
-        # When the keepalive is due, and when the peer gave its last sign of life.
+        # When the keepalive is due, and when the last valid packet of the peer came.
         self._keepalive_due = self._received_at = now
         # Datagrams of the handshake and of the end, which leave first; and control frames for the
         # next packet.
@@ -161,12 +165,12 @@ class Connection:
 
     @property
     def received_at(self) -> float:
-        """The time of the peer's last sign of life."""
+        """The time at which the last valid packet of the peer came."""
         return self._received_at
 
     @property
     def is_owed(self) -> bool:
-        """True if the peer has to acknowledge a packet."""
+        """True if an ack-eliciting packet is in flight."""
         side = self._send_side
         return side is not None and side.recovery.bytes_in_flight > 0
 
@@ -183,14 +187,15 @@ class Connection:
         connect: Connect,
         responder: ResponderHandshake | None = None,
     ) -> None:
-        """Answer a CONNECT, unless this side's own attempt has won or the state refuses it.
+        """Reply to a CONNECT, unless the peer has accepted this side's own or the state refuses it.
 
-        If the CONNECT came sealed, ``responder`` is its handshake, which also carries the answer.
+        If the CONNECT came sealed, ``responder`` is its handshake, which also carries the reply.
         """
         if self.handshake.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
         if isinstance(self.protection, AesGcm) and self.protection.is_used:
-            # The handshake is over: a repeated CONNECT was recorded, and must not change the keys.
+            # The handshake is over. A repeated CONNECT is a recording, and must not change the
+            # keys.
             return
         self.responder = responder
         self.handshake.grant(address, connect)
@@ -199,7 +204,10 @@ class Connection:
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
-        """Adopt the peer's own attempt, which crossed this one and has proven to be real."""
+        """Adopt the connection that answered the peer's own attempt, which crossed this one.
+
+        A packet of the peer has confirmed it.
+        """
         answered.handle_joined(now)
         self._make_sides(*self.handshake.give_way(answered.handshake))
         self.connection_id = answered.connection_id
@@ -211,9 +219,9 @@ class Connection:
         self._step(now, Event.CROSSED)
 
     def handle_candidate(self, now: float, address: Address, secrets: Secrets) -> None:
-        """Handle the sign that the peer can be reached at an address, too.
+        """Handle another address at which the peer may be reached.
 
-        An attempt dials it, at once. An open channel with keys validates the path to it.
+        An attempt dials it at once. A connection with keys validates the path to it.
         """
         if self.state is State.CONNECTING:
             if self.handshake.add_candidate(address):
@@ -224,7 +232,7 @@ class Connection:
             self.handle_moved(now, address, secrets)
 
     def handle_joined(self, now: float) -> None:
-        """End: this side's own attempt has adopted this connection."""
+        """End, because this side's own attempt has adopted this connection."""
         self._step(now, Event.JOINED)
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
@@ -271,8 +279,8 @@ class Connection:
         """
         assert self.initiator is not None
         message = answer.message
-        # Without an initiator CONNECT would leave in the clear. So the initiator must stay if the
-        # handshake does not take the ACCEPT.
+        # Without an initiator, CONNECT would leave in the clear. So the initiator must stay if the
+        # handshake does not accept the ACCEPT.
         is_meant = isinstance(message, Refuse) or self.handshake.is_answered_by(message)
         actions = self.initiator.handle_answer_untrusted(
             now, answer, is_free=is_free, is_meant=is_meant
@@ -285,11 +293,11 @@ class Connection:
         return InitiatorAction.HAND_ON in actions
 
     def handle_progress(self, now: float) -> None:
-        """Handle a sign that the peer goes on with its handshake."""
+        """Handle evidence that the peer continues its handshake."""
         self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:
-        """Note a REFUSE that is not authenticated. It explains the failure if the attempt fails."""
+        """Record a REFUSE that is not authenticated: the reason to report if the attempt fails."""
         self._refused = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
@@ -313,10 +321,10 @@ class Connection:
     def handle_authentic_untrusted(
         self, now: float, address: Address, data: bytes | Sequence[bytes], size: int = 0
     ) -> None:
-        """Handle DATA datagrams that are certainly from the peer, whatever their address.
+        """Handle DATA datagrams that are authentic or checked to come from the peer.
 
-        ``data`` has them one behind the other, ``size`` bytes each. An open connection takes a list
-        of any sizes, too.
+        ``data`` has them one behind the other, ``size`` bytes each. An open connection also takes a
+        list of datagrams of any size.
         """
         side = self._receive_side
         if side is None:
@@ -350,7 +358,7 @@ class Connection:
             self._answer(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
-        """End the connection, because the peer has forgotten it."""
+        """End the connection: a stateless reset showed that the peer does not have it."""
         self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
@@ -375,12 +383,19 @@ class Connection:
     # Commands
 
     def close(self, now: float) -> None:
-        """Drain, then close. This does nothing on a connection that is already ending."""
+        """Drain, then close.
+
+        A connection that has not opened yet ends at once. This does nothing on a connection that is
+        already ending.
+        """
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
         self._check_drained(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
-        """Close at once; messages not yet acked may be lost. The peer receives ``why``."""
+        """Close at once; messages not yet acked may be lost.
+
+        One CLOSE leaves, with the first 120 bytes of ``why``. It is not repeated if it gets lost.
+        """
         self._step(now, Event.ABORT, endings.aborted_here(why))
 
     # Outputs
@@ -397,7 +412,7 @@ class Connection:
         control = self._take_control() if self._control else ()
         data, size = send_side.poll(now, control, most)
         if not data and self.state is State.DRAINING:
-            # Unreliable messages leave without an ack, so this has to look whether all have left.
+            # Unreliable messages need no ack, so no event shows that the last one has left.
             self._check_drained(now)
             data, size = send_side.poll(now, self._take_control(), most)
         if not data:
@@ -415,7 +430,7 @@ class Connection:
     def has_more(self, now: float) -> bool:
         """Return True if ``poll_transmit`` may return datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
-            # The end of a drain shows only when nothing is left to send.
+            # Only a poll that finds nothing to send shows the end of a drain.
             return True
         return self._send_side is not None and self._send_side.has_more(now)
 
@@ -454,7 +469,7 @@ class Connection:
     # Events
 
     def _handle_life(self, now: float, close: Close | None) -> None:
-        """Handle a sign of life in a state to which it matters, or a CLOSE."""
+        """Handle a valid packet in a state that it may change, or a CLOSE."""
         self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if close is not None:
@@ -469,7 +484,7 @@ class Connection:
             self._step(now, event, self._path_ending(event))
         if self.state is State.DRAINING:
             if send_side.poll_progress():
-                # A drain may take long, but it must make progress.
+                # A drain may take long, but it ends if no message is acked for ``close_timeout``.
                 self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
             self._check_drained(now)
 
@@ -496,7 +511,7 @@ class Connection:
             self._alarms.move(Timer.IDLE, self._received_at + self._settings.timeout)
             return
         if timer is Timer.IDLE and (due := self._received_at + self._settings.timeout) > now:
-            # Each arriving packet postpones it. That is checked only when it expires.
+            # Each arriving packet postpones the timeout, which is checked only when it expires.
             self._alarms.set(Timer.IDLE, due)
             return
         after = now - self.began_at if self._is_answered else None
@@ -560,7 +575,7 @@ class Connection:
         self._received_at = now
         self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
-        # Only the first DATA proves to the answering side that this side's address is real.
+        # Only the first DATA proves this side's address to the answering side.
         self._add_control(Ping())
         self.events.append(Opened())
         if self._observer is not None:
@@ -605,8 +620,8 @@ class Connection:
                 Action.END: cls._end,
                 Action.FINISH: cls._finish,
             },
-            # A refused event of the network or of a timer came too late to matter, as does a
-            # command to a connection that is already ending.
+            # An event of the network or of a timer is refused if it came too late to matter, and a
+            # command if the connection is already ending.
             ignored=Event,
         )
 
@@ -643,7 +658,7 @@ class Connection:
         self.address = address
         self.peer_id = offer.peer_id
         settings, counters, observer = self._settings, self._counters, self._observer
-        # The receive side records the packets that came; the send side sends their acks.
+        # The receive side records received packets; the send side sends their acks.
         received = ReceivedPackets(offer.first_sequence)
         ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         queue = ReceiveQueue(settings, offer.first_sequence, counters.bounds, self._node)

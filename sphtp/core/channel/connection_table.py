@@ -1,13 +1,15 @@
 """The connections of an endpoint, by id, by origin and by peer address, and their turns to send.
 
-A datagram carries the id that this side chose (RFC 9000, section 5.1). A CONNECT has no such id
-yet, so that a repeated one is recognised by its origin: the peer's address and id. Datagrams that
-the peer seals or resets under its own id are found by its address and that id.
+A datagram carries the connection id that the receiver chose (RFC 9000, section 5.1). A CONNECT has
+no such id yet, so a repeated one is recognised by its origin: the peer's address and connection id.
+A RESET, and a handshake with a peer that has keys here, is matched by the peer's address and
+connection id.
 
 ``ready`` holds the connections that may have something to send, in the order of their turns.
-``active`` holds those with a change that the application may wait for. ``timers`` holds the next
-deadline of each. An arriving packet or a timer puts a connection into both; a command makes it
-ready, and its effect shows after the next poll.
+``active`` holds those with a change for which the application may wait. ``timers`` holds the next
+deadline of each. A received packet or an expired timer puts a connection into both ``ready`` and
+``active``. A command puts it into ``ready``; the next poll puts it into ``active`` if the command
+had an effect.
 """
 
 from collections.abc import Iterator
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 class ConnectionTable:
     """The connections of an endpoint, those ready to send, and their timers.
 
-    ``connections`` maps each id to its connection. ``peers`` maps address and id of each sealed
-    peer to its keys.
+    ``connections`` maps each id to its connection. ``peers`` maps the address and the connection id
+    of each sealed peer to its keys.
     """
 
     def __init__(self) -> None:

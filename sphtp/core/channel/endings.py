@@ -1,4 +1,4 @@
-"""The ends of a channel: the reason, and the text that tells users about it."""
+"""The ends of a channel: the reason of each, and the text that error messages show."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,8 +14,8 @@ from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
 
-# The event and the ending for each timer that ends something. The peer and the settings are
-# filled into the text.
+# The event and the ending for each timer whose expiry is an event. ``timed_out`` fills the peer and
+# the settings into the text.
 TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.RETRY: (Event.RETRY, CloseReason.DONE, ""),
     Timer.LINGER: (Event.LINGER_OVER, CloseReason.DONE, ""),
@@ -62,8 +62,8 @@ def timed_out(
 ) -> tuple[Event, Closed]:
     """Return the event of a timer that has expired, and the ending for it.
 
-    An attempt that was ``refused`` at some address ends with that refusal. ``answered`` is the age
-    of the attempt in seconds, if the peer sent any answer; None if it sent none.
+    An attempt that the peer ``refused`` at some address ends with that refusal. ``answered`` is the
+    age of the attempt in seconds if the peer has replied at all, else None.
     """
     event, reason, text = TIMEOUTS[timer]
     if timer is Timer.HANDSHAKE and refused is not None:
@@ -75,7 +75,7 @@ def timed_out(
 
 
 def name_peer(name: str, peer_id: int, addresses: Sequence[Address | None]) -> str:
-    """Return the peer for error messages, with its first known address."""
+    """Return the name of the peer for error messages, with its first known address."""
     host, port = next((address for address in addresses if address), ("nowhere", 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     who = f"peer {peer_label(name, peer_id)}" if peer_id else "the peer"
@@ -94,14 +94,17 @@ def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
 
 
 def forgotten_by_peer(peer: str) -> Closed:
-    """Return the ending of a channel that the peer does not know any more."""
+    """Return the ending for a stateless reset: the peer has no such channel any more."""
     text = f"{peer} has forgotten the channel: it restarted, or ended it"
     return Closed(CloseReason.VANISHED, text, by_peer=True)
 
 
 def path_too_small(peer: str, size: int, needed: int) -> Closed:
-    """Return the ending for a path that drops datagrams of ``size`` bytes; ``needed`` must pass."""
-    # A CLOSE takes 128 bytes of it to the other side.
+    """Return the ending for a path that drops datagrams of ``size`` bytes.
+
+    A channel needs ``needed`` bytes.
+    """
+    # A CLOSE carries the first 120 bytes of the text to the other side (``MAX_CLOSE_TEXT``).
     text = f"the path MTU to {peer} is too small: {size} bytes vanish, {needed} have to pass"
     return Closed(CloseReason.PATH_TOO_SMALL, text, by_peer=False)
 

@@ -1,13 +1,14 @@
 """All channels of one socket, as in QUIC's endpoint: it routes, accepts, refuses and resets.
 
-A datagram goes to the connection whose id is in its front. A datagram without a connection is
-answered here: a CONNECT in the clear opens one or draws a REFUSE. A GREET begins a sealed handshake
-with the ``Responder``, which returns the CONNECT in it when the opener has proven its identity. A
-datagram for an unknown connection draws a stateless reset, if this side has keys.
+A datagram goes to the connection whose id is in its front. The endpoint itself handles datagrams
+without a connection. A CONNECT in the clear opens a connection or draws a REFUSE. A GREET begins a
+sealed handshake with the ``Responder``, which returns the CONNECT in it when the opener has proven
+its identity. A datagram for an unknown connection draws a stateless reset, if this side has keys.
 
 An endpoint either has ``Security``, and all its channels are sealed, or it has none, and all are in
-the clear. In the clear it reads only DATA, CONNECT, ACCEPT and REFUSE; with keys it reads only
-Noise handshakes and sealed datagrams. Behind that, both cases share the same code.
+the clear. In the clear it handles DATA, CONNECT, ACCEPT and REFUSE, and refuses a GREET. With keys
+it handles Noise handshakes, sealed datagrams, resets, and a REFUSE in the clear as a hint, and
+refuses a CONNECT in the clear. Behind that, both cases share the same code.
 """
 
 from collections import deque
@@ -69,16 +70,16 @@ from sphtp.errors import RemoteError, SettingsError, UnreachableError
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
-"""The packets, and their bytes, that one connection sends before the others have their turn: about
-what one system call sends."""
+"""The most packets, and bytes in them, that one connection sends before the others have their turn:
+about as much as one system call sends."""
 
 RENEW_AFTER: Final = 0.5
-"""A handshake in which the peer asked for this side's identity begins anew after this share of
+"""A handshake in which this side sent its identity in a CONFIRM begins anew after this share of
 ``connect_timeout``; the other half is left for the new one."""
 
 
 class _Keys(NamedTuple):
-    """The parts that only an endpoint with security has."""
+    """The parts of an endpoint with security."""
 
     context: SecurityContext
     responder: Responder
@@ -89,18 +90,19 @@ class _Keys(NamedTuple):
 class Endpoint:
     """The channels of one socket: it opens and accepts them, and routes datagrams by connection id.
 
-    After an input or a command, call ``poll_transmit`` until it returns None, or ``poll_idle`` and
-    find it True; then ``poll_active`` until it returns None, and then ``poll_timeout``. After a
-    command to a connection, call ``touch`` first. ``poll_active`` returns the connections with a
-    change that the application may wait for. ``idle_until`` is a time before which nothing is due:
-    inputs and commands update it, and reading it costs nothing.
+    After an input or a command, call ``poll_transmit`` until it returns None, unless ``poll_idle``
+    returns True. Then call ``poll_active`` until it returns None, and then ``poll_timeout``. After
+    a command to a connection, call ``touch`` first. ``poll_active`` returns the connections with a
+    change for which the application may wait. ``idle_until`` is a time before which no timer is
+    due: inputs and commands update it, and reading it costs nothing.
 
     ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
     be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
     the socket, 0 if there is none, and stateless resets are valid only for channels of that port.
-    ``observer`` observes all channels. ``rendezvous`` names the socket at which it takes segments
-    of shared memory, 0 if it takes none. ``key_log`` records the keys of all channels. Raises
-    ``SettingsError`` if ``settings`` leave no room for what sealing adds.
+    ``observer`` observes all channels. ``rendezvous`` is the number in the name of the socket at
+    which the node takes segments of shared memory, 0 if it takes none. ``key_log`` records the keys
+    of all channels. Raises ``SettingsError`` if ``settings`` leave no room for the bytes that
+    sealing adds.
     """
 
     def __init__(
@@ -121,20 +123,20 @@ class Endpoint:
         self.bounds = BoundCounters()
         self._secrets = secrets
         self._settings = settings.enveloped(SEAL_OVERHEAD) if security else settings
-        # Of schemas whose channels have lanes of their own.
+        # The settings of channels whose schema has lanes of its own, by the hash of the schema.
         self._settings_by_schema: dict[int, ChannelSettings] = {}
         self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._table = ConnectionTable()
         # The connections that ``poll_active`` returns.
         self.active = self._table.active
-        # What the connection whose turn it is has sent in this turn.
+        # The packets and bytes that the connection in turn has sent in this turn.
         self._turn_packets = self._turn_bytes = 0
-        # A time before which nothing is due; ``poll_timeout`` makes it exact.
+        # A time before which no timer is due; ``poll_timeout`` makes it exact.
         self.idle_until = INFINITY
-        # Answers that belong to no connection: refusals, resets and handshakes.
-        # Beyond ``backlog`` the oldest are dropped: strangers can ask faster than the socket
-        # sends, and an honest opener asks again.
+        # Datagrams that belong to no connection: refusals, resets and handshakes. Beyond
+        # ``backlog`` the oldest are dropped. Strangers can cause them faster than the socket sends,
+        # and a correct opener retransmits.
         self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
         self._keys = self._make_keys(security, port, key_log) if security is not None else None
         self._openings = Openings(
@@ -212,7 +214,7 @@ class Endpoint:
     # Commands
 
     def serve(self, schema: Schema, lanes: tuple[Lane, ...] = ()) -> None:
-        """Accept channels of this schema, beside those of the application's schema.
+        """Accept channels of this schema, besides those of the application's schema.
 
         Channels of this schema have these ``lanes``; by default those of the settings.
         """
@@ -221,9 +223,10 @@ class Endpoint:
             self._settings_by_schema[schema.schema_hash] = replace(self._settings, lanes=lanes)
 
     def stop_serving(self, schema: Schema) -> bool:
-        """Refuse channels of this schema from now on. Those that are open stay.
+        """Refuse channels of this schema from now on. Open channels stay open.
 
-        Return False, and change nothing, while one is being opened or waits for its service.
+        Return False, and change nothing, while a channel of this schema is half-open or waits to be
+        accepted.
         """
         is_removed = self._accept_queues.remove(schema)
         if is_removed:
@@ -241,9 +244,10 @@ class Endpoint:
     ) -> Connection:
         """Open a channel to the peer that answers at one of the candidate addresses.
 
-        A sealed peer must have the key of ``pin``; by default that is the key that the
-        authenticator knows for the peer id ``wanted``. Raises ``SettingsError`` for a pin in the
-        clear, and ``UnreachableError`` if the authenticator's key of that peer is invalid.
+        Return the connection, which reports its opening or its failure as an event. A sealed peer
+        must have the key of ``pin``; by default that is the key that the authenticator has for the
+        peer id ``wanted``. Raises ``SettingsError`` for a pin in the clear, and
+        ``UnreachableError`` if the authenticator's key of that peer is invalid.
         """
         keys, schema = self._keys, schema or self._accept_queues.main
         if keys is not None:
@@ -267,7 +271,7 @@ class Endpoint:
     def close(self, now: float, why: str) -> None:
         """Abort every channel, and refuse new ones from now on.
 
-        Channels that the peer has closed are left to linger.
+        Channels that the peer has closed still linger, to ack its CLOSE again.
         """
         self._accept_queues.is_closed = True
         for connection in self.connections:
@@ -323,7 +327,7 @@ class Endpoint:
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
-        """Handle the refusal of a datagram of ``size`` bytes to an address: it was too large."""
+        """Handle a datagram of ``size`` bytes that the socket refused as too large."""
         size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:
@@ -333,22 +337,23 @@ class Endpoint:
     def handle_timeout(self, now: float, *, is_blocked: bool = False) -> None:
         """Run the timers that are due by now.
 
-        The timer of a connection is set after it was polled. If a full socket keeps connections
-        from being polled, ``is_blocked`` has the waiting ones checked, too.
+        The timer of a connection is set when it has nothing more to send. While a full socket keeps
+        connections from sending, ``is_blocked`` must be true: then the timers of all connections
+        that wait to send are run, too.
         """
         if self._keys is not None:
             self._keys.responder.handle_timeout(now)
         if is_blocked:
             for connection in self._table.ready:
                 connection.handle_timeout(now)
-                # Its turn to send, in which that would be noted, may be long in coming.
+                # The end of its turn to send would mark it active, but may come much later.
                 if connection.has_outcome or connection.state is State.CLOSED:
                     self.active[connection] = None
         for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 
     def handle_candidate(self, now: float, connection: Connection, address: Address) -> None:
-        """Handle the sign that the peer of a connection can be reached at an address, too."""
+        """Handle another address at which the peer of a connection may be reached."""
         connection.handle_candidate(now, address, self._secrets)
         self.touch(connection)
 
@@ -379,7 +384,7 @@ class Endpoint:
         return None
 
     def _end_turn(self, connection: Connection) -> None:
-        """Note the timer and state of a connection that has nothing to send now."""
+        """Set the timer and settle the state of a connection that has nothing to send now."""
         table = self._table
         self._turn_packets = self._turn_bytes = 0
         del table.ready[connection]
@@ -395,9 +400,9 @@ class Endpoint:
     def poll_idle(self, now: float) -> bool:
         """Set the timers of the ready connections; return False if one has something to send.
 
-        If it returns True, ``poll_transmit`` would return None and can be left out, which costs
-        more. A connection that has just sent has usually nothing more, and most packets that arrive
-        have nothing sent at once: their ack waits for an answer, or for its timer.
+        If it returns True, ``poll_transmit`` would return None, and the more expensive call can be
+        left out. A connection that has just sent has usually nothing more to send. Most received
+        packets cause no datagram at once: their ack waits for a message or for its timer.
         """
         for connection in tuple(self._table.ready):
             if connection.has_more(now):
@@ -421,13 +426,16 @@ class Endpoint:
         return due
 
     def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
-        """Return the next channel that a peer opened, with the application's or another schema."""
+        """Return the next channel that a peer opened; None if there is none.
+
+        ``schema`` is by default the application's.
+        """
         return self._accept_queues.queue(schema or self._accept_queues.main).take()
 
     # Datagrams in the clear
 
     def _handle_clear_untrusted(self, now: float, alike: Datagrams) -> None:
-        """Handle datagrams of one front: DATA of one connection, or steps of handshakes."""
+        """Handle datagrams with the same front: DATA of one connection, or handshakes."""
         data = alike.data
         if len(data) >= FRONT.size and data[0] == DATA_FIRST:
             _, own = FRONT.unpack_from(data)
@@ -512,7 +520,7 @@ class Endpoint:
             self.idle_until = due
 
     def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
-        """Drop a datagram in the clear; answer a CONNECT with the refusal SEALED."""
+        """Drop a datagram in the clear; refuse a CONNECT with the reason SEALED."""
         if kind is Kind.CONNECT:
             connect = decode_connect_untrusted(datagram)
             opener = connect.offer.connection_id
@@ -539,7 +547,7 @@ class Endpoint:
     def _handle_presented(
         self, now: float, output: ResponderHandshake | HandshakeProgress | None
     ) -> None:
-        """Handle the responder's output: a CONNECT to answer, or progress of a connection."""
+        """Handle the output of the responder: a CONNECT, or the progress of a connection."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
             self._handle_connect(now, ConnectRequest(output.origin[0], connect, output))
@@ -549,7 +557,7 @@ class Endpoint:
     def _handle_welcome_untrusted(
         self, now: float, keys: _Keys, address: Address, opener: int, datagram: bytes
     ) -> None:
-        """Handle a WELCOME; answer one for an unknown attempt with a stateless reset."""
+        """Handle a WELCOME; send a stateless reset for an unknown attempt."""
         welcome = decode_answer_untrusted(datagram)
         connection = self._attempt(opener, welcome.token)
         if connection is None:
@@ -575,7 +583,7 @@ class Endpoint:
             connection.handle_refuse(now, answer.address, message)
 
     def _handle_hint_untrusted(self, address: Address, opener: int, datagram: bytes) -> None:
-        """Note a REFUSE that is not authenticated: it may explain a failure, but decides none."""
+        """Record a REFUSE that is not authenticated: it may explain a failure, but causes none."""
         refuse = decode_refuse_untrusted(datagram)
         connection = self._attempt(opener, refuse.token)
         if connection is not None and connection.was_asked(address):
@@ -584,7 +592,7 @@ class Endpoint:
     def _handle_reset_untrusted(
         self, now: float, keys: _Keys, address: Address, peer: int, datagram: bytes
     ) -> None:
-        """Handle a RESET, if its proof is that of the connection's peer."""
+        """Handle a RESET; count and drop it if its proof is not that of the connection's peer."""
         there = self._table.peers.get((address, peer))
         if there is None or not is_proven(decode_reset_untrusted(datagram), there.proof):
             self.handshake_counters.resets_forged += 1
@@ -601,7 +609,7 @@ class Endpoint:
     def _answer_unknown(
         self, now: float, keys: _Keys, address: Address, unknown: int, size: int
     ) -> None:
-        """Answer a datagram for an unknown connection with a stateless reset."""
+        """Send a stateless reset for a datagram to an unknown connection."""
         if unknown not in self._table.connections:
             reset = keys.resets.answer(now, address, unknown, size)
             if reset is not None:
@@ -628,7 +636,7 @@ class Endpoint:
             opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
             return
-        # The datagrams are authentic. Nothing changes in the connection before this point.
+        # The datagrams are authentic. Before this point the connection has not changed.
         self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
@@ -661,7 +669,7 @@ class Endpoint:
     def _note_used(
         self, now: float, keys: _Keys, connection: Connection, protection: AesGcm
     ) -> None:
-        """Note that the peer uses the keys, so that the handshake is not needed any more."""
+        """Record that the peer uses the keys; the handshake is not needed any more."""
         protection.is_used = True
         connection.responder = None
         if connection.address is not None:
@@ -750,7 +758,7 @@ class Endpoint:
         try:
             return PeerPin(keys.context.authenticator.key_of(wanted))
         except SettingsError as error:
-            text = f"peer {wanted:#010x} cannot be spoken with: its {error}"
+            text = f"peer {wanted:#010x} cannot be dialled: its {error}"
             raise UnreachableError(text) from error
 
     # Bookkeeping

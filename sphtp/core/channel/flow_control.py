@@ -1,9 +1,9 @@
 """Flow control: the receiver limits how many messages and bytes the sender may send.
 
-Both limits count from the opening of the channel, over all lanes. A message counts once, however
-often it is sent, and a repeated or lost CREDIT frame changes nothing. A fragmented message counts
-in full when its first fragment leaves, so that every message that was begun can be finished and
-read. Otherwise messages begun in several lanes would wait for one another's credit.
+Both limits are totals since the opening of the channel, over all lanes. A message counts once,
+however often it is sent, and a repeated or lost CREDIT frame changes nothing. A fragmented message
+counts in full when its first fragment leaves, so that the sender can finish every message that it
+began. Otherwise messages begun in several lanes would wait for one another's credit.
 """
 
 from typing import Final
@@ -32,15 +32,16 @@ class SendCredit:
         self._messages_used = 0
         self._bytes_used = 0
         self._noticed: tuple[int, int] | None = None
-        # Messages that the send window still takes. One packet may overdraw the bytes, so that a
-        # message larger than all credit still goes.
+        # Messages for which the send window has room. One packet may exceed the limit of bytes, so
+        # that even a message larger than all credit can leave.
         self.left = messages if size > 0 else 0
 
     def packets_of(self, size: int) -> int:
-        """Return how many packets of ``size`` message bytes may leave; the last may overdraw.
+        """Return how many packets of ``size`` message bytes may leave.
 
-        The receiver has room for one packet beyond its credit. If packets behind a lost one filled
-        that room, the lost one could never be accepted.
+        The last of them may exceed the credit: the receiver has room for one packet beyond it. If
+        packets that follow a lost one filled that room, the receiver could never accept the lost
+        one.
         """
         return -(-(self._bytes_allowed - self._bytes_used) // size)
 
@@ -52,9 +53,9 @@ class SendCredit:
         self.left = self._messages_allowed - self._messages_used if has_bytes else 0
 
     def new_shortage(self) -> str | None:
-        """Return the peer's setting that blocks sending.
+        """Return the setting of the peer that limits the credit that is now used up.
 
-        Return None if none does, or if it was returned before.
+        Return None if credit is left, or if this shortage was returned before.
         """
         allowed = (self._messages_allowed, self._bytes_allowed)
         if self.left > 0 or allowed == self._noticed:
@@ -72,9 +73,10 @@ class SendCredit:
 
 
 class ReceiveCredit:
-    """The credit that this side grants: all that was read, plus one buffer.
+    """The credit that this side grants: all that the application has read, plus one buffer.
 
-    ``is_due`` is true when a quarter of the buffer was read since the last CREDIT left.
+    ``is_due`` is true when a quarter of the messages or bytes of the buffer was read since the last
+    CREDIT left.
     """
 
     __slots__ = ("_bytes", "_bytes_read", "_due_at", "_messages", "_messages_read",
@@ -106,11 +108,11 @@ class ReceiveCredit:
         return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
-        """Make another CREDIT due: the packet with the last one is lost."""
+        """Make another CREDIT due, because the packet with the last one is lost or late."""
         self._advertise(-self._messages, -self._bytes)
 
     def _advertise(self, messages: int, size: int) -> None:
-        """Set when the next CREDIT is due: the peer knows the limits of this reading position."""
+        """Set when the next CREDIT is due, after one for this reading position has left."""
         self._due_at = (messages + max(1, self._messages // 4), size + max(1, self._bytes // 4))
         # This reads nothing, but updates ``is_due``.
         self.read(0, 0)
@@ -118,21 +120,22 @@ class ReceiveCredit:
 
 # The memory for unread messages, of one channel and of all channels of a node.
 #
-# A message counts from the arrival of its first byte until it is read, whole or not, in order or
-# not, and with its full size. Credit counts in the same way, so that a peer that keeps to its
-# credit always finds room.
+# A message counts from the arrival of its first byte until the application reads it. It counts in
+# full even while parts are missing or an earlier message is. Credit counts in the same way, so that
+# a peer that keeps to its credit always finds room.
 
 
 COST: Final = 256
-"""Bytes of memory that a message takes beside its payload."""
+"""Bytes of memory that a message takes besides its payload."""
 
 
 class NodeMemory:
     """The bytes that all channels of a node hold together, and their limit.
 
-    Above the limit, a channel that holds its share (the limit divided by the number of channels)
-    accepts no new message. Messages that have begun to arrive may still be completed; otherwise
-    they could never be read.
+    Above the limit, a channel that holds more than its share (the limit divided by the number of
+    channels) accepts only parts of messages that have begun to arrive and, while nothing can be
+    read, the next message of a lane. Without these exceptions, the application could never read a
+    message and so free memory.
     """
 
     __slots__ = ("channels", "held", "limit")

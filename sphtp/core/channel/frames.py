@@ -1,13 +1,14 @@
 """Packets and their codec: Fiedler's header, then frames.
 
-version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames,
-each a kind byte and its fields
+A datagram: version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32,
+then frames. A frame: a kind byte, then the fields of that kind.
 
-In bulk traffic, packet after packet carries the next fragment of one message, or the next messages
-of one length, and is answered with ack after ack. The system delivers many such packets at a time,
-all of one size. Together they mean the same as one large packet. Decoded as one, they cost a
-fraction of 15 us each: one call unpacks all their fronts, and one comparison each tells whether it
-continues the one before. ``decode_packet_untrusted`` decodes one packet or many.
+In bulk traffic, each packet carries the next fragment of one message, or the next messages of one
+length, and the peer sends ack after ack. The system delivers many such packets at a time, all of
+one size. Decoded one by one, each costs 15 us. Decoded together, as if they were one large packet,
+they cost a fraction of that: one call unpacks the fronts (header and fields of the first frame) of
+all packets, and one comparison per packet shows whether it continues the packet before.
+``decode_packet_untrusted`` decodes one packet or many.
 """
 
 import struct
@@ -28,12 +29,13 @@ MAX_MESSAGES_PER_FRAME = 65_535
 MAX_CLOSE_TEXT = 120
 
 
-# Fragments are views of what they were cut from, and copied once, into packet or message.
+# Fragments are views of a packet or a message. Their bytes are copied once, into the packet that is
+# sent or into the message that is complete.
 Buffer = bytes | memoryview
 
 
 class FrameKind(IntEnum):
-    """The first byte of a frame."""
+    """The kind of a frame, which is its first byte."""
 
     MESSAGES = 1
     FRAGMENT = 2
@@ -64,7 +66,7 @@ SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
-# The bytes of each frame beside its payloads.
+# Bytes of each frame besides its payloads.
 MESSAGES_OVERHEAD = MESSAGES_LAYOUT.size
 RUN_OVERHEAD = RUN_LAYOUT.size
 FRAGMENT_OVERHEAD = FRAGMENT_LAYOUT.size
@@ -73,21 +75,21 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# The high bit of a frame's lane byte. Reliable messages with it are delivered in any order;
-# unreliable ones with it are dropped when they were overtaken.
+# The high bit of a frame's lane byte. Reliable messages with this bit are delivered in any order;
+# unreliable ones with this bit are dropped if a later message of their lane arrived first.
 FLAG = 0x80
 
 # A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
 ACK_BITS = 32
 ALL_BITS = (1 << ACK_BITS) - 1
-# Received packets are remembered for longer, to detect duplicates; no ack reaches further back.
+# The receiver records this many packets, to detect duplicates. No ack reaches further back.
 BUFFER = 1024
 
 DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA
 SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
 
-# The most bytes of a packet beside its messages: the header, and the delay of its ack.
+# Bytes of each packet that are kept free for the header, and for the delay of its ack.
 OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
 
 # Delays are encoded in steps of this many seconds, up to the longest that fits.
@@ -104,24 +106,28 @@ class Header(NamedTuple):
 
 
 def encode_data(connection_id: int, header: Header) -> bytes:
-    """Start a DATA datagram; frames follow."""
+    """Encode the header of a DATA datagram; its frames follow."""
     return DATA.pack(DATA_FIRST, connection_id, *header)
 
 
 def decode_data_untrusted(datagram: bytes) -> Header:
-    """Read the header of a DATA datagram; its frames start at ``DATA.size``."""
+    """Decode the header of a DATA datagram; its frames start at ``DATA.size``.
+
+    Raises ``RemoteError`` if the datagram is shorter than a header.
+    """
     if len(datagram) < DATA.size:
         raise RemoteError(f"a DATA datagram of {len(datagram)} bytes has no header")
     return Header(*DATA.unpack_from(datagram)[2:])
 
 
-# These two are not frozen as the others are: most packets consist of them, and creating a frozen
-# one would take twice as long.
+# ``Messages`` and ``Fragment`` are not frozen as the other frames are: most packets consist of
+# them, and creating a frozen object would take twice as long.
 @dataclass(slots=True)
 class Messages:
-    """Whole reliable messages of a lane with consecutive ids; ``first_id`` is cut to 16 bits.
+    """Whole reliable messages of a lane with consecutive ids.
 
-    ``lane`` is a lane's number, with ``FLAG`` set where its messages need not be in order.
+    ``lane`` is the lane's number, with ``FLAG`` if its messages need not be in order. ``first_id``
+    is the id of the first message, cut to 16 bits.
     """
 
     lane: int
@@ -131,7 +137,7 @@ class Messages:
 
 @dataclass(slots=True)
 class Fragment:
-    """The bytes of one reliable message of ``total`` bytes, from ``offset`` on."""
+    """A part of one reliable message of ``total`` bytes, from ``offset`` on."""
 
     lane: int
     message_id: int
@@ -142,7 +148,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The notice that the sender gave up the message with this id, of ``size`` bytes."""
+    """The notice that the sender will not send the message with this id, of ``size`` bytes."""
 
     lane: int
     message_id: int
@@ -151,7 +157,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unreliable:
-    """Unreliable messages of a lane; their ids only tell which of two is the later one."""
+    """Unreliable messages of a lane.
+
+    The receiver orders them by the sequence of their packet, and ignores the ids.
+    """
 
     lane: int
     first_id: int
@@ -160,21 +169,21 @@ class Unreliable:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A frame that asks for an ack and carries nothing."""
+    """A frame without fields, to which the peer replies with an ack at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """A frame that fills the rest of a packet, to probe the path MTU; it asks for an ack."""
+    """A frame of ``size`` bytes that fills a packet, to probe the path MTU; it is ack-eliciting."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The total of reliable messages, and bytes in them, that the peer may send.
+    """The limits of flow control: the reliable messages, and bytes in them, that the peer may send.
 
-    Both count from the opening. ``messages`` is cut to 32 bits.
+    Both are totals since the opening of the channel. ``messages`` is cut to 32 bits.
     """
 
     messages: int
@@ -183,7 +192,10 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """The seconds for which the peer held back the ack in the header. Asks for no ack."""
+    """The time, in seconds, for which the sender of the packet held back the ack in its header.
+
+    The frame is not ack-eliciting.
+    """
 
     delay: float
 
@@ -223,7 +235,7 @@ class Packet(NamedTuple):
 
     @property
     def frames(self) -> Sequence[Ping | Padding | Credit | Close | Content]:
-        """All frames but ``AckDelay``; a packet with any of them asks for an ack."""
+        """All frames but ``AckDelay``. A packet with any of them is ack-eliciting."""
         return [*self.control, *self.content]
 
 
@@ -237,14 +249,14 @@ LARGEST: Final = 65_535
 """The most bytes of a datagram."""
 
 MOST_TOGETHER: Final = 1024
-"""The most packets decoded as one, and the most packets between the first and the last of their
-acks, because the ack bits become one number."""
+"""The most packets decoded as one, and the longest distance between their first and last ack. The
+joined ack bits are one integer, whose size this bounds."""
 
 ACK_STEP: Final = 64
-"""The most packets from one ack to the next that are decoded as one: no honest side leaves out
-more."""
+"""The most packets by which the ack may advance from one packet to the next if both are decoded as
+one. A correct peer advances by less: it acks after 16 packets at most."""
 
-# As plain integers: each use of an enum's member is a lookup in its class.
+# Plain integers, because each use of an enum's member is a lookup in its class.
 RUN: Final = int(FrameKind.RUN)
 FRAGMENT: Final = int(FrameKind.FRAGMENT)
 
@@ -254,7 +266,7 @@ Front = tuple[int, ...]
 def decode_packet_untrusted(
     data: bytes, start: int = 0, size: int = LARGEST, most: int = MOST_TOGETHER
 ) -> Packet:
-    """Decode the DATA datagram at ``start``, together with those that continue it.
+    """Decode the DATA datagram at ``start``, together with the datagrams that continue it.
 
     ``data`` holds datagrams of ``size`` bytes each; the last one may be shorter. At most ``most``
     are decoded as one. Raises ``RemoteError`` if the first is malformed.
@@ -272,10 +284,11 @@ def decode_packet_untrusted(
 
 
 def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -> Packet:
-    """Decode DATA datagram number ``at``, together with those that continue it, at most ``most``.
+    """Decode DATA datagram number ``at``, together with those that continue it, ``most`` in all.
 
-    These are large datagrams, which the system delivers singly. Consecutive fragments of one
-    message become one packet, with a frame for each. Raises as ``decode_packet_untrusted``.
+    The system delivers large datagrams singly, so they come as a list. Consecutive fragments of one
+    message become one packet, with a frame for each. Raises ``RemoteError`` if the first datagram
+    is malformed.
     """
     frames: list[Fragment] = []
     size = place = 0
@@ -317,7 +330,7 @@ def _decode_one(datagram: bytes) -> Packet:
 
 
 def _decode_acks(data: bytes, start: int, most: int) -> Packet:
-    """Decode consecutive packets that are headers only, and join their ack bits."""
+    """Decode consecutive packets that consist of a header only, and join their ack bits."""
     first, to, sequence, ack, bits = DATA.unpack_from(data, start)
     newest, number = ack, 1
     for following in _fronts(data, start, DATA, DATA.size, most):
@@ -381,7 +394,10 @@ def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | 
 
 
 def _fronts(data: bytes, start: int, front: Struct, size: int, most: int) -> Iterator[Front]:
-    """Yield the fronts of the datagrams behind the first that have its size, ``most`` with it."""
+    """Yield the fronts of the datagrams that follow the first and have its size.
+
+    With the first, there are at most ``most``.
+    """
     number = min((len(data) - start) // size, most)
     behind = memoryview(data)[start + size : start + number * size]
     return _front_layout(front.format, size).iter_unpack(behind)
@@ -425,7 +441,7 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
             frame, start = DECODERS[data[start]](data, start)
             frames.append(frame)
             if type(frame) is Messages:
-                # Empty messages cost no bytes in a run, so an attacker could claim any number.
+                # Empty messages take no bytes in a run, so a forged packet could claim any number.
                 messages += len(frame.payloads)
                 _check_number(messages, end)
     except KeyError as error:
@@ -517,9 +533,9 @@ CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
 
 # Encoding frames.
 #
-# Whole messages with consecutive ids share a frame. Their lengths are together in front of
-# them, or once for all if they are equal, so that a few calls encode or decode a frame,
-# however many messages it has.
+# Whole messages with consecutive ids share a frame. Their lengths stand together in front of them,
+# or once for all if they are equal. So a few calls encode or decode a frame with any number of
+# messages.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:

@@ -1,15 +1,16 @@
-"""The handshake in the clear: CONNECT, ACCEPT and REFUSE, and when they are retransmitted.
+"""The handshake in the clear: CONNECT, ACCEPT and REFUSE, and their retransmission.
 
-The dialling side sends CONNECT to the addresses of the peer, and the peer answers with ACCEPT or
+The dialling side sends CONNECT to the addresses of the peer, and the peer replies with ACCEPT or
 REFUSE. CONNECT and ACCEPT carry the transport parameters of their sender (RFC 9000, section 18). A
-CONNECT is padded to be longer than any answer, so that an attacker gains nothing by a forged source
-address. An answer repeats the opener's token, which tells it from an answer to an older attempt. In
-a sealed channel the same three travel inside Noise messages: see ``noise``.
+CONNECT is padded so that no reply is longer, and an attacker gains nothing by a forged source
+address. A reply repeats the opener's token, which distinguishes it from a reply to an older
+attempt. In a sealed channel the same three travel inside Noise messages: see ``noise``.
 
 ``HandshakeTimer`` decides when a flight is retransmitted: it is a probe timeout of its own (RFC
-9002, 6.2). A flight is what one side sends until the next step of the other side arrives: CONNECT
-in the clear; GREET, GREET with the cookie, and CONFIRM in a sealed channel. Each flight starts with
-a fresh timer, because an answer shows that the path and the peer work, however long it took.
+9002, 6.2). A flight is the datagrams that one side sends until the next step of the other side
+arrives: CONNECT in the clear; GREET, GREET with the cookie, and CONFIRM in a sealed channel. Each
+flight starts with a fresh timer, because the reply to the flight before shows that the path and the
+peer work.
 
 The waits grow by a quarter, from 0.1 s to 0.2 s at most. That makes 27 tries in the 5 s of silence
 that end an attempt. If half of the datagrams are lost each way, three of four tries fail, and all
@@ -45,7 +46,11 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """The reason to refuse a CONNECT. GONE and SCHEMA also refuse an ACCEPT that came too late."""
+    """The reason to refuse a CONNECT.
+
+    GONE also refuses an ACCEPT that came too late, and SCHEMA one from a peer with other message
+    types.
+    """
 
     FULL = 1
     WRONG_PEER = 2
@@ -58,7 +63,7 @@ class Refusal(IntEnum):
 
 
 class AnswerRejection(IntEnum):
-    """The reason why this side rejects an answer. These numbers never travel in a REFUSE."""
+    """The reason to reject a reply of the peer. These numbers never travel in a REFUSE."""
 
     IMPOSTOR = 256
 
@@ -67,11 +72,12 @@ class AnswerRejection(IntEnum):
 class TransportParameters:
     """The parameters that each side sends when a channel opens.
 
-    ``peer_id`` is the sender's id in the cluster, 0 if it has none. ``first_sequence`` is the first
-    packet sequence and the first message id that it will use. ``receive_buffer`` is the number of
-    messages that it can buffer, and ``receive_buffer_bytes`` the bytes in them. ``max_datagram``
-    and ``max_message`` are the largest sizes that it accepts, in bytes. ``schema_hash`` identifies
-    the types of its messages, 0 for none.
+    ``connection_id`` is the id under which the sender receives. ``peer_id`` is its id in the
+    cluster, 0 if it has none. ``first_sequence`` is the first packet sequence and the first message
+    id that it will use, cut to 16 bits. ``receive_buffer`` is the number of messages that it can
+    buffer, and ``receive_buffer_bytes`` the bytes in them. ``max_datagram`` and ``max_message`` are
+    the largest sizes that it accepts, in bytes. ``schema_hash`` identifies the types of its
+    messages, 0 for none.
     """
 
     connection_id: int
@@ -86,11 +92,12 @@ class TransportParameters:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A request to open a channel; ``wanted`` is the cluster id of the peer meant, 0 for any peer.
+    """A request to open a channel.
 
-    ``digests`` identify the types of messages one by one. ``size`` is the size of the datagram in
-    bytes, which an answer must not exceed. ``rendezvous`` is there if the opener can take messages
-    by shared memory.
+    ``token`` identifies the attempt. ``wanted`` is the cluster id of the peer to be reached, 0 for
+    any peer. ``digests`` identify the types of messages one by one. ``size`` is the size of the
+    datagram in bytes, which a reply must not exceed. ``rendezvous`` is None unless the opener can
+    take messages by shared memory.
     """
 
     token: int
@@ -103,7 +110,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer that opens a channel; ``token`` is the opener's.
+    """The reply that opens a channel; ``token`` is the opener's.
 
     It has a ``rendezvous`` only if the CONNECT had one.
     """
@@ -115,9 +122,10 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The refusal of a CONNECT, or of an ACCEPT that came too late; ``token`` is the opener's.
+    """The refusal of a CONNECT or of an ACCEPT; ``token`` is the opener's.
 
-    With SCHEMA, ``mismatch`` tells where the schemas differ.
+    ``reason`` is a ``Refusal``, or the number of one that this version does not have. With SCHEMA,
+    ``mismatch`` is the first difference of the schemas.
     """
 
     token: int
@@ -143,7 +151,10 @@ def encode_connect(connect: Connect) -> bytes:
 
 @untrusted
 def decode_connect_untrusted(datagram: bytes) -> Connect:
-    """Decode a CONNECT. Refuse a short one, because its answer could be longer."""
+    """Decode a CONNECT.
+
+    Raises ``RemoteError`` if it is malformed, or so short that a reply could be longer.
+    """
     if len(datagram) < CONNECT_SIZE:
         raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -162,7 +173,7 @@ def encode_accept(to: int, accept: Accept) -> bytes:
 
 @untrusted
 def decode_accept_untrusted(datagram: bytes) -> Accept:
-    """Decode an ACCEPT."""
+    """Decode an ACCEPT; raise ``RemoteError`` if it is malformed."""
     reader = _body(datagram)
     accept = Accept(reader.u64(), _read_offer(reader), take_rendezvous_untrusted(reader))
     reader.finish()
@@ -181,7 +192,7 @@ def encode_refuse(to: int, refuse: Refuse, room: int = CONNECT_SIZE) -> bytes:
 
 @untrusted
 def decode_refuse_untrusted(datagram: bytes) -> Refuse:
-    """Decode a REFUSE."""
+    """Decode a REFUSE; raise ``RemoteError`` if it is malformed."""
     reader = _body(datagram)
     token, reason = reader.u64(), reader.u8()
     mismatch = _read_mismatch(reader) if reason == Refusal.SCHEMA else None
@@ -233,7 +244,8 @@ LONGEST: Final = 0.2
 GROWTH: Final = 1.25
 ROUND_TRIPS: Final = 1.5
 """The first wait of a flight, in round trips, if the previous flight was answered at the first try.
-There is one sample until then, and its deviation is half of it (RFC 6298, section 2.2)."""
+That gave the only sample of the round trip, whose deviation is taken as half of it (RFC 6298,
+section 2.2)."""
 
 
 class HandshakeTimer:
@@ -247,7 +259,7 @@ class HandshakeTimer:
         self._times = 0
 
     def sent(self, now: float) -> float:
-        """Note that the present flight leaves, for the first time or again.
+        """Record that the present flight leaves, for the first time or again.
 
         Return how long to wait for an answer.
         """
@@ -258,10 +270,10 @@ class HandshakeTimer:
         return self._wait
 
     def answered(self, now: float) -> float:
-        """Note that the present flight was answered and the next one leaves.
+        """Record that the present flight was answered and the next one leaves.
 
-        Return how long to wait for an answer. A flight that left more than once gives no sample of
-        the round trip (Karn's algorithm).
+        Return the seconds to wait for an answer. A flight that left more than once gives no sample
+        of the round trip (Karn's algorithm).
         """
         is_sample = self._times == 1
         wait = ROUND_TRIPS * (now - self._sent_at) if is_sample else INITIAL
@@ -280,11 +292,12 @@ def answering_id(connection_id: int) -> int:
 
 
 CANDIDATES_PER_FLIGHT: Final = 2
-"""The candidates that each flight dials besides those of the one before. Flights leave every 0.1 s
-at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section 14.2: Ta)."""
+"""The number of candidates that each flight dials in addition to those of the flight before.
+Flights leave every 0.1 s at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section
+14.2: Ta)."""
 
 MOST_CANDIDATES: Final = 16
-"""The most candidates of one attempt, with those that are found while it goes on."""
+"""The most candidates of one attempt, including those that are found while it continues."""
 
 
 class ClearHandshake:
@@ -329,7 +342,7 @@ class ClearHandshake:
 
     @property
     def has_won(self) -> bool:
-        """True if the peer accepted this attempt, so that a CONNECT of its own is not answered."""
+        """True if the peer accepted this attempt. Then a CONNECT of the peer gets no reply."""
         return self.origin is not None and self.granted is None
 
     def is_from(self, address: Address, connect: Connect) -> bool:
@@ -350,17 +363,17 @@ class ClearHandshake:
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def keep_only(self, address: Address) -> None:
-        """Dial this address only: the peer has proven that it is there."""
+        """Dial only this address from now on, because the peer has proven that it is there."""
         self._silent.intersection_update({address})
 
     def add_candidate(self, address: Address) -> bool:
-        """Dial another address, too.
+        """Add another address to dial.
 
         Return False if it is a candidate already, or there are too many.
         """
         if address in self.candidates or len(self.candidates) >= MOST_CANDIDATES:
             return False
-        # Before those whose turn has not come: something has come from this one.
+        # It goes before the candidates that no flight has dialled: a datagram came from it.
         dialled = self._flights * CANDIDATES_PER_FLIGHT
         self.candidates = (*self.candidates[:dialled], address, *self.candidates[dialled:])
         self._silent.add(address)
@@ -379,7 +392,7 @@ class ClearHandshake:
         return (Datagrams.of(address, datagram) for address in addresses if address in self._silent)
 
     def give_way(self, answered: "ClearHandshake") -> tuple[Address, TransportParameters]:
-        """Adopt the peer's own attempt, as it was answered.
+        """Adopt the handshake with which this side answered the peer's own attempt.
 
         Return the peer's address and parameters.
         """
@@ -390,7 +403,7 @@ class ClearHandshake:
         return answered.origin[0], answered.granted.offer
 
     def accepted(self, address: Address, accept: Accept) -> None:
-        """Note the origin of the peer's own attempt, in case it crossed this one."""
+        """Record an ACCEPT, and the origin of the peer's own attempt if that crossed this one."""
         self.origin = (address, answering_id(accept.offer.connection_id))
         self.peer_rendezvous = accept.rendezvous
 
@@ -421,7 +434,7 @@ class ClearHandshake:
             return None
         self._silent.discard(address)
         if self.wanted and refuse.reason == Refusal.SCHEMA:
-            # Only the peer meant compares messages, and it does not change at another address.
+            # Only the wanted peer compares schemas, and it has the same schema at another address.
             self._silent.clear()
         return None if self._silent else Event.REFUSED
 
@@ -444,8 +457,8 @@ def make_dial(
 def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> int:
     """Return the size of a CONNECT in bytes.
 
-    With the digests of a schema it is as large as any path carries: the floor of the MTU search and
-    not its base, because nothing would report that it was lost for its size.
+    With the digests of a schema it is as large as any path carries. That is the floor of the MTU
+    search and not its base, because nothing would report that a larger one was lost for its size.
     """
     if not schema.lines:
         return CONNECT_SIZE

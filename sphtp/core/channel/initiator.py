@@ -1,9 +1,8 @@
 """The initiator of a sealed handshake: it sends GREET to every address, and handles the answers.
 
-A dialling connection owns one. Its CONNECT travels inside the handshake, and so does the answer, an
-ACCEPT or a REFUSE that nobody else can have written. When both sides dial at once, each has an
-initiator, and answers the other's GREET with its responder, until the endpoint keeps one of the two
-attempts.
+A dialling connection owns one. Its CONNECT travels inside the handshake, and so does the reply, an
+authenticated ACCEPT or REFUSE. When both sides dial at once, each has an initiator, and handles the
+other's GREET with its responder, until the endpoint keeps one of the two attempts.
 """
 
 from collections.abc import Iterable
@@ -48,10 +47,10 @@ class InitiatorEvent(Name):
     """The events of the opener's side."""
 
     CONNECT = "the connection sends CONNECT, for the first time or again"
-    CONFIRM_EXPIRED = "the connection sends CONNECT again, after the peer may have forgotten"
+    CONFIRM_EXPIRED = "CONNECT leaves again, and the peer may have dropped the handshake"
     COOKIE = "the first cookie came"
     NEW_COOKIE = "another cookie came from an address that had sent one"
-    ASKED = "a WELCOME came that asks for the identity of this side"
+    ASKED = "a WELCOME came that requires the identity of this side"
     ACCEPTED = "an authentic ACCEPT came"
     REFUSED = "an authentic REFUSE came"
     IMPOSTOR = "an answer came from another peer than the one wanted"
@@ -85,10 +84,10 @@ INITIATOR = Machine(
             E.ASKED,
             S.CONFIRMING,
             (A.PROGRESS, A.CONFIRM),
-            "this side did not know the key beforehand",
+            "this side did not know the peer's key beforehand",
         ),
-        Row(S.GREETING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides know each other"),
-        Row(S.GREETING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(S.GREETING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides are authenticated"),
+        Row(S.GREETING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"),
         Row(S.GREETING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
         Row(
             S.CONFIRMING,
@@ -104,8 +103,12 @@ INITIATOR = Machine(
             (A.CONFIRM_AGAIN, A.BEGIN_ANEW, A.GREET),
             "the peer restarted, or the path is bad; only an answer shows which",
         ),
-        Row(S.CONFIRMING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides know each other"),
-        Row(S.CONFIRMING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(
+            S.CONFIRMING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides are authenticated"
+        ),
+        Row(
+            S.CONFIRMING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"
+        ),
         Row(S.CONFIRMING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
         Row(
             S.RENEWING,
@@ -121,10 +124,10 @@ INITIATOR = Machine(
             E.ASKED,
             S.CONFIRMING,
             (A.PROGRESS, A.CONFIRM),
-            "the peer has forgotten the first handshake",
+            "the peer has dropped the first handshake",
         ),
         Row(S.RENEWING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "the path lost datagrams"),
-        Row(S.RENEWING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another may accept"),
+        Row(S.RENEWING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"),
         Row(S.RENEWING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
     ),
     events=InitiatorEvent,
@@ -140,7 +143,10 @@ INITIATOR = Machine(
 
 @dataclass(frozen=True, slots=True)
 class SealedAnswer:
-    """An ACCEPT or REFUSE of the owner of ``key``; ``proof`` is what its RESETs will carry."""
+    """An ACCEPT or REFUSE of the owner of ``key``.
+
+    ``proof`` is the proof that its RESETs will carry.
+    """
 
     address: Address
     key: bytes
@@ -155,10 +161,10 @@ class Initiator:
     """One attempt to reach a peer: with IK if its key is known, else with XX.
 
     With a pre-shared key the pattern is always XXpsk0. ``opener`` is this connection's id, and
-    ``token`` that of its CONNECT. ``renew_after`` is how long, in seconds, the other side is
-    assumed to keep a handshake that waits for a CONFIRM. ``take_datagrams`` returns what the
-    actions send. Inputs return the actions that the connection has a part in: PROGRESS, HAND_ON,
-    OBJECT and SEAL. ``protection`` has the keys of the last handshake that gave any.
+    ``token`` that of its CONNECT. ``renew_after`` is the time, in seconds, for which the other side
+    is assumed to keep a handshake that waits for a CONFIRM. Inputs return the actions that remain
+    for the connection: PROGRESS, HAND_ON, OBJECT and SEAL. ``take_datagrams`` returns the datagrams
+    of the other actions. ``protection`` has the keys of the last handshake that gave any.
     """
 
     def __init__(
@@ -198,10 +204,10 @@ class Initiator:
         return self._step(now, address, event)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> Actions:
-        """Handle a cookie, and send a GREET with it at once: this is the first of two round trips.
+        """Handle a cookie, and send a GREET with it at once, without waiting for the next flight.
 
-        That happens once for each ``handle_connect``. A GREET is longer than a cookie, so forged
-        cookies must not make this side send more than it received.
+        This happens once for each ``handle_connect`` of an address. A GREET is longer than a
+        cookie, so forged cookies must not make this side send more than it received.
         """
         last = self._cookies.get(address)
         if last is None or len(cookie) != len(NO_COOKIE):
@@ -217,7 +223,11 @@ class Initiator:
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
     ) -> tuple[Actions, SealedAnswer | None]:
-        """Handle the Noise message of a WELCOME: a request for the identity, or an answer."""
+        """Handle the Noise message of a WELCOME.
+
+        Return the actions for the connection, and the reply if the WELCOME carried one. Raises
+        ``RemoteError`` if it is not authentic.
+        """
         is_awaited = INITIATOR.find(self.state, InitiatorEvent.ASKED) is not None
         if not is_awaited or not self.was_asked(address):
             return (), None
@@ -235,7 +245,7 @@ class Initiator:
         return self._refuse_impostor(now, address), None
 
     def read_answer_untrusted(self, address: Address, key: bytes, payload: bytes) -> SealedAnswer:
-        """Read the answer of the owner of a key.
+        """Decode the reply of the owner of a key.
 
         Raises ``RemoteError`` if it is not for this attempt.
         """
@@ -248,7 +258,7 @@ class Initiator:
             message = decode_refuse_untrusted(datagram)
         else:
             raise RemoteError(f"{kind.name} is no answer to a GREET")
-        # The connection would take it for the answer to this attempt.
+        # The connection would take another attempt's reply for its own.
         if (to, message.token) != (self.opener, self.token):
             raise RemoteError("an answer to another attempt")
         return SealedAnswer(address, key, proof, message)
@@ -312,7 +322,7 @@ class Initiator:
         self._handshake = self._begin()
 
     def _seal(self, *_: object) -> None:
-        # After a CONFIRM there are keys already, which have sealed the answer.
+        # After a CONFIRM there are keys already, with which the peer sealed its reply.
         self.protection = self.protection or self._make_protection()
         self._reported.append(InitiatorAction.SEAL)
 
@@ -362,7 +372,7 @@ class Initiator:
         self._confirmed_at, self._confirmed_to = now, address
         noise = self._handshake.write(self._connect)
         self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
-        # The answer is sealed, and names the connection id of the peer.
+        # The reply is sealed, and contains the connection id of the peer.
         self.protection = self._make_protection()
         self.protection.name(self.opener, 0)
         self._send(address, self._confirm)
@@ -377,7 +387,7 @@ class Initiator:
     def _is_expected(self, remote: bytes) -> bool:
         if not self._pin.is_met_by(remote):
             return False
-        # Nobody may pass for a peer of the shared secret by reflecting this side's messages.
+        # Nobody may pose as a peer with the shared secret by reflecting this side's messages.
         is_mirror = self._context.psk is not None and remote == self._context.identity.public
         return not is_mirror or self._pin.key == remote
 

@@ -45,10 +45,10 @@ class Watched(Protocol):
 
 
 class WatchedChannel:
-    """The channel that an event belongs to. It is the same object each time, and can be a dict key.
+    """The channel to which an event belongs.
 
-    ``id`` is the 32-bit connection id that this side has chosen. ``is_dialled`` is true if this
-    side opened the channel.
+    All events of a channel pass the same object, which can be a key of a dict. ``id`` is the 32-bit
+    connection id that this side has chosen. ``is_dialled`` is true if this side opened the channel.
     """
 
     __slots__ = ("_connection", "id", "is_dialled")
@@ -68,7 +68,7 @@ class WatchedChannel:
 
     @property
     def peer_address(self) -> Address | None:
-        """The address from which the peer sends; None before the first answer."""
+        """The address from which the peer sends; None while none is known."""
         return self._connection.address
 
 
@@ -97,7 +97,7 @@ class PacketInfo(NamedTuple):
     """A packet that was sent or accepted."""
 
     sequence: int
-    """Its packet number in full; 16 bits of it travel."""
+    """Its full packet number, of which the header carries 16 bits."""
     size: int
     """Bytes of its datagram."""
     frames: tuple[FrameInfo, ...]
@@ -141,7 +141,7 @@ class SettledInfo(NamedTuple):
     """Its bytes, as packed."""
     outcome: Outcome
     latency: float
-    """Seconds from when it was sent until its outcome was known."""
+    """Seconds from the call that sent it until its outcome was known."""
 
 
 class Drop(Enum):
@@ -195,7 +195,7 @@ def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
 def describe_received(
     sequence: int, packet: Packet, acked: tuple[tuple[int, int], ...]
 ) -> list[PacketInfo]:
-    """Describe a packet, or each packet of a batch with its share of the joint content.
+    """Describe a packet, or each packet of a batch with its part of the joint content.
 
     Packets with content form a batch only if they ack the same. Pure acks are joined, and their
     acks are reported with the last of them.
@@ -223,7 +223,7 @@ def describe_received(
 
 
 def _share(frame: FrameInfo, number: int, at: int) -> FrameInfo:
-    """Return the share of packet ``at`` in a frame that ``number`` packets carry together."""
+    """Return the part of packet ``at`` in a frame that ``number`` packets carry together."""
     messages, size = frame.messages // number, frame.size // number
     message_id = frame.message_id
     if message_id is not None:
@@ -300,15 +300,15 @@ class Instrument:
     # Channels
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
-        """A channel begins to open, from this side or from the peer."""
+        """This side or the peer begins to open a channel."""
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """A channel is open: both sides know each other, and messages flow."""
+        """A channel is open: its handshake is complete, and messages flow."""
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
         """A channel has ended, or failed to open; ``closed`` gives the reason. Called once.
 
-        Some packets may still be sent and received after it, in answer to a peer that closed.
+        Some packets may still be sent and received after it, to complete the close of the peer.
         """
 
     # Packets
@@ -317,7 +317,7 @@ class Instrument:
         """A packet leaves."""
 
     def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """A packet was accepted. The events of its acks came before."""
+        """A packet was accepted. The events of the acks in it came before."""
 
     def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
         """The peer has acked a packet."""
@@ -329,7 +329,7 @@ class Instrument:
         """A packet that was declared lost has arrived. Its ``packet_acked`` follows."""
 
     def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
-        """No ack came for a probe timeout, so a probe leaves.
+        """The probe timeout expired without an ack, so a probe leaves.
 
         ``unanswered`` is the number of probes since the last ack, this one included.
         """
@@ -360,11 +360,12 @@ class Instrument:
     ) -> None:
         """``messages`` messages, of ``size`` bytes together, wait in a lane.
 
-        Called once for all messages that were queued since packets were last polled.
+        Called once per lane and kind of delivery, for all messages queued since the last poll of
+        packets.
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """The outcome of a message with a receipt is known; ``send_many`` makes no receipts."""
+        """The outcome of a message is known: one with a receipt, or an unreliable one."""
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:
         """A CREDIT leaves: the messages and bytes that the peer may send since the opening."""
@@ -372,12 +373,15 @@ class Instrument:
     def credit_received(
         self, now: float, channel: WatchedChannel, messages: int, size: int
     ) -> None:
-        """A CREDIT came: the messages, modulo 2^32, and bytes that this side may send in all."""
+        """A CREDIT arrived: the messages, modulo 2^32, and bytes that this side may send in all."""
 
     def send_blocked(
         self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
     ) -> None:
-        """Messages wait in ``lanes``, and none may leave. Called again when the reason changes."""
+        """Messages wait in ``lanes``, and the limit ``why`` keeps them there.
+
+        Called again when the limit changes.
+        """
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:
         """All waiting messages have left."""

@@ -3,8 +3,7 @@
 Two rules are outside the table. The application chooses whether to drain before the close:
 ``close`` drains, ``abort`` does not. Messages that arrived before the end can be received after it.
 
-The idle timeout (RFC 9000, section 10.1) is the only end that needs no packet: it ends the channel
-of a peer that vanished without a CLOSE.
+The idle timeout (RFC 9000, section 10.1) ends the channel of a peer that vanished without a CLOSE.
 """
 
 from dataclasses import dataclass
@@ -18,37 +17,37 @@ class State(Name):
 
     CONNECTING = "sent CONNECT; no answer has come"
     ANSWERING = "sent ACCEPT; no data has come"
-    OPEN = "both sides know each other"
+    OPEN = "the handshake is complete; messages flow"
     DRAINING = "closed by this side; messages are still unacked"
     CLOSING = "all messages are acked; CLOSE is in flight"
     LINGERING = "the peer closed; its CLOSE may come again"
-    CLOSED = "over"
+    CLOSED = "the connection has ended"
 
 
 class Event(Name):
     """The events of a connection."""
 
     ACCEPTED = "ACCEPT came"
-    CROSSED = "data came for the peer's own attempt, which this side has answered"
-    JOINED = "data came for this answered connection, and an attempt of this side adopts it"
+    CROSSED = "data confirmed the peer's own attempt, which this attempt now adopts"
+    JOINED = "data confirmed this answered connection, and an attempt of this side adopts it"
     CONNECT_AGAIN = "the CONNECT that opened this connection came again"
     CONFIRMED = "the first data came"
     REFUSED = "REFUSE came"
     DECLINED = "a REFUSE came for the ACCEPT: the peer's attempt is over"
     PROGRESS = "the handshake made progress, or the peer repeated a step of it"
-    RETRY = "no answer so far"
+    RETRY = "no answer came before the retransmission timer expired"
     HANDSHAKE_OVER = "no answer in time"
     CLOSE = "the application closes"
-    ABORT = "the application gives up at once"
+    ABORT = "the application aborts, or the node ends the connection at once"
     DRAINED = "every message is acked"
     CLOSE_LOST = "the packet with CLOSE is lost"
     CLOSE_ACKED = "the packet with CLOSE is acked"
     CLOSE_RECEIVED = "the peer's CLOSE came"
-    CLOSE_OVER = "draining and closing took too long"
+    CLOSE_OVER = "draining made no progress, or closing took too long"
     SILENT = "no packet came for the idle timeout"
-    FORGOTTEN = "the peer has forgotten the channel"
+    FORGOTTEN = "a stateless reset came: the peer does not have the channel"
     PATH_TOO_SMALL = "the path does not carry packets of the smallest size"
-    LINGER_OVER = "lingered long enough"
+    LINGER_OVER = "the time for late CLOSEs of the peer is over"
 
 
 class Action(Name):
@@ -83,7 +82,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         E.PROGRESS,
         S.CONNECTING,
         (A.NEXT_FLIGHT, A.EXTEND),
-        "the peer is present: its timeout counts silence, not the length of the path",
+        "the peer is present: the timeout counts its silence, not the length of the handshake",
     ),
     Row(S.CONNECTING, E.ACCEPTED, S.OPEN, (A.OPEN,), "the peer accepted the channel"),
     Row(
@@ -98,7 +97,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.CONNECTING, E.CLOSE, S.CLOSED, (A.END,), "no message was sent"),
     Row(S.CONNECTING, E.ABORT, S.CLOSED, (A.END,), "the same as CLOSE"),
     Row(S.ANSWERING, E.CONNECT_AGAIN, S.ANSWERING, (A.SEND_ACCEPT, A.EXTEND), "ACCEPT was lost"),
-    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener goes on with its attempt"),
+    Row(S.ANSWERING, E.PROGRESS, S.ANSWERING, (A.EXTEND,), "the opener continues its attempt"),
     Row(
         S.ANSWERING,
         E.CONFIRMED,
@@ -106,11 +105,17 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         (A.OPEN,),
         "data with this side's id proves the address of the opener",
     ),
-    Row(S.ANSWERING, E.JOINED, S.CLOSED, (A.END,), "the attempts become one channel"),
-    Row(S.ANSWERING, E.DECLINED, S.CLOSED, (A.END,), "the opener has given up"),
-    Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener has gone, or was forged"),
+    Row(S.ANSWERING, E.JOINED, S.CLOSED, (A.END,), "the two attempts become one channel"),
+    Row(S.ANSWERING, E.DECLINED, S.CLOSED, (A.END,), "the opener refused the ACCEPT"),
+    Row(S.ANSWERING, E.HANDSHAKE_OVER, S.CLOSED, (A.END,), "the opener is gone, or was forged"),
     Row(S.ANSWERING, E.CLOSE, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
-    Row(S.ANSWERING, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the node shuts down"),
+    Row(
+        S.ANSWERING,
+        E.ABORT,
+        S.CLOSED,
+        (A.SEND_LAST_WORD, A.END),
+        "the node shuts down, or the accept queue needs the place",
+    ),
     Row(S.OPEN, E.CONNECT_AGAIN, S.OPEN, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.OPEN, E.CLOSE, S.DRAINING, (A.ARM_CLOSE,), "closing must not lose messages"),
     Row(S.OPEN, E.ABORT, S.CLOSED, (A.SEND_LAST_WORD, A.END), "the CLOSE leaves once"),
@@ -122,7 +127,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         E.PATH_TOO_SMALL,
         S.CLOSED,
         (A.SEND_LAST_WORD, A.END),
-        "waiting messages would never arrive, and the program should learn that",
+        "waiting messages would never arrive, so the channel ends with an error",
     ),
     Row(S.DRAINING, E.CONNECT_AGAIN, S.DRAINING, (A.SEND_ACCEPT,), "ACCEPT was lost"),
     Row(S.DRAINING, E.DRAINED, S.CLOSING, (A.SEND_CLOSE,), "all messages have arrived"),
@@ -133,16 +138,16 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
     Row(S.DRAINING, E.FORGOTTEN, S.CLOSED, (A.END,), "no peer is left"),
     Row(S.DRAINING, E.PATH_TOO_SMALL, S.CLOSED, (A.SEND_LAST_WORD, A.END), "no message can leave"),
     Row(S.CLOSING, E.CLOSE_LOST, S.CLOSING, (A.SEND_CLOSE,), "the CLOSE has to arrive"),
-    Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "both sides know it"),
+    Row(S.CLOSING, E.CLOSE_ACKED, S.CLOSED, (A.FINISH,), "the peer has received CLOSE"),
     Row(S.CLOSING, E.CLOSE_RECEIVED, S.LINGERING, (A.LINGER,), "both sides closed at once"),
     Row(S.CLOSING, E.ABORT, S.CLOSED, (A.END,), "the CLOSE is in flight already"),
     Row(S.CLOSING, E.CLOSE_OVER, S.CLOSED, (A.FINISH,), "all messages were acked"),
     Row(S.CLOSING, E.SILENT, S.CLOSED, (A.FINISH,), "all messages were acked"),
     Row(S.CLOSING, E.FORGOTTEN, S.CLOSED, (A.FINISH,), "all messages were acked"),
     Row(S.LINGERING, E.FORGOTTEN, S.CLOSED, (A.END,), "no CLOSE will come again"),
-    Row(S.LINGERING, E.CLOSE_RECEIVED, S.LINGERING, (), "the ack was lost, and is sent again"),
+    Row(S.LINGERING, E.CLOSE_RECEIVED, S.LINGERING, (), "the ack was lost; it leaves again"),
     Row(S.LINGERING, E.CLOSE, S.LINGERING, (), "the peer closed first"),
-    Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the node shuts down"),
+    Row(S.LINGERING, E.ABORT, S.CLOSED, (A.END,), "the application aborts"),
     Row(S.LINGERING, E.LINGER_OVER, S.CLOSED, (A.END,), "no CLOSE will come again"),
 )
 
@@ -166,7 +171,7 @@ LIFECYCLE = Machine(
     S.CONNECTING,
     ROWS,
     events=Event,
-    # An answering side starts in ANSWERING, not by way of CONNECTING.
+    # The answering side starts in ANSWERING, not in CONNECTING.
     entries=frozenset({S.ANSWERING}),
     final=frozenset({S.CLOSED}),
     refused={
@@ -207,11 +212,11 @@ class Timer(Name):
     """The timers of a connection."""
 
     RETRY = "send CONNECT again"
-    HANDSHAKE = "give up opening"
+    HANDSHAKE = "end the attempt to open"
     KEEPALIVE = "send a PING, because no packet has left for this time"
     IDLE = "the idle timeout: no packet came for this time"
-    CLOSE = "give up draining"
-    LINGER = "stop answering"
+    CLOSE = "end draining or closing without further acks"
+    LINGER = "stop acking CLOSEs of the peer"
 
 
 class CloseReason(IntEnum):
@@ -229,12 +234,15 @@ class CloseReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The channel is open: both sides know each other, and messages flow."""
+    """The channel is open: the handshake is complete, and messages flow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The last event of a channel: its reason, in words, and if the peer caused the end."""
+    """The last event of a channel: the reason of its end, as a number and in words.
+
+    ``by_peer`` is true if the peer caused the end.
+    """
 
     reason: CloseReason
     text: str

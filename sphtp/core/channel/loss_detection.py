@@ -1,24 +1,26 @@
-"""Loss detection: which packets are lost, and when to probe (RFC 9002, sections 5, 6 and 7.6).
+"""Loss detection: lost packets, and the time of probes (RFC 9002, sections 5, 6 and 7.6).
 
-The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
+The estimates of the round trip are its smoothed value and its mean deviation (RFC 6298, section 2).
 
 A packet is lost when a packet that left ``REORDERING`` packets later is acked, or when any later
-packet is acked and this one has waited for 9/8 of a round trip.
+packet is acked and 9/8 of a round trip have passed since the first one left. The threshold of
+packets rises when a packet that was declared lost arrives.
 
 When no ack arrives at all, a probe timeout sends a probe. It repeats the oldest content that has
 waited that long. Each packet is repeated at most once, in another packet, which may be repeated in
 its turn. RFC 9002 doubles the wait for each unanswered probe. Here the wait is limited to Fiedler's
-0.1 s, or to one probe timeout if that is longer, so that a path with long round trips is not
-flooded; ``path`` limits how many packets a probe may send. The wait counts from when content left
-or was acked. A ping has no content, and must not delay the probe of packets with content.
+0.1 s, or to one probe timeout if that is longer. So that a path with long round trips is not
+flooded, ``path`` limits how many packets a probe may send. The wait begins when the content left,
+or at the last ack or probe if that was later. A ping has no content, and must not delay the probe
+of packets with content.
 
 Before the round trip is known, probes keep Fiedler's pace for a second, because most paths have
-answered by then. After that each wait is twice as long as the last.
+answered by then. After that each unanswered probe doubles the wait, three times in all.
 
-Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
-lost packets so far apart, with none acked between them, after the first estimate. A count of probes
-would not suffice: on a path with a round trip of a second, three probes leave before any answer can
-arrive.
+Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6). The
+evidence is two lost packets so far apart, with none acked between them, both sent after the first
+estimate of the round trip. A count of probes would not suffice: on a path with a round trip of a
+second, three probes leave before any ack can arrive.
 """
 
 from collections import deque
@@ -32,14 +34,15 @@ from sphtp.core.timers import INFINITY
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
 NO_ORDER: Final = 1 << 20
-"""A path that reorders more than ``MOST_REORDERING`` packets gives no evidence by the order of
-arrival: from then on only time counts (as in RACK, RFC 8985)."""
+"""A packet that arrives after ``MOST_REORDERING`` or more later ones shows that the order of
+arrival is no evidence on this path: from then on only time counts (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
-"""The number of times that the wait for an answer to a probe doubles."""
+"""The most times that the wait doubles while probes stay unanswered."""
 UNMEASURED: Final = 10
-"""The number of probes at Fiedler's pace before they become fewer, while the round trip is unknown.
+"""The number of probes at Fiedler's pace, while the round trip is unknown, before their wait
+doubles.
 """
 PERSISTENT: Final = 3
 """Congestion is persistent when everything is lost for this many probe timeouts."""
@@ -53,8 +56,8 @@ DEVIATIONS: Final = 4
 LEAST_SPREAD: Final = 0.005
 QUEUE_SHARE: Final = 1 / 4
 QUEUE_GRAIN: Final = 0.01
-"""A queue is assumed when the round trip exceeds the minimum by more than these seconds. A packet
-takes its time on a slow line, and programs wake late."""
+"""The seconds that ``RoundTrip.shows_queue`` adds to its threshold: a slow line takes time for each
+packet, and programs wake late."""
 
 
 class RoundTrip:
@@ -76,10 +79,10 @@ class RoundTrip:
         """Add a sample: the time from a packet's departure to its ack, less the peer's ``delay``.
 
         RFC 9002, section 5.3, ignores the first delay, and any that would make the round trip
-        shorter than the minimum, to limit what a peer can claim. But where most acks get lost,
-        most come seconds late. With the first delay ignored, those seconds would be the minimum,
-        and all further delays would be ignored, too. Here the first delay is subtracted, and every
-        other one down to the minimum.
+        shorter than the minimum, to limit the effect of false delays. But where most acks get lost,
+        most acks come seconds late. With the first delay ignored, those seconds would become the
+        minimum, and all further delays would be ignored, too. Here the first delay is subtracted,
+        and every other one down to the minimum.
         """
         if delay:
             shortest = DELAY_STEP if self.smoothed is None else min(elapsed, self.minimum)
@@ -98,16 +101,17 @@ class RoundTrip:
     def shows_queue(self) -> bool:
         """True if the round trips show a queue in the path.
 
-        They then exceed the minimum by more than their deviation.
+        That is so if the smoothed round trip, less its deviation, exceeds the minimum by more than
+        ``QUEUE_SHARE`` of the minimum and ``QUEUE_GRAIN``.
         """
         if self.smoothed is None:
             return False
         return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
     def patience(self, ack_delay: float, fallback: float) -> float:
-        """Return the probe timeout: how long to wait for an ack (RFC 9002, section 6.2.1).
+        """Return the probe timeout: the seconds to wait for an ack (RFC 9002, section 6.2.1).
 
-        Before the first estimate that is ``fallback``, Fiedler's fixed time.
+        Before the first estimate it is ``fallback``, Fiedler's fixed time.
         """
         if self.smoothed is None:
             return fallback
@@ -117,10 +121,10 @@ class RoundTrip:
 class LossDetector:
     """The detector of lost packets: it tracks ack-eliciting packets until they are acked or lost.
 
-    After a ping alone, the next one waits for ``leisure`` seconds: otherwise many idle channels
-    would keep each other from answering in time. This wait does not double. It ends with the idle
-    timeout at the latest, and where most packets get lost, the number of pings decides whether the
-    peer counts as dead.
+    While only pings are in flight, a probe waits for ``leisure`` seconds, if that is longer than
+    the probe timeout. Otherwise the pings of many idle channels would delay each other's acks. This
+    wait does not double: on a path that loses most packets, the more pings leave before the idle
+    timeout, the likelier one gets through.
     """
 
     __slots__ = (
@@ -151,13 +155,14 @@ class LossDetector:
         self._ack_delay = ack_delay
         self._fallback = fallback
         self._leisure = leisure
-        # How long an ack may take, in seconds.
+        # The probe timeout, in seconds: the time that an ack may take.
         self.patience = fallback
         # Probes sent since anything was acked.
         self.probes = 0
         self._newest_content = -1
         self._unacked: deque[SentBatch] = deque()
-        # The number of batches at the front of ``_unacked`` that no probe has to repeat.
+        # The number of batches at the front of ``_unacked`` without content that a probe may
+        # repeat.
         self._passed = 0
         # The number of packets tracked so far.
         self._sent = 0
@@ -186,8 +191,8 @@ class LossDetector:
     ) -> list[PacketSubset]:
         """Process acked packets, oldest first; return the packets that are lost because of it.
 
-        ``delay`` is how long the peer held back the ack of the newest of them, in seconds. It is
-        None if that is not the packet that the header names: only its ack measures the round trip.
+        ``delay`` is the time, in seconds, for which the peer held back the ack of the newest
+        packet. It is None if this ack gives no sample of the round trip.
         """
         for batch, bits in subsets:
             if late := bits & batch.lost:
@@ -210,7 +215,7 @@ class LossDetector:
         return self._lost_by_now(now)
 
     def _allow_reordering(self, late: PacketSubset) -> None:
-        """Raise the reordering threshold: packets that were declared lost have arrived."""
+        """Raise the reordering threshold, because packets that were declared lost have arrived."""
         behind = self._largest_acked - late.oldest
         self._reordering = max(self._reordering, behind + 1)
         if behind >= MOST_REORDERING:
@@ -258,10 +263,10 @@ class LossDetector:
     def handle_timeout(
         self, now: float, most: int = 1
     ) -> tuple[list[PacketSubset], list[PacketSubset]]:
-        """Return the packets that are lost by now and, if a probe is due, those to repeat.
+        """Return the packets that are lost by now and, if a probe is due, the packets to repeat.
 
-        These are the ``most`` oldest packets whose content has waited long enough. If none has
-        content to repeat, it is the oldest of all, whose ack is missing.
+        The packets to repeat are the ``most`` oldest ones whose content has waited for a probe
+        timeout. If no such packet has content, it is the oldest unacked packet.
         """
         lost = self._lost_by_now(now)
         if lost or not self._unacked or self._probe_timeout() > now:
@@ -279,7 +284,7 @@ class LossDetector:
         return self._probe_timeout() if self._loss_time is None else self._loss_time
 
     def _lost_by_now(self, now: float) -> list[PacketSubset]:
-        """Declare lost what is lost by now; then the oldest tracked packet is an open one."""
+        """Declare packets lost, and drop batches without open packets from the front."""
         lost: list[PacketSubset] = []
         unacked = self._unacked
         self._loss_time = None
@@ -336,7 +341,7 @@ class LossDetector:
         return max(self._asked_at, content.sent_at) + wait
 
     def _repeat(self, now: float, most: int) -> list[PacketSubset]:
-        """Return the oldest packets whose content waited for a probe timeout; mark them."""
+        """Return the oldest packets whose content waited for a probe timeout, and mark them."""
         repeated: list[PacketSubset] = []
         while most > 0 and (batch := self._oldest_unrepeated()) is not None:
             if batch.sent_at + self.patience > now:

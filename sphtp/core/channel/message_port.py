@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sphtp.core.channel.send_side import SendSide
 
 OFFERED: Final = 4096
-"""The most messages of one call for which room is sought at a time, so that a long list is not
-searched again and again while the buffer is full."""
+"""The most messages of one call for which room is sought at a time. Without this limit, each call
+with a long list would search the whole list while the buffer is full."""
 
 
 class MessagePort:
@@ -103,7 +103,7 @@ class MessagePort:
         return number
 
     def reserve(self, number: int, size: int, lane: int = 0) -> int:
-        """Return for how many messages of ``size`` bytes a lane has room, up to ``number``.
+        """Return how many messages of ``size`` bytes a lane has room for, up to ``number``.
 
         It is 0 if the channel takes no message of that size. Otherwise it raises as ``room_for``.
         """
@@ -138,16 +138,18 @@ class MessagePort:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
     def may_send_beside(self, lane: int, size: int) -> bool:
-        """Return True if a message may leave by no packet: all others of its lane have left.
+        """Return True if a message may leave by shared memory: all others of its lane have left.
 
-        ``size`` is the message's own, which the channel may not take at all.
+        ``size`` is the size of the message in bytes. Return False if the channel takes none so
+        large. Raises ``StateError`` if the channel is not open.
         """
         return self._sending().send_queue.may_pass(lane, size)
 
     def send_beside(self, lane: int, size: int, credit: int) -> tuple[int, int]:
-        """Count a message of ``size`` bytes that leaves by shared memory alone, for some credit.
+        """Count a message of ``size`` bytes that leaves by shared memory alone.
 
-        Return the lane and the id of the message, as in a frame.
+        It uses up ``credit`` bytes of credit. Return the lane and the id of the message, as in a
+        frame.
         """
         self._counters.messages_sent += 1
         self.count_shared_sent(size)
@@ -156,9 +158,9 @@ class MessagePort:
         return self._sending().send_queue.pass_message(lane, credit)
 
     def deliver_beside_untrusted(self, lane: int, message_id: int, payload: bytes) -> bool:
-        """Deliver a message that came by no packet. Return False if there is no room for it.
+        """Deliver a message that came by shared memory. Return False if there is no room for it.
 
-        Raises ``RemoteError`` for a lane that cannot be.
+        Raises ``RemoteError`` for an invalid lane.
         """
         side = self.receive_side
         return side is not None and side.receive_queue.insert_beside(lane, message_id, payload)
@@ -184,12 +186,12 @@ class MessagePort:
         self._counters.undecodable += count
 
     def count_shared_sent(self, size: int) -> None:
-        """Count a message whose payload of so many bytes leaves by shared memory."""
+        """Count a message whose payload of ``size`` bytes leaves by shared memory."""
         self._counters.shared_memory_sent += 1
         self._counters.shared_memory_bytes_sent += size
 
     def count_shared_received(self, size: int) -> None:
-        """Count a message whose payload of so many bytes came by shared memory."""
+        """Count a message whose payload of ``size`` bytes came by shared memory."""
         self._counters.shared_memory_received += 1
         self._counters.shared_memory_bytes_received += size
 

@@ -1,19 +1,19 @@
-"""The sealed handshake: Noise messages in datagrams, and what both sides of it share.
+"""The sealed handshake: Noise messages in datagrams, and the code that both sides share.
 
-The opener sends GREET with the first Noise message to every address of the peer. The answering side
-keeps no memory of it before the address is proven: a first GREET draws a COOKIE, and only a GREET
-with that cookie is computed. RFC 9000, section 8.1, has an amplification limit of three for
-unproven addresses; here it is one, because a GREET is padded to be longer than any answer. There
-are three patterns (section 7 of the Noise specification):
+The opener sends GREET with the first Noise message to the addresses of the peer. The answering side
+stores nothing before the opener's address is proven. It replies to a first GREET with a COOKIE, and
+computes the Noise message only of a GREET with that cookie. RFC 9000, section 8.1, has an
+amplification limit of three for unproven addresses; here it is one, because a GREET is padded to be
+longer than any reply. There are three patterns (section 7 of the Noise specification):
 
 IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
-XX      the opener does not know it: WELCOME asks for the opener's key, CONFIRM carries this key and
-        the CONNECT, 1.5 round trips
+XX      the opener does not know it: WELCOME carries the key, CONFIRM the opener's key and the
+        CONNECT, 1.5 round trips
 XXpsk0  as XX, between peers that share a secret
 
-So CONNECT, ACCEPT and REFUSE travel as payloads, with the same content as in the clear, each behind
-the proof that a RESET from its sender will carry. ``initiator`` and ``responder`` have the two
-sides, each with its table of states. The datagrams, byte by byte:
+CONNECT, ACCEPT and REFUSE travel as payloads, with the same content as in the clear, each after the
+proof that a RESET from its sender will carry. ``initiator`` and ``responder`` have the two sides,
+each with its table of states. The datagrams, byte by byte:
 
 front                                                                  every datagram
 GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
@@ -21,8 +21,9 @@ COOKIE   token u64, cookie 16
 WELCOME  token u64, noise
 CONFIRM  opener's id u32, token u64, noise
 
-The first 17 bytes of a GREET, and a REFUSE that is not sealed, are equal in all versions but for
-the version number. So any version can refuse any other, under the number of that other.
+The first 17 bytes of a GREET, and a REFUSE that is not sealed, are equal in all versions except for
+the version number. So a side can refuse an opener of another version, with a REFUSE that has the
+version number of the opener.
 """
 
 from dataclasses import dataclass, field
@@ -47,13 +48,14 @@ OPENER_SIZE: Final = 4 + 8
 """Bytes that identify an opener and its attempt."""
 
 SMALLEST_GREET: Final = 192
-"""The smallest GREET. It is larger than any answer (the amplification limit is one), so that an
-attacker gains nothing by a forged source address."""
+"""Bytes of the smallest GREET. It is larger than any reply (the amplification limit is one), so
+that an attacker gains nothing by a forged source address."""
 
 GREET_OVERHEAD: Final = (
     FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
 )
-"""The most bytes that a GREET adds to the CONNECT in it: with IK there are two keys and two tags.
+"""The most bytes that a GREET adds to the CONNECT in it: with the pattern IK, it has two keys and
+two tags.
 """
 
 
@@ -90,7 +92,10 @@ def encode_greet(greet: Greet) -> bytes:
 
 @untrusted
 def decode_greet_untrusted(datagram: bytes) -> Greet:
-    """Decode a GREET. Refuse a short one, because its answer could be longer."""
+    """Decode a GREET.
+
+    Raises ``RemoteError`` if it is malformed, or so short that a reply could be longer.
+    """
     if len(datagram) < SMALLEST_GREET:
         raise RemoteError(f"a GREET of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -136,7 +141,7 @@ def decode_answer_untrusted(datagram: bytes) -> Answer:
     return Answer(reader.u64(), reader.rest())
 
 
-# The payload of a GREET without content, so that no answer is longer.
+# The payload of a GREET without a CONNECT, so that no reply is longer.
 PADDING: Final = bytes(SMALLEST_GREET)
 
 

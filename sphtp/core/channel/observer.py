@@ -1,7 +1,8 @@
 """A channel's observer. The channel calls its methods at the place where each event happens.
 
-A channel without an instrument has no observer, and checks for one in some twenty-five places. An
-observed channel takes the same path: an ``Instrument`` cannot change what it observes.
+A channel without an instrument has no observer, and tests for one in some twenty-five places. The
+channel runs the same code with and without an observer, and an ``Instrument`` returns nothing to
+it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ class ChannelObserver:
     def __init__(self, instrument: Instrument, channel: WatchedChannel) -> None:
         self.instrument = instrument
         self.channel = channel
-        # Messages and bytes that are not reported yet: queueing takes no time as an argument.
+        # Messages and bytes that are not reported yet: queueing has no time to report them with.
         self._queued: dict[tuple[int, Delivery], tuple[int, int]] = {}
         self._trip: RoundTripInfo | None = None
         self._congestion: CongestionInfo | None = None
@@ -75,7 +76,7 @@ class ChannelObserver:
     ) -> None:
         """Report a batch of packets that left.
 
-        ``extra`` frames precede the lanes' frames in each packet.
+        ``extra`` are the frames that precede those of the lanes.
         """
         acked = acked_ranges(newest_received, ack_bits)
         for packet in _describe_batch(batch, extra, acked):
@@ -174,15 +175,15 @@ def _describe_batch(
 # Figures from which a channel counts as slow, for all programs that show it.
 
 LOSSY: Final = 0.01
-"""The share of packets lost from which a path counts as lossy."""
+"""The share of lost packets from which a path counts as lossy."""
 
 MANY_UNREAD: Final = 256
-"""Messages that a program has not read from which it counts as a slow reader; fewer are on their
+"""The number of unread messages from which a program counts as a slow reader. Fewer may be on their
 way to it."""
 
 
 def find_obstacle(side: "SendSide") -> Obstacle | None:
-    """Return the limit that keeps messages from leaving; None if none wait or nothing does."""
+    """Return the limit that keeps messages from leaving; None if no message waits."""
     if not side.is_sending or not side.send_queue.wants_to_send:
         return None
     if side.is_ambiguous:

@@ -1,12 +1,13 @@
-"""Openings: the attempts of an endpoint and its answers to CONNECTs, until a channel is open.
+"""Openings: the attempts of an endpoint and its replies to CONNECTs, until a channel is open.
 
-A CONNECT is answered with a channel, with a REFUSE, or not at all. It is refused if this side is
-closing, is not the peer that was wanted, has other messages, or has no room. A REFUSE is never
-longer than the datagram that it answers, or than any path carries.
+This side replies to a CONNECT with an ACCEPT or a REFUSE, or ignores it. It refuses if it is
+closing, is not the wanted peer, has other message types, or has no room. A REFUSE is never longer
+than the datagram to which it replies, nor than ``base_datagram``.
 
-Two peers may dial each other at once. Then the attempt with the lower token wins, which both know,
-and the other side answers under the answering id of its own attempt. The application holds the
-attempt: when the first packet comes for the answered connection, the attempt adopts it.
+Two peers may dial each other at once. Then the attempt with the lower token wins, and both sides
+know both tokens. The side with the higher token replies to the other's CONNECT. The connection that
+it opens for this has the answering id of its own attempt. Its application holds its own attempt. So
+when the first packet for the answered connection arrives, the attempt adopts that connection.
 """
 
 from collections import deque
@@ -60,10 +61,12 @@ class Admission(NamedTuple):
 
 
 class SimultaneousOpen:
-    """Attempts by connection id, and answered connections by the answering id of that id.
+    """The attempts of this side, and the connections that answer crossing CONNECTs.
 
-    An attempt goes on until the peer is heard on the connection that crossed it: its CONNECT may
-    have been forged or recorded.
+    Attempts are kept by connection id, answered connections by the answering id of that id.
+
+    An attempt continues until a packet for the connection that crossed it arrives: the CONNECT of
+    the peer may have been forged or recorded.
     """
 
     def __init__(self) -> None:
@@ -89,7 +92,7 @@ class SimultaneousOpen:
     def settle(self, connection: "Connection") -> "Connection | None":
         """Remove an attempt that is decided; return the connection that crossed it, if any.
 
-        From then on that is a channel like others.
+        The returned connection is from then on a channel like others.
         """
         is_undecided = connection.state is State.CONNECTING
         if is_undecided or self._dials.pop(connection.connection_id, None) is None:
@@ -110,20 +113,23 @@ class SimultaneousOpen:
         return dial if dial is not None and dial.state is State.CONNECTING else None
 
     def crossed_by(self, address: Address, connect: Connect) -> "list[Connection]":
-        """Return the attempts to reach the peer that sent this CONNECT; none if it is our own."""
+        """Return the attempts to reach the peer that sent this CONNECT.
+
+        Return none if the CONNECT is from this side itself.
+        """
         dials = [dial for dial in self._dials.values() if dial.state is State.CONNECTING]
         if any(dial.handshake.token == connect.token for dial in dials):
             return []
         return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
     def free_id(self, rivals: "Sequence[Connection]") -> int:
-        """Return the answering id of the first attempt that nothing has crossed; else 0."""
+        """Return the answering id of the first attempt that no CONNECT has crossed; else 0."""
         ids = (answering_id(rival.connection_id) for rival in rivals)
         return next((it for it in ids if not self.is_crossing(it)), 0)
 
 
 class Openings:
-    """The openings of one endpoint: their admission, their refusal, and what crosses.
+    """The openings of one endpoint: their admission, their refusal, and crossing attempts.
 
     ``responder`` seals refusals; it is None for an endpoint in the clear. Datagrams to send go into
     ``outgoing``.
@@ -172,7 +178,7 @@ class Openings:
     def add_dial(self, connection: "Connection") -> None:
         """Add an attempt."""
         self._table.add(connection)
-        # Channels of other schemas have a direction, so that two that cross stay two.
+        # Channels of other schemas have a direction, so two of them that cross stay two channels.
         if connection.handshake.schema is self.queues.main:
             self._dials.add(connection)
 
@@ -183,7 +189,8 @@ class Openings:
             self._counters.unknown += 1
             self._decline(address, accept, Refusal.GONE)
         elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
-            # Tell the peer, which waits for data, and end here as if the peer had refused.
+            # Refuse the ACCEPT, because the peer waits for data. Then end as if the peer had
+            # refused.
             self._decline(address, accept, Refusal.SCHEMA, connection)
             mismatch = Mismatch(accept.offer.schema_hash)
             refuse = Refuse(accept.token, Refusal.SCHEMA, mismatch)
@@ -195,19 +202,19 @@ class Openings:
     # Attempts of peers
 
     def admit(self, now: float, request: ConnectRequest) -> Admission | None:
-        """Return the answer to a new CONNECT, or None after refusing or ignoring it."""
+        """Return the handshake that replies to a new CONNECT; None if it is refused or ignored."""
         address, connect, _ = request
         if (why := self.queues.objection_to(connect, self.peer_id)) is not None:
             self._refuse(now, request, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
-        # Both sides dialled at once. The lower token wins, which both sides know.
+        # Both sides dialled at once. The attempt with the lower token wins on both sides.
         if any(rival.handshake.token < connect.token for rival in rivals):
             return None
         own = self._dials.free_id(rivals)
         schema = self.queues.find(connect.offer.schema_hash) or self.queues.main
         queue = self.queues.queue(schema)
-        # A CONNECT that crosses this side's attempt takes the place of that.
+        # A CONNECT that crosses this side's attempt needs no further place.
         if not own and not self._has_room(now, queue, request):
             if queue.is_full:
                 self._counters.over_backlog += 1
@@ -252,7 +259,7 @@ class Openings:
     # Decisions
 
     def decide(self, now: float, answered: "Connection") -> "Connection":
-        """Return the connection that goes on when the first packet for an answered one arrives.
+        """Return the connection for the first packet that arrives for an answered connection.
 
         If the answered connection crossed an attempt of this side, the attempt adopts it, because
         the application holds the attempt.
@@ -285,7 +292,7 @@ class Openings:
     # Refusals
 
     def refuse_greet(self, now: float, address: Address, greet: Greet) -> None:
-        """Refuse a GREET at a side without keys."""
+        """Refuse a GREET, because this side has no keys."""
         self._count_refusal(now, address, Refusal.CLEAR)
         refuse = Refuse(greet.token, Refusal.CLEAR)
         self._send(address, encode_refuse(greet.opener, refuse))
@@ -295,7 +302,7 @@ class Openings:
     ) -> None:
         """Refuse an opener of another version, or one in the clear where channels are sealed."""
         refuse = encode_refuse(opener, Refuse(token, why))
-        # The refusal has the version of the opener, which reads no other.
+        # The REFUSE has the version number of the opener, which decodes no other.
         first = bytes([version << 4 | Kind.REFUSE])
         self._send(address, first + refuse[1:])
 

@@ -1,19 +1,19 @@
-"""One path: congestion control, pacing and MTU bound the time and the size of packets.
+"""One path: congestion control, pacing and MTU limit the time and the size of packets.
 
 Congestion control never holds back a small flow that keeps Fiedler's pace.
 
 Fiedler resends every message that is not acked within 0.1 s. RFC 9002 detects losses earlier, but
 then waits: for a window that random losses have closed to two packets, for a pacer, for a probe
 timeout that doubles. At 90 % loss both ways that takes hours instead of seconds. So a few packets
-may leave in every 0.1 s, whatever the window, with retransmissions first. A sender within its
-window gains nothing by this rule, because its packets count as well.
+may leave in every 0.1 s, whatever the window, with retransmissions first. The packets within the
+window count as well, so a sender that uses its window gains nothing by this rule.
 
-The number of packets depends on the evidence. It is two (as many as a probe timeout sends, RFC
-9002, section 6.2.4) while nothing is known. It is 24 (two initial windows, RFC 9002, section 7.2)
-when packets get lost, acks still arrive, and the round trips show no queue: in that case this flow
-is not the cause, because a bottleneck drops packets only when its queue is full. It is one when the
-round trips show a queue: with two, ten flows over 1 Mbit/s lost half of what they sent. On a path
-where an ack takes longer than 0.1 s, the period is as long as that.
+The number of packets depends on the evidence. While there is none, it is two, as many as a probe
+timeout sends (RFC 9002, section 6.2.4). It is 24, two initial windows (RFC 9002, section 7.2), when
+more than 5 % of the packets get lost, acks still arrive, and the round trips show no queue. In that
+case this flow does not cause the losses, because a bottleneck drops packets only when its queue is
+full. It is one when the round trips show a queue: with two, ten flows over 1 Mbit/s lost half of
+what they sent. On a path where an ack takes longer than 0.1 s, the period is as long as that.
 """
 
 from collections.abc import Sequence
@@ -38,22 +38,26 @@ programs some milliseconds late, and a queue that is of use on a path takes that
 PROBE_PACKETS: Final = 2
 LOSSY_PACKETS: Final = 24
 LOSSY_BYTES: Final = LOSSY_PACKETS * 1472
-"""The most bytes per period; larger datagrams are fewer."""
+"""The most bytes per period: of larger datagrams fewer may leave."""
 
 MOST_SPREAD: Final = 4 * LOSSY_PACKETS
-"""The number of frames, counted from the oldest unacked one, after which no new frame is allowed.
-New frames must not delay retransmissions for ever: if every second packet passes, the wrong one may
-pass each time, and an ordered lane would stand still."""
+"""The number of frames, counted from the oldest unacked one, from which this allowance lets only
+retransmissions leave. New frames must not delay retransmissions for ever: if every second packet
+passes, the wrong one may pass each time, and an ordered lane would make no progress."""
 
 LOSSY_SHARE: Final = 0.05
 """The share of lost packets above which the cause is more than an occasional full queue."""
 
 SILENCE: Final = 1.0
-"""Seconds without any ack after which a path may be dead. It is not flooded then."""
+"""Seconds without any ack after which a path may be dead. Two packets per period are allowed
+then."""
 
 
 class ResendAllowance:
-    """A token bucket of packets. Times in seconds; ``resend_time`` is Fiedler's 0.1 s."""
+    """The packets that may leave whatever the window: a token bucket, refilled at Fiedler's pace.
+
+    Times are in seconds; ``resend_time`` is Fiedler's 0.1 s.
+    """
 
     __slots__ = ("_at", "_left", "_resend_time", "acked_at", "used")
 
@@ -83,19 +87,19 @@ class ResendAllowance:
         earned = max(now - self._at, 0.0) * rate
         self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
         self._at, self.used = now, 0
-        # A rounding error must not make anyone wait for a fraction of a packet.
+        # A rounding error must not delay a packet by a fraction of a token.
         return now if self._left > 0.999 else now + (1 - self._left) / rate
 
     def probe(self, number: int) -> None:
-        """Let a probe leave at once: the probe timeout has expired."""
+        """Let the packets of a probe leave at once, because the probe timeout has expired."""
         self._left, self.used = max(self._left, float(min(number, PROBE_PACKETS))), 0
 
 
 class Path:
     """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
-    It is called before each packet, with each packet sent, and with each ack and loss. ``largest``
-    is the size of the largest datagram that both sides accept.
+    The send side consults the path before each packet, and reports each sent packet, ack and loss
+    to it. ``largest`` is the size of the largest datagram that both sides accept.
     """
 
     def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:
@@ -118,7 +122,7 @@ class Path:
 
     @property
     def suspects_size(self) -> bool:
-        """True if large packets seem to vanish, so that only a small one may draw an ack."""
+        """True if large packets seem to vanish, so that only a small one may reach the peer."""
         return self.mtu.tail_size < self.mtu.size
 
     @property
@@ -149,7 +153,7 @@ class Path:
         )
 
     def resend_at(self, now: float, *, is_retransmission: bool) -> float | None:
-        """Return when the next packet may leave whatever the window; None if it may not.
+        """Return when the next packet may leave although the window is full; None if it may not.
 
         A packet without retransmissions may leave only if the path loses much.
         """
@@ -232,8 +236,8 @@ class Path:
     def poll_probe(self, now: float) -> int | None:
         """Return the size of an MTU probe to send now; None if none is due.
 
-        A window of a few large datagrams would get acks in bursts, and a single loss would cost too
-        much of it.
+        A probe has at most an eighth of the window. In a window of a few large datagrams, acks
+        would come in bursts, and a single loss would cost too much.
         """
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
@@ -251,6 +255,6 @@ class Path:
         """Adopt the datagram size that the MTU search has found; return it."""
         self.datagram_size = self.mtu.size
         self._controller.resize(self.datagram_size)
-        # Ten large datagrams at once would be most of a second for a slow sender.
+        # A slow link takes most of a second for ten large datagrams, so fewer may leave at once.
         self._pacer.burst = max(BURST * self.mtu.base, 2 * self.datagram_size)
         return self.datagram_size

@@ -1,8 +1,9 @@
-"""Path MTU discovery: the search for the largest datagram that the path takes (RFC 8899).
+"""Path MTU discovery: the search for the largest datagram that the path carries (RFC 8899).
 
-Probes of growing size leave one at a time, beside the data, until one gets no ack three times. A
-size that passed may fail later, when the route changes: then large packets vanish while small ones
-arrive, and all packets have to become small again at once (black hole detection, section 4.3).
+Probes of growing size leave one at a time, beside the data, until three probes of one size get no
+ack. A size that passed may fail later, when the route changes: then large packets vanish while
+small ones arrive, and all packets have to become small again at once (black hole detection, section
+4.3).
 
 The base size is assumed to pass, which is nearly always true. If it does not, the size falls to the
 floor, and the search continues between the two. Below the floor no channel is possible.
@@ -29,9 +30,10 @@ TRIES = 3
 DOUBTFUL = 2
 WORTHWHILE = 1 / 16
 BLACK_HOLE_LOSSES = 4
-# The chance that mere loss is taken for a base, or a floor, that does not pass. Falling costs
-# more packets for ten minutes, and below the floor it costs the channel. Without other loss it
-# takes ten losses, and nine small packets that arrive between them.
+# The highest chance that random loss looks like a base, or a floor, that does not pass. A fall to
+# the floor costs more packets until the search has grown the size again, and below the floor the
+# channel ends. On a path that loses no small packets, nine losses while nine small packets arrive
+# suffice, for example.
 CHANCE = 1e-9
 RAISE_AFTER = 600.0
 RETRY_AFTER = 60.0
@@ -55,7 +57,7 @@ class MtuEvent(Name):
     REFUSED = "the host or the path refuses datagrams of this size"
     LATE = "an earlier probe, which was declared lost, arrived"
     FOUND = "no size is left that is worth a probe"
-    BLACK_HOLE = "packets over the base size vanish"
+    BLACK_HOLE = "packets over the base size vanish, or the path has changed"
     BASE_LOST = "packets of the base size vanish, or smaller ones"
     FLOOR_LOST = "packets of the floor size vanish"
     RAISE = "the time of the next search has come"
@@ -65,20 +67,20 @@ class MtuAction(Name):
     """The actions of the search."""
 
     GROW = "use the size that arrived"
-    COUNT = "count a try; after the last one the size is too large"
-    CONDEMN = "the size is too large"
+    COUNT = "count a lost probe of this size; the third one shows that the size is too large"
+    CONDEMN = "record that the size is too large"
     FALL_BACK = "use the base size"
     FALL_DEEP = "use the floor size, and mark the sizes that vanished as too large"
     REST = "search again in ten minutes"
     REST_SHORTLY = "search again in a minute"
-    FORGET = "forget the sizes that were too large"
+    FORGET = "clear the record of the sizes that were too large"
 
 
 S, E, A = MtuSearchState, MtuEvent, MtuAction
 
 ROWS: tuple[Row[MtuSearchState, MtuEvent, MtuAction], ...] = (
     Row(S.READY, E.PROBE, S.PROBING, (), "only one probe is in flight at a time"),
-    Row(S.READY, E.FOUND, S.RESTING, (A.REST,), "the path carries the largest size"),
+    Row(S.READY, E.FOUND, S.RESTING, (A.REST,), "the search has found the size"),
     Row(S.READY, E.LATE, S.READY, (A.GROW,), "the probe passed after all"),
     Row(S.READY, E.BLACK_HOLE, S.RESTING, (A.FALL_BACK, A.REST_SHORTLY), "the route changed"),
     Row(S.READY, E.BASE_LOST, S.READY, (A.FALL_DEEP,), "some paths carry less than the base"),
@@ -105,7 +107,7 @@ PATH_MTU = Machine(
     refused={
         S.READY: frozenset({E.ACKED, E.LOST, E.REFUSED, E.RAISE}),
         S.PROBING: frozenset({E.PROBE, E.FOUND, E.RAISE}),
-        # A late ack says nothing about a path that has changed since.
+        # A late ack is no evidence about a path that has changed since.
         S.RESTING: frozenset({E.PROBE, E.ACKED, E.LOST, E.REFUSED, E.LATE, E.FOUND}),
         S.TOO_SMALL: frozenset(MtuEvent),
     },
@@ -113,11 +115,11 @@ PATH_MTU = Machine(
 
 
 class PathMtu:
-    """The search for the largest datagram that the path takes, in bytes. Times in seconds.
+    """The search for the largest datagram that the path carries, in bytes. Times in seconds.
 
-    ``base`` is a size that nearly every path takes. ``ceiling`` is the largest that both sides
-    accept, and ``floor`` the smallest that is used. ``envelope`` is added to each datagram on its
-    way. Raises ``SettingsError`` if the ceiling is below the base.
+    ``base`` is a size that nearly every path carries. ``ceiling`` is the largest that both sides
+    accept, and ``floor`` the smallest that is used. ``envelope`` is the number of bytes that
+    sealing adds to each datagram. Raises ``SettingsError`` if the ceiling is below the base.
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
@@ -137,8 +139,9 @@ class PathMtu:
         self._probe = 0
         self._tries = 0
         self._due = 0.0
-        # Counted since a packet as large as the smallest lost one last arrived: round trips in
-        # which large packets were lost, and the acks and losses of small packets meanwhile.
+        # All are counted since a packet arrived that was as large as the smallest lost one: round
+        # trips in which large packets were lost, and the acks and losses of small packets
+        # meanwhile.
         self._losses = 0
         self._counted_at = 0.0
         self._vanishing = 0
@@ -152,7 +155,7 @@ class PathMtu:
     def tail_size(self) -> int:
         """The size for a packet that has to arrive: small while large packets seem to vanish.
 
-        While all packets are large, nothing shows that they vanish because of their size.
+        While all packets are large, their loss does not show that their size is the cause.
         """
         return self._small if self._losses or self._is_unanswered else self.size
 
@@ -163,8 +166,9 @@ class PathMtu:
 
     @property
     def _small(self) -> int:
-        """The size up to which packets are small, so that their acks show that only large ones
-        vanish.
+        """The largest size of a small packet, which must pass where only large ones vanish.
+
+        At the floor it is the size of control packets.
 
         At the floor it is the size of control packets.
         """
@@ -179,8 +183,8 @@ class PathMtu:
     def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:
         """Return the size of a probe to send now, which is then in flight; None if none is due.
 
-        None as well while the next size is over ``largest``. The loss of a probe must not reach
-        congestion control: it gives no evidence of a queue.
+        It is also None while the next size is over ``largest``. The loss of a probe must not reach
+        congestion control, because it is no evidence of a queue.
         """
         if self.state is MtuSearchState.RESTING and now >= self._due:
             self._step(now, MtuEvent.RAISE)
@@ -206,7 +210,7 @@ class PathMtu:
             self._probe = outstanding
 
     def probe_lost(self, now: float, size: int) -> None:
-        """Handle a lost probe; one that is not awaited any more changes nothing."""
+        """Handle a lost probe; ignore one that the search does not wait for any more."""
         if size == self._probe:
             self._step(now, MtuEvent.LOST)
 
@@ -233,14 +237,14 @@ class PathMtu:
         """Handle packets other than probes that were declared lost together, with their sizes.
 
         If this repeats while small packets arrive, the path is a black hole for large ones:
-        ``size`` falls, and the lost content has to be cut anew. Packets that left before ``size``
-        fell do not count. ``sent_at`` is when the last of them left. Losses count once per round
-        trip, because a full queue, too, may lose only large packets for a short time.
+        ``size`` falls, and the lost content has to be cut anew. ``sent_at`` is when the last of the
+        packets left. Packets that left before the last counted loss do not count. Losses count once
+        per round trip, because a full queue, too, may lose only large packets for a short time.
         """
         small = self._small
         large = [size for size in sizes if small < size <= self.size]
         if self._losses:
-            # For sizes between the largest that passed and the small ones there is no evidence.
+            # Sizes between the largest small packet that passed and the large ones are no evidence.
             passing = max(self._passing, min(small, SMALLEST_DATAGRAM))
             self._small_lost += sum([size <= passing for size in sizes])
         if not large or sent_at < self._counted_at:
@@ -254,7 +258,7 @@ class PathMtu:
             self._step(now, self._sign_of_vanishing)
 
     def unanswered(self, probes: int, size: int) -> None:
-        """Note the number of unanswered probe timeouts, and the size of the last probe packet."""
+        """Record the number of unanswered probe timeouts, and the size of the last probe packet."""
         self._is_unanswered = probes >= DOUBTFUL and size > self._small
 
     @property
@@ -346,7 +350,7 @@ class PathMtu:
                 MtuAction.REST_SHORTLY: cls._rest_shortly,
                 MtuAction.FORGET: cls._forget,
             },
-            # Refused events are acks and losses of probes that are not awaited any more.
+            # Refused events are acks and losses of probes for which the search no longer waits.
             ignored=MtuEvent,
         )
 

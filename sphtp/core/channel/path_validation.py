@@ -1,10 +1,11 @@
 """Path validation (RFC 9000, section 8.2): follow a peer whose address has changed.
 
-Only a peer with keys can move. When a datagram with the highest counter so far comes from a new
-address, this side sends a CHALLENGE with a nonce there. A RESPONSE from that address with the same
-nonce proves that the peer is there. A datagram that an attacker copied and sent from elsewhere
-proves nothing: only the owner of the keys can read the nonce, and only at the address to which it
-was sent. So an attacker cannot direct data at a third party.
+Only the peer of a sealed channel can change its address. When a datagram with the highest counter
+so far comes from a new address, this side sends a CHALLENGE with a nonce there. A RESPONSE from
+that address with the same nonce proves that the peer is there. A datagram that an attacker copied
+and sent from elsewhere proves nothing: only the owner of the keys can decrypt the nonce, and it
+receives the nonce only at the address to which that was sent. So an attacker cannot direct data at
+a third party.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import untrusted
 
 RETRY: Final = 0.2
-"""Seconds between two challenges of one connection, to whatever addresses."""
+"""Seconds between two challenges of one connection, whatever their addresses."""
 
 
 def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
@@ -45,9 +46,9 @@ class PathValidation:
     def challenge(self, now: float, secrets: Secrets, address: Address, peer: int) -> bytes | None:
         """Return a CHALLENGE to send to a new address; None if the last one was too recent.
 
-        To the same address it is repeated with the same nonce: the answer to the first one may be
-        on its way, where a round trip takes longer than ``RETRY``. ``peer`` is the peer's
-        connection id.
+        To the same address, the CHALLENGE is repeated with the same nonce: where a round trip takes
+        longer than ``RETRY``, the RESPONSE to the first one may be on its way. ``peer`` is the
+        peer's connection id.
         """
         if now < self._sent_at + RETRY:
             return None

@@ -1,6 +1,6 @@
 """Packet protection, which every packet of a connection passes before it leaves.
 
-There are two. ``Plain`` lets packets leave as they are. ``AesGcm`` seals them with the keys of a
+There are two kinds. ``Plain`` sends packets as they are. ``AesGcm`` seals them with the keys of a
 Noise handshake; ``sphtp.core.secure.seal`` has the cipher, the counter that is the nonce, and the
 key update. Either takes one packet or many of one size, and returns as many.
 """
@@ -18,7 +18,7 @@ SEAL_OVERHEAD: Final = FRONT.size + 8 + 16
 
 
 class _Unsealed:
-    """The ``Sealer`` of a channel in the clear: it changes nothing."""
+    """The sealer of a channel in the clear, which changes nothing."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class Plain:
         self.sealer = _Unsealed()
 
     def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
-        """Address datagrams of ``size`` bytes."""
+        """Return datagrams of ``size`` bytes as they are, with their address."""
         return Datagrams(address, data, size)
 
 
@@ -47,9 +47,9 @@ class AesGcm:
     """The keys of one connection, in both directions.
 
     ``key`` is the public key of the peer. ``own`` and ``peer`` are the connection ids of both
-    sides, 0 while unknown. ``proof`` is what a RESET from the peer must carry. ``is_used`` becomes
-    true when the peer has sealed a datagram; until then its handshake may be repeated. ``key_log``
-    records the first key of either direction.
+    sides, 0 while unknown. ``proof`` is the proof that a RESET from the peer must carry.
+    ``is_used`` becomes true when the first sealed datagram of the peer has arrived; until then the
+    peer may repeat its handshake. ``key_log`` records the first key of either direction.
     """
 
     __slots__ = ("_key_log", "_keys", "_logged", "data_front", "is_used", "key", "own", "peer",
@@ -74,14 +74,14 @@ class AesGcm:
         self.unsealer = Unsealer(receiving, FRONT.size, counters)
         self._keys = sending
         self._key_log = key_log
-        # Only a log needs the first receiving key later on.
+        # Only a key log needs the first receiving key later on.
         self._logged = receiving if key_log is not None else b""
         self.sealer: Sealer | None = None
 
     def name(self, own: int, peer: int) -> None:
         """Set the connection ids of both sides; sealing needs the peer's."""
         self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
-        # Only one sealer is made: a second one would count from zero with the same key.
+        # Only one sealer is made, because a second one would count from zero with the same key.
         if peer and self.sealer is None:
             self.peer = peer
             if self._key_log is not None:

@@ -1,8 +1,8 @@
 """Messages that wait in a lane until packets have taken all of them.
 
 A ``FragmentedMessage`` gives each packet a ``SentFrame``, as the runs of small messages in
-``send_lane`` do. Unreliable messages wait in an ``UnreliableQueue``. ``cut_frame`` cuts frames that
-have left anew when packets become smaller.
+``send_lane`` do. Unreliable messages wait in an ``UnreliableQueue``. When packets become smaller,
+``cut_frame`` cuts sent frames that no longer fit.
 """
 
 from collections import OrderedDict
@@ -30,14 +30,14 @@ FEWEST_PACKETS: Final = 2
 """The fewest packets that are worth a batch."""
 
 LEAST_FRAGMENT: Final = 128
-"""The smallest fragment, unless it ends its message. If less fits, the fragment waits for the next
-packet; the smallest packet has room for more."""
+"""The smallest fragment, except the last one of a message. If less fits into a packet, the fragment
+waits for the next one; the smallest packet has room for more."""
 
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that a message costs that is alone in its frame."""
+"""Bytes that a message takes besides its payload if it is alone in its frame."""
 
 ONCE_OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that an unreliable message costs that is alone in its frame."""
+"""Bytes that an unreliable message takes besides its payload if it is alone in its frame."""
 
 
 class FragmentedMessage:
@@ -58,7 +58,7 @@ class FragmentedMessage:
 
     @property
     def is_begun(self) -> bool:
-        """True if a part has left, so that the message is counted against the credit."""
+        """True if a part has left; the message is then counted against the credit."""
         return self._offset > 0
 
     @property
@@ -72,7 +72,7 @@ class FragmentedMessage:
         return len(self._payload)
 
     def withdraw(self) -> None:
-        """Drop the payload: nothing of the message has left, and nothing will."""
+        """Drop the payload of a message of which no part has left."""
         self.is_withdrawn = True
         self._payload = b""
 
@@ -95,7 +95,7 @@ class FragmentedMessage:
         return frame
 
     def take_run(self, lane: int, message_id: int, room: int, packets: int) -> FragmentRun | None:
-        """Take fragments that fill up to ``packets`` packets; None if they fill fewer than two.
+        """Take fragments for at most ``packets`` packets; None if they fill fewer than two.
 
         The last fragment is left for ``take``, so that other messages can share its packet.
         """
@@ -131,9 +131,10 @@ class UnreliableQueue:
         self._next_ids: dict[int, int] = {}
 
     def push(self, lane: int, payload: bytes, ticket: Ticket) -> Ticket | None:
-        """Queue a message; ``lane`` carries ``FLAG`` if the receiver drops overtaken messages.
+        """Queue a message; ``lane`` has ``FLAG`` set if the receiver drops overtaken messages.
 
-        Return the ticket of the message that was dropped for it, if any.
+        If the queue is full, drop its oldest message and return the ticket of that; else return
+        None.
         """
         gone = None
         if len(self.waiting) >= self._limit:
@@ -171,7 +172,7 @@ class UnreliableQueue:
                 tickets.append(self.waiting.popitem(last=False)[0])
                 room -= LENGTH_OVERHEAD + len(payload)
                 payloads.append(payload)
-            # A message gets its number when it leaves, so that a dropped one uses up none.
+            # A message gets its id when it leaves, so that a dropped one uses up no id.
             first = self._next_ids.get(lane, 0)
             self._next_ids[lane] = first + len(payloads)
             frame = Unreliable(lane, first & MASK, payloads)
@@ -188,8 +189,8 @@ class UnreliableQueue:
 def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
     """Return the frame itself if it fits ``room``, else smaller frames with the same content.
 
-    The old frame then counts as acked, because packets in flight still refer to it. Its tickets are
-    settled when all the smaller frames are acked.
+    A frame that was cut is marked as acked, because packets in flight still refer to it. Its
+    tickets are settled when all the smaller frames are acked.
     """
     if frame.acked or frame.cost <= room:
         return [frame]

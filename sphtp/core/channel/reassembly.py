@@ -25,14 +25,14 @@ class MessageProgress(NamedTuple):
 
 
 class Reassembly:
-    """The fragments of one message. Memory is allocated only for bytes that have arrived.
+    """The fragments of one message. Memory is used only for bytes that have arrived.
 
     Fragments are identified by their offset and may overlap: a sender cuts a message anew when the
-    path suddenly takes only smaller packets. Each fragment is kept as it came, in order of offset,
-    and copied once, when all are present. Small neighbours are joined now and then, so that the
-    number of pieces stays below a few for each gap and one for each ``JOINED`` bytes. So memory is
-    little more than the bytes received, and each fragment costs about the same in any order, even
-    at one byte each.
+    path suddenly carries only smaller packets. The pieces are kept in order of offset, and joined
+    into the message when all are present. Before that, neighbours are joined whenever there are
+    more pieces than a few for each gap and one for each ``JOINED`` bytes. So memory is little more
+    than the bytes received, and each fragment costs about the same in any order, even at one byte
+    each.
     """
 
     __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
@@ -75,7 +75,7 @@ class Reassembly:
         starts, end, more = self._starts, offset + len(payload), 0
         is_without_gap = not starts or (self.islands == 1 and not starts[0])
         if is_without_gap and offset == self.size and offset < end <= self.total:
-            # The path without loss and reordering: nothing is missing, and this comes next.
+            # Without loss and reordering, this fragment is the next one.
             starts.append(offset)
             self._chunks.append(payload)
             self.size = end

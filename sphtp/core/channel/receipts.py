@@ -1,4 +1,4 @@
-"""Receipts: the outcome of each message that is followed (talk: a callback when acknowledged)."""
+"""Receipts: the outcome of each message with a ticket (talk: a callback when acknowledged)."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,26 +15,28 @@ class Outcome(Enum):
     """The outcome of a message."""
 
     DELIVERED = auto()
-    """Sent reliably, and the peer's channel has it, whether or not its application has read it."""
+    """The message was sent reliably, and the peer's channel has it. Its application may not have
+    read it yet."""
     ARRIVED = auto()
-    """Sent once, and its packet arrived. The peer's channel still drops it if a later message of a
-    ``SEQUENCED`` lane arrived before it, or if too many others came before its application read it.
+    """The message was sent once, and its packet arrived. The peer's channel still drops it if a
+    later message of a ``SEQUENCED`` lane arrived before it, or if too many others come before its
+    application reads it.
     """
     LOST = auto()
-    """Sent once, and its packet was lost, or later messages displaced it before it left. Or sent
-    reliably, and the peer vanished."""
+    """The message was sent once, and its packet was lost, or this side dropped it before it left.
+    Or it was not acked, and the peer vanished."""
     EXPIRED = auto()
-    """Its deadline passed before its ack. It may still have arrived."""
+    """The message's deadline passed before its ack. It may still have arrived."""
     CLOSED = auto()
-    """The channel was closed or aborted before its ack."""
+    """The channel ended for another reason before the ack."""
 
 
 class Ticket:
     """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
-    ``parts`` counts the pieces that are not acked yet. ``acked`` counts the acked bytes of a
-    fragmented message that is not settled.
+    ``parts`` counts the pieces of the message that are not acked yet. ``acked`` counts the acked
+    bytes of a message in several pieces, until its outcome is known.
     """
 
     __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
@@ -100,7 +102,7 @@ class Receipts:
                         self.deadline = self._expiring.next_due()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
-        """Count one more acked piece of each message, with ``size`` bytes in all."""
+        """Count one more acked piece of each message; the piece has ``size`` bytes in all."""
         for ticket in tickets:
             ticket.parts -= 1
             if not ticket.parts:
@@ -108,8 +110,8 @@ class Receipts:
         self.acked_partly(now, tickets, size)
 
     def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
-        """Add ``size`` acked bytes to a message of which no whole piece was acked."""
-        # A piece with several messages that was cut anew does not tell whose bytes these are.
+        """Add ``size`` acked bytes to a message, without counting a whole piece."""
+        # A piece that was cut anew and had several messages does not show whose bytes these are.
         if len(tickets) == 1 and tickets[0].outcome is None:
             tickets[0].acked += size
 

@@ -1,12 +1,12 @@
 """The receive queue of a channel: it delivers each reliable message once, and bounds memory.
 
 This is the receive step of Fiedler's messages. An ordered lane delivers the message with the next
-id, and then the messages behind it that have already arrived. Messages ahead of the next id are
-kept by id. One integer records which ids ahead are done, that is delivered or given up: bit n
-stands for the id n after the next one, as bits stand for packets in acks. So memory depends on what
-has arrived, and not on the distance between two ids, which the peer chooses. Messages that were
-delivered before are ignored. Their packet is acked nevertheless; otherwise the peer would send it
-for ever.
+id, and then the messages with the ids after it that have already arrived. Messages ahead of the
+next id are kept by id. One integer records which ids ahead are done, that is delivered or skipped:
+bit n stands for the id n after the next one, as bits stand for packets in acks. So memory depends
+on the messages that have arrived, and not on the distance between two ids, which the peer chooses.
+Messages that were delivered before are ignored. Their packet is acked nevertheless; otherwise the
+peer would send it for ever.
 
 A packet is accepted as a whole or not at all, and only accepted packets are acked. First all ids
 are restored and all frames are checked against the limits, then all messages are inserted.
@@ -30,8 +30,8 @@ BATCH_BYTES: Final = 128 * 1024
 """The most messages, and bytes in them, that are delivered in one list."""
 
 MOST_GAPS: Final = 16_384
-"""The most gaps in the partial messages of a channel. Each gap is a packet in flight, and there are
-no more packets between the newest one and the oldest that is not acked."""
+"""The most gaps in the partial messages of a channel. Each gap is at least one packet in flight,
+and a correct peer sends no more than this beyond its oldest unacked packet."""
 
 UNBOUNDED: Final = 1 << 62
 """The limit of a node without a limit."""
@@ -40,8 +40,8 @@ UNBOUNDED: Final = 1 << 62
 class UnreadableMessages:
     """Reliable messages of all lanes that cannot be read yet.
 
-    They wait for a message with a lower id, which is head-of-line blocking, or for a part of their
-    own. ``size`` counts their bytes in full, and ``gaps`` their missing parts.
+    A message waits for one with a lower id (head-of-line blocking) or for a missing part. ``size``
+    counts the bytes of these messages in full, and ``gaps`` their missing parts.
     """
 
     __slots__ = ("gaps", "messages", "size")
@@ -87,7 +87,7 @@ class UnorderedLane:
         return True
 
     def new_sizes(self, message_id: int, frame: Messages | Fragment | Skip) -> list[int]:
-        """Return the sizes of the messages that a frame begins or completes at once."""
+        """Return the sizes of the messages of a frame of which nothing had arrived before."""
         if isinstance(frame, Messages):
             rows = enumerate(frame.payloads, message_id)
             return [len(payload) for at, payload in rows if not self._is_known(at)]
@@ -98,7 +98,7 @@ class UnorderedLane:
     def insert_messages(self, message_id: int, payloads: Sequence[bytes]) -> Sequence[bytes]:
         """Insert messages with ids from ``message_id`` on; return the messages to deliver now."""
         if message_id == self.next_id and not self._waiting and not self._done:
-            # The path without loss and reordering: the frame's own list goes on as it is.
+            # Without loss and reordering, the frame's own list is delivered as it is.
             self.next_id += len(payloads)
             return payloads
         released: list[bytes] = []
@@ -126,7 +126,7 @@ class UnorderedLane:
         return self.insert_messages(message_id, (whole,))
 
     def insert_skip(self, message_id: int) -> Sequence[bytes] | None:
-        """Skip a message; return the messages to deliver now, or None if it was done before."""
+        """Skip a message; return the messages to deliver now, or None if its id was done before."""
         entry = self._waiting.get(message_id)
         if isinstance(entry, Reassembly):
             self._forget(message_id, entry)
@@ -164,7 +164,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """A lane that delivers messages in order of id, and skips the ids that were given up."""
+    """A lane that delivers messages in order of id, and skips the ids named by SKIP frames."""
 
     __slots__ = ()
 
@@ -194,8 +194,8 @@ class ReceiveQueue:
 
     It bounds messages and bytes over all lanes, as credit does. A peer that keeps to its credit
     always finds room. A packet beyond the credit is not accepted, and so not acked. ``node`` counts
-    the memory of all channels of a node. A packet that finds the node full is not accepted either,
-    and is retransmitted.
+    the memory of all channels of a node. While the node is full, a packet for a channel above its
+    share is not accepted either (see ``NodeMemory``), and the peer retransmits it.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class ReceiveQueue:
         # One packet or one message may overdraw the credit.
         overdrawn = max(settings.max_message, settings.max_datagram)
         self._limit = settings.receive_buffer_bytes + overdrawn
-        # If packets are smaller than ``max_message``, only fragmented messages can exceed that.
+        # Whole messages can exceed ``max_message`` only if packets may be larger than that.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, UnorderedLane] = {}
         self._blocked = UnreadableMessages()
@@ -248,9 +248,9 @@ class ReceiveQueue:
         """Insert the messages of packet ``sequence``, all or none; return True if all.
 
         ``batch_bytes`` is the size of the batch that ``frames`` were decoded from, 0 for a single
-        packet. A single packet may overdraw credit, and a full node may insert some of its messages
-        although it refuses the packet. A batch that does not fit has to be inserted packet by
-        packet.
+        packet. A batch that does not fit has to be inserted packet by packet. A single packet may
+        exceed the credit. If the node is full and refuses a packet, those messages of the packet
+        that lead to a readable message may be inserted nevertheless.
 
         Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if fragments
         contradict one another; nothing is inserted then.
@@ -280,7 +280,7 @@ class ReceiveQueue:
         return why is None
 
     def insert_beside(self, number: int, message_id: int, payload: bytes) -> bool:
-        """Insert a message that came by no packet.
+        """Insert a message that came by shared memory.
 
         Return False if there is no room for it. Raises ``RemoteError`` for an invalid lane.
         """
@@ -300,9 +300,9 @@ class ReceiveQueue:
         return True
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Return up to ``limit`` messages; unreliable ones first, because they become outdated.
+        """Return up to ``limit`` messages, unreliable ones first, because they become outdated.
 
-        It returns fewer when they exceed ``READ_BYTES``.
+        It stops after the list that reaches ``READ_BYTES`` bytes.
         """
         if not self._ready and not self.unreliable.unread:
             return []
@@ -335,7 +335,7 @@ class ReceiveQueue:
         ]
 
     def leave_node(self) -> None:
-        """Stop counting this channel in the node: only its reader holds its messages now."""
+        """Stop counting this channel in the node, because the channel has ended."""
         self._node.held -= self._counted
         self._node.channels -= 1
         self._node, self._counted = NodeMemory(UNBOUNDED), 0
@@ -346,9 +346,9 @@ class ReceiveQueue:
     def _restore(self, frames: Sequence[Content]) -> tuple[list[Restored], int, int, bool]:
         """Restore the ids of the reliable frames.
 
-        Return the frames, how many of their messages may be new, the bytes of those in fragments,
-        and whether a message is too far ahead to tell its id or to store its gap. Raises as
-        ``insert``.
+        Return the frames, the number of their messages that may be new, the bytes of those in
+        fragments, and True if a message is too far ahead to restore its id or to store its gap.
+        Raises as ``insert``.
         """
         restored: list[Restored] = []
         messages = size = 0
@@ -381,9 +381,9 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """Return True if ``messages`` more fit; fragmented ones have ``size`` bytes in all.
+        """Return True if ``messages`` more fit; those in fragments have ``size`` bytes in all.
 
-        The whole messages of one packet may overdraw the bytes.
+        The whole messages of one packet may exceed the limit of bytes.
         """
         blocked = self._blocked
         has_room = self.ready_count + blocked.messages + messages <= self._window
@@ -401,7 +401,7 @@ class ReceiveQueue:
         return None
 
     def _new_sizes(self, restored: Sequence[Restored]) -> list[int]:
-        """Return the sizes of the messages that a packet begins or completes at once."""
+        """Return the sizes of the messages of a packet of which nothing had arrived before."""
         begun: dict[tuple[int, int], int] = {}
         sizes: list[int] = []
         for lane, message_id, frame in restored:
@@ -416,7 +416,7 @@ class ReceiveQueue:
     def _may_go_on(self, restored: Sequence[Restored]) -> bool:
         """Return True if a packet may be accepted although the node is full.
 
-        That holds for a channel below its share. It also holds for frames that lead to a readable
+        It is true for a channel within its share. It is also true if all frames lead to a readable
         message: parts of messages that have begun and, if nothing can be read, the next message of
         a lane.
         """
@@ -431,9 +431,9 @@ class ReceiveQueue:
     def _insert_wanted(self, restored: Sequence[Restored]) -> None:
         """Insert those frames of a refused packet that lead to a readable message.
 
-        The packet is not acked and is retransmitted, but perhaps always together with others that
-        do not fit. Without these frames, the reader could never read a message, and no room would
-        become free.
+        The peer retransmits the packet, because it is not acked, but perhaps always together with
+        other messages that do not fit. If these frames were not inserted, the application could
+        never read a message, and no room would become free.
         """
         for lane, message_id, frame in restored:
             count = len(frame.payloads) if isinstance(frame, Messages) else 1
@@ -468,7 +468,7 @@ class ReceiveQueue:
             elif isinstance(frame, Fragment):
                 payloads = lane.insert_fragment(message_id, frame)
             elif (payloads := lane.insert_skip(message_id)) is not None:
-                # The sender used credit for this message, and nobody will read it.
+                # The sender used credit for this message, and the application will never read it.
                 self.credit.read(1, frame.size)
             if not payloads:
                 continue
@@ -476,7 +476,7 @@ class ReceiveQueue:
             if number == 1 or (number <= BATCH and size <= BATCH_BYTES):
                 self._ready.append(payloads)
             else:
-                # A list stays in memory until it is read to its end, so that large lists are split.
+                # A list stays in memory until it is read to its end, so large lists are split.
                 most = BATCH if size <= BATCH_BYTES else 1
                 for start in range(0, number, most):
                     self._ready.append(payloads[start : start + most])
@@ -542,8 +542,8 @@ class UnreliableReceiveQueue:
 
     The age of a ``SEQUENCED`` message is that of its packet, whose full sequence is known. Each
     message is in one packet, and packets leave in order, so that of two messages the one in the
-    later packet is the later one. The 16 bits of its own id could not tell a new message after
-    32,768 losses in a row from an old one.
+    later packet is the later one. The 16 bits of the message's own id would not suffice: after
+    32,768 losses in a row they could not tell a new message from an old one.
     """
 
     __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken",

@@ -5,9 +5,9 @@ This is the receive step of Fiedler's acks, in the order of the wire format's "R
 and ``flow_control`` the credit that this side grants.
 
 Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded
-and handled as one (``frames``). Only the connection can tell whether that is allowed: they must be
-newer than all others, ack nothing that was never sent, and have room. If not, the same bytes are
-handled packet by packet, which shows the packet that is at fault.
+and handled as one (``frames``). The receive side checks whether that is allowed: they must be newer
+than all others, ack no packet that was never sent, and have room. If not, it handles the same bytes
+packet by packet, which isolates the packet at fault.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ class ReceiveSide:
     """The handler of the packets that one connection receives.
 
     ``received`` and ``ack_timer`` record the packets for which ``send_side`` sends acks.
-    ``send_side`` also gets the acks and the credit that arrive. ``observer`` reports received and
-    dropped packets.
+    ``send_side`` also processes the acks and the credit that arrive. ``observer`` gets the received
+    and dropped packets.
     """
 
     def __init__(
@@ -79,9 +79,10 @@ class ReceiveSide:
     ) -> tuple[bool, Close | None]:
         """Handle DATA datagrams of ``size`` bytes each; the last one may be shorter.
 
-        ``data`` has them one behind the other, or as a list, and then of any sizes. Return whether
-        there was a sign of life, and the CLOSE if one came. Packets that are malformed, forge acks
-        or contradict earlier ones are counted, and change nothing.
+        ``data`` is a string of them one behind the other, or a list of datagrams of any size.
+        Return True if any packet proves that the peer lives, that is neither malformed nor a
+        duplicate nor too old, and the CLOSE if one came. Packets that are malformed, forge acks or
+        contradict earlier ones are counted, and change nothing.
         """
         is_alive, close = False, None
         at = split = 0
@@ -124,8 +125,9 @@ class ReceiveSide:
     def _handle_packet(self, now: float, packet: Packet) -> tuple[bool, Close | None]:
         """Handle a packet, or a batch that was decoded as one.
 
-        Return whether it is a sign of life, and the CLOSE in it. Raises ``RemoteError`` when it is
-        malformed, or if a batch must be handled packet by packet; nothing has changed then.
+        Return True if it proves that the peer lives, and the CLOSE in it. Raises ``RemoteError``
+        when it is malformed, or if a batch must be handled packet by packet; nothing has changed
+        then.
         """
         # The numbers are the steps of the wire format. 1: the datagram's size.
         short, ack, ack_bits, delay, content, control, size, number = packet
@@ -138,10 +140,10 @@ class ReceiveSide:
             if number > 1:
                 raise RemoteError("a batch of which some may have come before")
             if (arrival := self._received.arrival(sequence)) is not Arrival.FRESH:
-                # The acks of so old a packet may refer to another round of the 16 bits.
+                # The 16-bit acks of an old packet may have wrapped around, so they are not read.
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
-        # 4: acks of what was never sent.
+        # 4: acks of packets that were never sent.
         is_new_ack = (ack, ack_bits) != self._acks
         newest_acked = self._named(ack) if is_new_ack else self._newest_acked
         # 3 and 6: invalid messages, and messages without room. All are accepted, or none.
@@ -176,7 +178,7 @@ class ReceiveSide:
             if isinstance(frame, Credit):
                 self._send_side.handle_credit(now, frame)
             elif isinstance(frame, Ping):
-                # The sender of a PING has no other way to learn whether its packets arrive.
+                # A PING is acked at once: its sender has no other sign that its packets arrive.
                 self._ack_timer.owe_again(now)
             elif isinstance(frame, Close):
                 close = frame
@@ -190,7 +192,8 @@ class ReceiveSide:
             return
         self._counters.duplicates += 1
         self._dropped(now, size, Drop.DUPLICATE)
-        # The ack of the first one may be lost. Pure acks are never acked, or it would never end.
+        # The ack of the first arrival may be lost. Pure acks are never acked, or acks would never
+        # end.
         if is_eliciting:
             self._ack_timer.owe_again(now)
 
@@ -203,8 +206,8 @@ class ReceiveSide:
     ) -> None:
         """Record packets of ``size`` bytes, and make their acks due.
 
-        An ack names 32 packets. So if many packets are handled at a time, an ack is encoded after
-        every 16 of them; and a packet that fills a gap further back gets an ack of its own.
+        An ack covers 32 packets. So if many packets are handled at a time, an ack is encoded after
+        every 16 of them, and a packet that fills a gap further back gets an ack of its own.
         """
         received, timer = self._received, self._ack_timer
         if sequence > received.highest:

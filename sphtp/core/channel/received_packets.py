@@ -1,21 +1,23 @@
-"""The packets that arrived, and when their ack is due (Fiedler; RFC 9000, section 13.2).
+"""Records of received packets, and the time of their acks (Fiedler; RFC 9000, section 13.2).
 
 The only record of a received packet is that it arrived, so the sequence buffer is one integer:
 bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of each header.
 
 In Fiedler's article each side sends many packets a second, so that each ack travels in 32 of them.
-Here a side that only receives sends nothing but acks, and if most packets get lost, most acks do.
-So an ack is repeated while many of the packets that it covers are missing: once for each
+Here a side that only receives sends only acks, and if most packets get lost, most of the acks do,
+too. So an ack is repeated while many of the packets that it covers are missing: once for each
 ``MISSING_PER_REPEAT`` of them, 10 ms apart, in packets of a few bytes. At 90 % loss both ways the
 sender needs 1,200 packets for 100 messages instead of 3,300.
 
-Nevertheless the first ack that arrives may leave long after the packet did that it names: 372 s
-later in one run at 99 % loss both ways. A sender that takes such a time for its round trip waits as
-long before it repeats anything, so that hardly an ack comes that would correct it; in that run it
-found its peer dead after a day. So each packet carries the delay of its ack, and the sender
-subtracts it. Packets that leave together with only messages in them cannot carry it. They follow
-one that does. Where many packets get lost they do so only while the delay is too short to mislead
-if that one is lost; elsewhere an earlier ack has arrived.
+Nevertheless the first ack that arrives may leave long after the arrival of the packet that it
+names: 372 s later in one run at 99 % loss both ways. If the sender takes such a time for its round
+trip, it waits as long before it repeats anything, so that hardly any ack comes to correct the
+estimate. In that run it found its peer dead after a day.
+
+So a packet carries the delay of its ack, and the sender subtracts it. Packets that leave together
+in a batch contain only messages, so they cannot carry the delay; they follow a packet that does. If
+many packets get lost, that packet may be lost, too. Then such a batch may leave only while the
+delay is too short to mislead the sender (``LONGEST_UNSAID``).
 """
 
 from collections.abc import Sequence
@@ -29,16 +31,17 @@ from sphtp.core.timers import INFINITY
 FULL_WINDOW = (1 << BUFFER) - 1
 
 MOST_UNACKED: Final = 16
-"""The number of packets after which an ack is encoded while further packets wait to be handled:
-half of what an ack covers."""
+"""The number of packets after which an ack is due, whatever their size: half of the packets that an
+ack covers."""
 
 MISSING_PER_REPEAT: Final = 4
 """Missing packets for each repetition of an ack. At 12 % loss an ack leaves twice, at 90 % eight
 times; an occasional loss changes nothing."""
 
 FULL_SIZE: Final = 1200
-"""The fewest bytes that count as a full packet where acks are due by bytes: as many as QUIC asks of
-any path (RFC 9000, section 14). On a smaller path, a window of two packets waits for the delay."""
+"""The fewest bytes that count as a full packet when acks are due by bytes: the size that QUIC
+requires of any path (RFC 9000, section 14). On a smaller path, a window of two packets waits for
+the ack delay."""
 
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
@@ -47,8 +50,8 @@ SHORTEST_DELAY: Final = 0.0005
 """The shortest delay of an ack, in seconds, that is worth a frame."""
 
 LONGEST_UNSAID: Final = 0.1
-"""The longest delay of an ack, in seconds, that packets right behind one with the delay may leave
-out where many get lost: Fiedler's time, in which a sender repeats what is not acked."""
+"""The longest delay of an ack, in seconds, that the packets of a batch may omit if many packets get
+lost: Fiedler's time, after which a sender repeats unacked messages."""
 
 NEVER: Final = 1 << 80
 """A number higher than any sequence."""
@@ -72,7 +75,7 @@ class ReceivedPackets:
         # The newest packet received.
         self.highest = first - 1
         self._window = 0
-        # The number of missing packets among those that the next header covers.
+        # The number of missing packets among those that the next ack covers.
         self.missing = 0
 
     def ack(self) -> tuple[int, int]:
@@ -80,7 +83,7 @@ class ReceivedPackets:
         return self.highest & MASK, self._window & ALL_BITS
 
     def late_ack(self, sequence: int) -> tuple[int, int]:
-        """Return ack and ack bits for a packet that is too old for any other header."""
+        """Return ack and ack bits that name a packet out of reach of the next header."""
         return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
@@ -104,7 +107,7 @@ class ReceivedPackets:
     def received(self, sequence: int, count: int = 1) -> bool:
         """Record accepted packets; return True if they leave or fill a gap.
 
-        If there are several, they are consecutive and newer than all before.
+        If there are several, they must be consecutive, and newer than all before.
         """
         ahead = sequence - self.highest
         if ahead > 0:
@@ -124,14 +127,17 @@ class ReceivedPackets:
 class AckTimer:
     """Counts the received packets for which no ack has left, and decides when one is due.
 
-    An ack is due at once with packet number ``every`` if these are full, as in TCP (RFC 5681,
-    section 4.2), and when a packet leaves or fills a gap; otherwise ``delay`` seconds after the
-    first packet. Packets that are not full count by their bytes: it is due when more wait than
-    ``every - 1`` full ones hold. A sender needs an ack before ``delay`` only where its window is
-    full, which counts bytes, or where it may have a few unacked messages only (``send_buffer``): it
-    then waits for ``delay``. A small message needs no ack for itself, and an ack costs both sides
-    as much as a message. While packets are missing, each counts as full: the sender learns of a
-    loss by the acks of later packets. What the application sends has no influence.
+    An ack is due ``delay`` seconds after the first packet that it covers. It is due at once when a
+    packet leaves or fills a gap, with every 16th packet, and with packet number ``every`` if these
+    are full, as in TCP (RFC 5681, section 4.2).
+
+    Packets that are not full count by their bytes: an ack is due when the waiting bytes exceed
+    those of ``every`` full packets less one. A sender needs an ack before ``delay`` only if its
+    window, which counts bytes, is full, or if ``send_buffer`` allows it only a few unacked
+    messages; in the second case it waits for ``delay``. A small message needs no ack for itself,
+    and an ack costs both sides as much as a message. While packets are missing, each packet counts
+    as full, because the sender detects a loss by the acks of later packets. The messages that this
+    side sends have no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",
@@ -141,13 +147,13 @@ class AckTimer:
         self.due: float | None = None
         # The arrival time of the newest packet, if that is ack-eliciting.
         self.newest_at = INFINITY
-        # Before this sequence is recorded, an ack has to be encoded, or the oldest waiting packet
-        # would fall off the ack bits.
+        # An ack has to be encoded before this sequence is recorded. Otherwise the oldest waiting
+        # packet would fall off the ack bits.
         self.overdue_from = NEVER
         self._every = every
         self._delay = delay
-        # The packets that no ack has left for, their bytes, and the size of a full one: of the
-        # largest, or more.
+        # The received packets for which no ack has left, and their bytes; and the size that counts
+        # as full: ``FULL_SIZE``, or that of the largest of them if it is larger.
         self._waiting = self._waiting_bytes = 0
         self._full_size = FULL_SIZE
         # How often the next ack is repeated.
@@ -182,11 +188,11 @@ class AckTimer:
             self.due = at
 
     def owe_again(self, now: float) -> None:
-        """Make an ack due at once, because the last one may be lost or the peer asks for one."""
+        """Make an ack due at once, because the last one may be lost or the peer sent a PING."""
         self.due = now if self.due is None else min(now, self.due)
 
     def sent(self, now: float) -> None:
-        """Note that an ack left; every packet carries one."""
+        """Record that a packet left; every packet carries an ack."""
         self.due, self.overdue_from = None, NEVER
         self._waiting = self._waiting_bytes = 0
         self._full_size = FULL_SIZE

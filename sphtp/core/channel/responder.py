@@ -1,13 +1,16 @@
-"""The responder of sealed handshakes: no memory before a cookie, no channel before an identity.
+"""The responder of sealed handshakes.
 
-An endpoint owns one, because no connection exists yet when a GREET arrives. When the opener has
-proven its identity, the responder gives the opener's CONNECT to the endpoint. The endpoint answers
-with the connection's ACCEPT or with a REFUSE, which travel inside the handshake. The handshake is
-kept until the opener has used the keys, because its messages may be repeated until then.
+It stores nothing before an opener returns a cookie, and passes on no CONNECT before the opener
+proves its identity. An endpoint owns a responder, because no connection exists yet when a GREET
+arrives. When the opener has proven its identity, the responder passes the opener's CONNECT to the
+endpoint. The endpoint replies with the connection's ACCEPT or with a REFUSE, which travel inside
+the handshake. The handshake is kept until the opener has used the keys, because its messages may be
+repeated until then.
 
-A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
-limited. Openers that prove to know this node's key, or its shared secret, have a budget of their
-own, so that strangers cannot use up their time or their places.
+A Noise message takes some 0.3 ms to compute, and a half-open handshake takes memory, so both are
+limited. GREETs of patterns that need this node's key or its shared secret have a budget of their
+own, so that strangers cannot use up the time or the places of members. A host that sent an invalid
+GREET counts as a stranger for a while.
 """
 
 from collections import Counter, deque
@@ -51,7 +54,7 @@ from sphtp.errors import RemoteError, SettingsError
 class ResponderState(Name):
     """The states of the answering side of a handshake."""
 
-    ASKED = "the opener was asked who it is"
+    ASKED = "sent WELCOME; no CONFIRM with the opener's identity has come"
     PRESENTED = "the opener has proven its identity, and the endpoint has its CONNECT"
     WELCOMED = "the opener was accepted, and has not used the keys yet"
     SETTLED = "the keys are in use, or the opener was refused: the handshake is over"
@@ -61,11 +64,11 @@ class ResponderEvent(Name):
     """The events of the answering side."""
 
     GREETED_AGAIN = "the opener's GREET came again"
-    CONFIRMED = "its CONFIRM came"
+    CONFIRMED = "the opener's CONFIRM came"
     ACCEPTED = "the endpoint accepts the opener"
     REFUSED = "the endpoint or the authenticator refuses the opener"
     KEYS_USED = "a datagram came that the opener has sealed"
-    LATE = "the handshake took too long"
+    LATE = "the timeout of the handshake expired"
 
 
 class ResponderAction(Name):
@@ -75,7 +78,7 @@ class ResponderAction(Name):
     REPEAT = "send the last answer again"
     PRESENT = "pass the opener's CONNECT to the endpoint"
     ANSWER = "send the answer: in a WELCOME, or sealed if the opener has the keys"
-    FORGET = "forget the handshake"
+    FORGET = "drop the handshake"
 
 
 S, E, A = ResponderState, ResponderEvent, ResponderAction
@@ -85,7 +88,7 @@ RESPONDER = Machine(
     S.PRESENTED,
     (
         Row(S.ASKED, E.GREETED_AGAIN, S.ASKED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
-        Row(S.ASKED, E.CONFIRMED, S.PRESENTED, (A.KEEP, A.PRESENT), "its identity is proven"),
+        Row(S.ASKED, E.CONFIRMED, S.PRESENTED, (A.KEEP, A.PRESENT), "the identity is proven"),
         Row(S.ASKED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
         Row(S.PRESENTED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the endpoint has room"),
         Row(S.PRESENTED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "this side sends the refusal"),
@@ -93,14 +96,12 @@ RESPONDER = Machine(
         Row(S.WELCOMED, E.GREETED_AGAIN, S.WELCOMED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
         Row(S.WELCOMED, E.CONFIRMED, S.WELCOMED, (A.KEEP, A.PRESENT), "the answer was lost"),
         Row(S.WELCOMED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the opener sends its request again"),
-        Row(
-            S.WELCOMED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "the endpoint changed its mind"
-        ),
+        Row(S.WELCOMED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "the peer is admitted no more"),
         Row(S.WELCOMED, E.KEYS_USED, S.SETTLED, (A.FORGET,), "both sides have the keys"),
         Row(S.WELCOMED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
     ),
     events=ResponderEvent,
-    # One that has to tell who it is starts by being asked.
+    # A handshake in which the opener's identity is still to come starts in ASKED.
     entries=frozenset({S.ASKED}),
     final=frozenset({S.SETTLED}),
     refused={
@@ -116,8 +117,8 @@ class ResponderHandshake:
     """One handshake of an opener whose address is proven.
 
     ``greet`` is the Noise message of its GREET, by which a repetition is recognised. ``connect`` is
-    the CONNECT in it, after the opener has proven its identity. ``protection`` has the keys, after
-    there are any.
+    the CONNECT of the opener, once the opener has proven its identity. ``protection`` has the keys,
+    once there are any.
     """
 
     __slots__ = ("_context", "_responder", "answer", "came", "confirm", "connect", "due", "greet",
@@ -145,8 +146,8 @@ class ResponderHandshake:
         self.handshake = handshake
         self.came = self.due = came
         self.connect = b""
-        # The CONFIRM with its identity, the proof that its RESETs will carry, and the last answer
-        # that it was sent.
+        # The CONFIRM with the opener's identity, the proof that the opener's RESETs will carry, and
+        # the last reply to the opener.
         self.confirm = b""
         self.proof = b""
         self.answer: Datagrams | None = None
@@ -164,7 +165,7 @@ class ResponderHandshake:
     def accept(self, accept: bytes) -> Datagrams | None:
         """Return the datagram with a connection's ACCEPT; None if the state refuses it.
 
-        From then on ``protection`` is the connection's.
+        From then on ``protection`` belongs to the connection.
         """
         return self._responder.accept(self, accept)
 
@@ -199,7 +200,8 @@ class ResponderHandshake:
 
 
 MOST_KEPT: Final = 4
-"""The longest life of a handshake, as a multiple of ``timeout``, however often it is repeated."""
+"""The longest life of a handshake, as a multiple of ``timeout``, however often the opener repeats
+its messages."""
 
 
 class HalfOpenTable:
@@ -225,9 +227,10 @@ class HalfOpenTable:
     def make_room(self, host: str, is_stranger: bool) -> bool:
         """Return True if there is room for an opener from this host; make room if necessary.
 
-        If the table is full, a stranger is dropped: the newest handshake of the host with the most.
-        A newcomer that is also a stranger replaces one only if that host has at least two
-        handshakes more than the newcomer's host. Addresses are proven, so no attacker has many.
+        If the table is full, a stranger that has not proven its identity is dropped: the newest
+        handshake of the host with the most of them. A newcomer that is also a stranger replaces one
+        only if that host has at least two handshakes more than the newcomer's host. Addresses are
+        proven, so no attacker has many.
         """
         if not self.is_full:
             return True
@@ -268,7 +271,7 @@ class HalfOpenTable:
 
     def take_late(self, now: float) -> ResponderHandshake | None:
         """Remove a handshake that has timed out, and return it; None if there is none."""
-        # A handshake whose timeout is restarted moves to the end, so that they are in order.
+        # A handshake whose timeout is restarted moves to the end, so the first one expires first.
         first = next(iter(self._handshakes.values()), None)
         return None if first is None or first.due > now else self._handshakes.pop(first.origin)
 
@@ -283,8 +286,8 @@ FEWEST_SWEPT: Final = 64
 class HandshakeReplayFilter:
     """The origins of IK GREETs, each kept as long as its handshake or connection lives.
 
-    Anybody can repeat such a GREET, byte by byte, and nothing in it tells when it was made. Its
-    first bytes, a key drawn for it alone, tell it from every other. Each GREET has one origin: a
+    Anybody can repeat such a GREET, byte by byte, and nothing in it shows when it was made. Its
+    first bytes, a public key drawn for it alone, identify it. Each GREET has one origin: a
     recording of it that comes from elsewhere is rejected.
     """
 
@@ -298,12 +301,12 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """Return True if a GREET is known with another origin than this one."""
+        """Return True if this GREET is recorded with another origin."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 
     def note(self, noise: bytes, origin: Origin) -> None:
-        """Remember the origin of a GREET."""
+        """Record the origin of a GREET."""
         if len(self._places) >= self._sweep_at:
             kept = {key: place for key, place in self._places.items() if self._is_kept(place)}
             self._places, self._sweep_at = kept, max(FEWEST_SWEPT, 2 * len(kept))
@@ -328,7 +331,7 @@ class Suspects:
         return self._until.get(host, now) > now
 
     def note(self, now: float, host: str) -> None:
-        """Add a host; the oldest one is dropped for it if there are too many."""
+        """Add a host. If there are too many, drop the oldest."""
         self._until.pop(host, None)
         if len(self._until) >= MOST_SUSPECTS:
             del self._until[next(iter(self._until))]
@@ -336,7 +339,7 @@ class Suspects:
 
 
 class HandshakeProgress(NamedTuple):
-    """A sign that the opener of the connection with this id goes on with the handshake."""
+    """The output for a repeated message: the opener of a connection continues its handshake."""
 
     connection_id: int
 
@@ -389,9 +392,9 @@ class Responder:
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Handle a GREET: answer it with a cookie, or begin a handshake if it has one."""
+        """Handle a GREET: reply with a COOKIE, or begin a handshake if it has a valid cookie."""
         greet = decode_greet_untrusted(datagram)
-        # The cookie covers the noise, too, so that an altered GREET costs little.
+        # The cookie covers the Noise message, too, so that an altered GREET costs little.
         what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
         if not self._cookies.is_good(now, greet.cookie, *what):
             self._counters.cookies_sent += 1
@@ -404,7 +407,7 @@ class Responder:
         if handshake is not None and handshake.greet == greet.noise:
             return self._step(now, handshake, ResponderEvent.GREETED_AGAIN)
         if handshake is not None and handshake.state is not ResponderState.ASKED:
-            # No opener sends two GREETs from one origin: this is somebody else's.
+            # No opener sends two GREETs from one origin, so this one is from somebody else.
             self._counters.denied += 1
             return None
         if self._replays.has_place(greet.noise, origin):
@@ -433,12 +436,12 @@ class Responder:
             handshake.answer, handshake.confirm = None, confirm.noise
         if confirm.noise == handshake.confirm:
             return self._step(now, handshake, ResponderEvent.CONFIRMED)
-        # A short CONFIRM that is not the known one must not draw a longer answer.
+        # A short CONFIRM that differs from the first must not draw a longer reply.
         self._counters.forged += 1
         return None
 
     def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
-        """Forget a handshake, because the opener has used its keys."""
+        """Drop a handshake, because the opener has used its keys."""
         handshake = self._half_open.find(origin)
         if handshake is not None and handshake.protection is protection:
             self._step(now, handshake, ResponderEvent.KEYS_USED)
@@ -465,7 +468,7 @@ class Responder:
         event: ResponderEvent,
         datagram: bytes = b"",
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Take an event; return what the endpoint has to handle."""
+        """Take an event; return the output for the endpoint, or None."""
         self._output = None
         _RUNNER.step_of(handshake, self, event, now, datagram)
         return self._output
@@ -473,7 +476,7 @@ class Responder:
     # What the table does
 
     def _keep(self, handshake: ResponderHandshake, now: float, _: bytes) -> None:
-        # The opener repeats because it lacks the answer: restart its timeout.
+        # The opener repeats its message because the reply was lost: restart its timeout.
         is_kept, keys = self._half_open.keep(now, handshake), handshake.protection
         if is_kept and keys is not None and keys.own:
             self._output = HandshakeProgress(keys.own)
@@ -515,18 +518,20 @@ class Responder:
                 A.ANSWER: cls._carry,
                 A.FORGET: cls._forget,
             },
-            # Datagrams come late, or twice, and the endpoint may answer one that has timed out.
+            # Datagrams come late or twice, and the endpoint may answer a handshake that has
+            # expired.
             ignored=ResponderEvent,
         )
 
     # Limits, and new handshakes
 
     def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """Return True if a GREET does not prove that its opener was introduced.
+        """Return True unless a GREET claims that its opener was introduced.
 
-        Knowledge of this side's key or of the shared secret proves it, unless an invalid GREET came
-        from the same host recently. Strangers have a budget of their own, so that they take neither
-        the time nor the places of members.
+        A GREET claims this by a pattern that needs this side's key or the shared secret. The claim
+        is checked only when the Noise message is computed. So it does not count if an invalid GREET
+        came from the same host recently. Strangers have a budget of their own, so that they take
+        neither the time nor the places of members.
         """
         pattern = PATTERNS.get(greet.pattern)
         is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
@@ -546,7 +551,7 @@ class Responder:
         return self._half_open.make_room(origin[0][0], is_stranger)
 
     def _has_time(self, now: float, *, is_stranger: bool) -> bool:
-        """Return True if the rate limit allows to compute one more Noise message."""
+        """Return True if the rate limit allows one more computation of a Noise message."""
         if self._rates[is_stranger].take(now):
             return True
         self._counters.handshakes_over_rate += 1
@@ -589,7 +594,7 @@ class Responder:
         return None
 
     def _identify(self, handshake: ResponderHandshake, payload: bytes) -> None:
-        """Read the opener's CONNECT; refuse one that contradicts its GREET."""
+        """Decode the opener's CONNECT. Raises ``RemoteError`` if it contradicts its GREET."""
         try:
             handshake.proof, handshake.connect = read_payload_untrusted(payload)
             kind, _ = decode_front_untrusted(handshake.connect)
@@ -623,8 +628,8 @@ def _name(address: Address) -> bytes:
     return f"{host} {port}".encode()
 
 
-# A cookie proves that a caller receives at its address, without any stored state: a keyed MAC over
-# the address and the attempt, which this side computes again when it returns.
+# A cookie proves that a caller receives at its address, without any stored state: it is a keyed MAC
+# over the address and the attempt, which this side computes again when the cookie returns.
 
 COOKIE_SIZE: Final = 16
 """Bytes of a cookie."""
@@ -636,10 +641,10 @@ SECRETS: Final = 2
 
 
 class CookieJar:
-    """A maker of cookies that also checks them, with two secrets for any number of callers.
+    """The cookies of any number of callers: made and checked with two secrets.
 
     A cookie is valid for at least ``lifetime`` seconds, and for at most twice as long. Raises
-    ``SettingsError`` unless that is positive.
+    ``SettingsError`` unless ``lifetime`` is positive.
     """
 
     __slots__ = ("_lifetime", "_number", "_secrets", "_source")
@@ -676,6 +681,6 @@ class CookieJar:
 def _mac(secret: bytes, what: tuple[bytes, ...]) -> bytes:
     mac = HMAC(secret, SHA256())
     for part in what:
-        # Each part has its length, so that no two sequences of parts give the same bytes.
+        # Each part follows its length, so that no two sequences of parts give the same bytes.
         mac.update(len(part).to_bytes(4, "little") + part)
     return mac.finalize()[:COOKIE_SIZE]

@@ -19,22 +19,24 @@ class HandshakeLimits:
     """
 
     handshakes_per_second: float = 500.0
-    """Noise messages of peers that are computed per second, each some 0.3 ms; others are ignored,
-    and their senders repeat them.
+    """Noise messages of peers that are computed per second, each in some 0.3 ms. Others are
+    dropped, and their senders retransmit them.
 
-    Peers that know this node's key or its secret have this budget, and strangers another of the
-    same size.
+    Messages of a pattern that needs this node's key or its secret have this budget, and all others
+    another of the same size.
     """
     half_open: int = 256
-    """Handshakes of peers under way at a time. An introduced peer displaces a stranger."""
+    """Handshakes of peers that may be incomplete at a time. An introduced peer displaces a
+    stranger."""
     handshake_timeout: float = 5.0
-    """Seconds of silence after which a handshake is forgotten; it lives four times as long at most.
+    """Seconds of silence after which an incomplete handshake is dropped. It is dropped after four
+    times as long in any case.
     """
     resets_per_second: float = 100.0
     """Stateless resets sent per second; at most a quarter of them to one address, and half to one
     host."""
     cookie_lifetime: float = 30.0
-    """The least number of seconds for which an address counts as proven."""
+    """Seconds for which a cookie proves an address: at least this, and at most twice as long."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -55,14 +57,19 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(slots=True)
 class HandshakeCounters:
-    """Counts of the datagrams and handshakes of a sealed node. Dropped ones changed nothing.
+    """Counts of the datagrams and handshakes of a sealed node. A dropped datagram changes nothing.
 
-    ``in_the_clear`` were not sealed. ``forged`` were not sealed with the key, or were altered.
-    ``replayed`` had arrived before, or came from a wrong address. ``handshakes`` counts those that
-    peers began, after their cookie. ``handshakes_over_rate`` and ``handshakes_over_limit`` were
-    ignored because of ``handshakes_per_second`` and ``half_open``. ``strangers`` claimed an id that
-    nobody has introduced yet, and ``denied`` were refused. A reset tells that a peer has forgotten
-    a channel. A path changes when the address of a peer does.
+    ``in_the_clear`` counts datagrams that were not sealed. ``forged`` counts those sealed with
+    another key, or altered; ``replayed`` those that had arrived before, are too old to tell, or
+    came from another address than the original. ``cookies_sent`` counts COOKIEs. ``handshakes``
+    counts handshakes that peers began, after their cookie. ``handshakes_over_rate`` and
+    ``handshakes_over_limit`` count those that ``handshakes_per_second`` and ``half_open`` affected:
+    dropped, or admitted in place of a stranger. ``strangers`` counts peers whose claimed id nobody
+    has introduced yet, and ``denied`` peers that were refused or were not the wanted peer.
+    ``resets_sent``, ``resets_over_rate``, ``resets_taken`` and ``resets_forged`` count stateless
+    resets that were sent, not sent because of ``resets_per_second``, accepted, and rejected.
+    ``paths_tried`` counts challenges to new addresses of peers, and ``paths_changed`` the addresses
+    that were adopted.
     """
 
     in_the_clear: int = 0
@@ -83,7 +90,7 @@ class HandshakeCounters:
 
 
 class KeyLog(Protocol):
-    """A record of the keys of channels, with which captured datagrams can be opened."""
+    """A log of the keys of channels, with which captured datagrams can be decrypted."""
 
     def write(self, connection_id: int, key: bytes) -> None:
         """Record the first key that seals the datagrams with this connection id in front."""
@@ -95,11 +102,11 @@ class Verdict(Enum):
 
     ACCEPT = "the peer is the one that it claims to be"
     REJECT = "the peer is another one, or is not allowed"
-    RETRY = "the servers have not introduced the peer yet; it will ask again"
+    RETRY = "the servers have not introduced the peer yet; it will retransmit"
 
 
 class AllowKeys:
-    """An authenticator that accepts every key, or those in a set, for nodes dialled by address.
+    """An authenticator that accepts every key, or the keys in a set, for nodes without a cluster.
 
     The set is kept, not copied: a program may add keys to it and remove keys at any time.
     """
@@ -112,17 +119,17 @@ class AllowKeys:
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept a key in the set. Without a cluster, ids have no meaning."""
+        """Return ACCEPT for a key in the set, else REJECT. Ids mean nothing without a cluster."""
         is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
 class IntroducedPeer(Protocol):
-    """A peer that the servers have introduced, with its key; empty if they gave none."""
+    """A peer that the servers have introduced, with its key."""
 
     @property
     def key(self) -> bytes:
-        """The public key, 32 bytes."""
+        """The public key, 32 bytes; empty if the servers gave none."""
         ...
 
 
@@ -141,7 +148,10 @@ class RosterAuthenticator:
         return peer.key or None if peer is not None else None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Accept a peer whose key matches its id; reject a peer without an id."""
+        """Return ACCEPT if the key is that of the id, REJECT if not or without an id.
+
+        Return RETRY for an id that the servers have not introduced yet.
+        """
         peer = self._peers.get(peer_id)
         if peer is not None:
             return Verdict.ACCEPT if peer.key == key else Verdict.REJECT
@@ -153,7 +163,7 @@ PeerAuthenticator = AllowKeys | RosterAuthenticator
 
 @dataclass(frozen=True, slots=True)
 class PeerPin:
-    """The key that a dialled peer must have, 32 bytes; None accepts any key.
+    """The key that a dialled peer must have: 32 bytes, or None for any key.
 
     Raises ``SettingsError`` for an invalid ``key``.
     """
@@ -186,12 +196,13 @@ class Security:
     identity: Identity | None = None
     """The node's key pair, by which peers identify it; a new one by default."""
     allow: AbstractSet[bytes] | None = None
-    """The public keys of the peers with which the node opens channels; None for all.
+    """The public keys of the peers with which the node opens channels; None for any key.
 
-    The set is kept, not copied: a change counts from the next handshake on.
+    The set is kept, not copied: a change takes effect from the next handshake on.
     """
     psk: bytes | None = field(default=None, repr=False)
-    """A secret of 32 bytes that both sides need; a peer without it gets no further than a cookie.
+    """A secret of 32 bytes that both sides need. A peer without it gets only a cookie and a
+    refusal.
     """
     limits: HandshakeLimits = field(default_factory=HandshakeLimits)
     """Limits of the work that strangers can cause."""

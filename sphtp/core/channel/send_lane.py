@@ -7,8 +7,8 @@ the content again, not the packet (RFC 9000, section 13.3). Frames that were los
 repeats, wait in a heap with the oldest on top, and leave before any unsent message. Unreliable
 messages wait in a queue of their own until they leave.
 
-When the path turns out to take only smaller packets, every frame or message that no longer fits is
-cut anew, whether it waits or is in flight.
+When the path carries only smaller packets than before, the lane cuts every frame and message that
+no longer fits, whether it waits or is in flight.
 """
 
 from bisect import bisect_right
@@ -43,11 +43,11 @@ MOST: Final = 16_384
 """The most messages between the oldest unacked and the newest one: a quarter of the 16-bit span."""
 
 LONGEST_RUN: Final = 4096
-"""The most messages in a run that grows one by one. A run is freed as a whole, so that a longer one
-would keep too many payloads."""
+"""The most messages in a run that grows one by one. The payloads of a run are freed together, so a
+longer run would keep too many of acked messages."""
 
 ANY_NUMBER: Final = 1 << 62
-"""The limits of a buffer that was already found to have room."""
+"""A limit that no buffer reaches, for messages whose room was checked before."""
 
 
 class MessageRun:
@@ -60,14 +60,15 @@ class MessageRun:
                  "is_withdrawn")  # fmt: skip
 
     is_begun = False
-    """True if the message next to leave is already counted against the credit."""
+    """False: a whole message is counted against the credit only when it leaves."""
 
     def __init__(
         self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
     ) -> None:
         self._payloads = payloads
-        # The cost of the first n messages in a frame, to find by bisection how many fit;
-        # and the cost of each if all have one size, which is the usual case.
+        # ``_costs``: the cost in a frame of the first n messages, to find by bisection how many
+        # fit. ``_cost``: the cost of each message if all have one size, which is the usual case;
+        # else 0.
         cost = sizes[0] + LENGTH_OVERHEAD
         number = len(sizes)
         if number == 1:
@@ -85,7 +86,7 @@ class MessageRun:
         # The tickets by place in the run.
         self._tickets: dict[int, Ticket] = {} if ticket is None else {0: ticket}
         self.is_alone = ticket is not None and ticket.is_special
-        # True if the run was given up before it left.
+        # True if its message expired before it left.
         self.is_withdrawn = False
 
     @property
@@ -127,7 +128,7 @@ class MessageRun:
         self._costs.extend(costs)
 
     def withdraw(self) -> None:
-        """Drop the payloads: these messages will not be sent."""
+        """Drop the payloads of messages that expired before they left."""
         self.is_withdrawn = True
         self._payloads = [b""] * len(self._payloads)
 
@@ -139,7 +140,7 @@ class MessageRun:
         if end > taken + 1:
             end = min(end, taken + limit, taken + MAX_MESSAGES_PER_FRAME)
             if costs[end] - start == LENGTH_OVERHEAD * (end - taken):
-                # All are empty, and a packet holds no more messages than bytes.
+                # All messages are empty, and a packet holds no more messages than bytes.
                 end = min(end, taken + RUN_OVERHEAD)
         number = end - taken
         if number <= 0:
@@ -195,10 +196,10 @@ class MessageRun:
 class SendLane:
     """The messages of a lane: unreliable ones until they leave, reliable ones until they are acked.
 
-    The reliable ones have the ids from the oldest unacked one up to the next to be given. A message
-    gets its id when it first leaves, so that one that expires before uses up no id. The receiver
-    waits for a message that expires later. So a SKIP frame is sent for it, as reliably as the
-    message would have been; the message takes no more room in the lane.
+    Reliable messages are numbered when they first leave, so that a message that expires before uses
+    up no id. The receiver waits for every id. So for a message that expires after it has left, the
+    lane sends a SKIP frame, as reliably as the message itself; the message takes no more room in
+    the lane.
     """
 
     __slots__ = (
@@ -232,7 +233,7 @@ class SendLane:
         # Bytes sent, divided by weight: of equal priority, the lane with the least is next.
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
-        # The number of ids that the receiver can tell apart, from the oldest one that it lacks.
+        # The number of ids, from the oldest one missing, that the receiver accepts.
         self._window = min(window, MOST)
         self._oldest_unacked = first_id
         self._next_id = first_id
@@ -241,23 +242,23 @@ class SendLane:
         self.unsent: deque[MessageRun | FragmentedMessage] = deque()
         self.to_retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
-        # The parts of each message with a deadline, so that giving one up does not search the
-        # others; and the ids of those that have left, in order, until they are all acked.
+        # The parts of each message with a deadline, so that its expiry searches no other messages;
+        # and the ids of those that have left, in order, until they are all acked.
         self._perishable: dict[
             Ticket, list[MessageRun | FragmentedMessage | SentFrame | FragmentRun]
         ] = {}
         self._perishable_ids: deque[tuple[int, Ticket]] = deque()
-        # The number of those ids that were given up, and of withdrawn messages in ``unsent``.
+        # The number of those ids that expired, and of withdrawn messages in ``unsent``.
         self._given_up = 0
         self._withdrawn = 0
-        # Bytes by which reliable messages are ahead of unreliable ones, since both waited.
+        # Bytes by which reliable messages are ahead of unreliable ones, since both began to wait.
         self._lead = 0
 
     @property
     def waiting(self) -> int:
         """The number of messages not yet acked, including those behind an unacked one.
 
-        Messages that were given up do not count.
+        Messages that have expired do not count.
         """
         return self._next_id - self._oldest_unacked - self._given_up
 
@@ -277,11 +278,14 @@ class SendLane:
         return self._byte
 
     def may_pass(self, credit: SendCredit) -> bool:
-        """Return True if all messages have left, and another one may leave by no packet."""
+        """Return True if a message may leave by shared memory, that is, without a packet.
+
+        All other messages must have left, and credit and the window of ids must have room.
+        """
         return not self.unsent and self._allowed(credit) > 0
 
     def pass_id(self) -> int:
-        """Return the id of a message that leaves by no packet, and needs no ack."""
+        """Return the id of a message that leaves by shared memory, and needs no ack."""
         message_id = self._unsent_id
         self._unsent_id = self._next_id = message_id + 1
         if not self._unacked:
@@ -298,7 +302,7 @@ class SendLane:
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
-        """Return True if the first unsent message takes more than a packet with ``room``."""
+        """Return True if the first unsent message or run takes more than one packet."""
         return bool(self.unsent) and self.unsent[0].left > room
 
     @property
@@ -361,7 +365,7 @@ class SendLane:
         return 1
 
     def push_many(self, payloads: Sequence[bytes], sizes: Sequence[int], room: int) -> None:
-        """Queue messages without tickets. This equals many calls of ``push``, but is faster."""
+        """Queue messages without tickets, as ``push`` does with each, but faster."""
         if len(sizes) == 1 or max(sizes) > room - WHOLE_OVERHEAD:
             for payload, size in zip(payloads, sizes, strict=True):
                 self.push(payload, size, room, ANY_NUMBER, ANY_NUMBER)
@@ -380,9 +384,9 @@ class SendLane:
         """Add the frames that fit into a packet's room; return the room that is left.
 
         If reliable and unreliable messages both wait, they share the lane byte by byte, counted
-        from when both began to wait. The kind that had fewer bytes goes first, and the other takes
-        the rest. So neither delays the other by more than a packet, and an occasional message
-        overtakes bulk.
+        from when both began to wait. The kind that has sent fewer bytes goes first, and the other
+        takes the rest of the packet. So neither delays the other by more than a packet, and an
+        occasional message overtakes bulk.
         """
         before = room
         if not self.unreliable.waiting:
@@ -406,10 +410,10 @@ class SendLane:
         return room
 
     def take_batch(self, room: int, packets: int, credit: SendCredit) -> Contents | None:
-        """Take the content of several equal packets; None if ``fill`` is to be used.
+        """Take the content of several equal packets; return None if ``fill`` has to be used.
 
         There are at most ``packets`` of them. They hold the fragments of one message, or messages
-        of one size. Nothing else may wait that goes first.
+        of one size. Frames to retransmit and unreliable messages go first, so none may wait.
         """
         if not self.unsent or self.to_retransmit or self.unreliable.waiting:
             return None
@@ -487,7 +491,7 @@ class SendLane:
 
     def _retransmit_into(self, room: int, frames: list[SentFrame]) -> int:
         waiting = self.to_retransmit
-        # A late ack may have settled a frame that was taken for lost.
+        # A late ack may have settled a frame that was declared lost.
         while waiting and (waiting[0].acked or waiting[0].cost <= room):
             frame = heappop(waiting)
             if not frame.acked:
@@ -503,13 +507,13 @@ class SendLane:
     # Acks and losses
 
     def acked(self, frame: SentFrame) -> None:
-        """Forget a frame whose packet was acked."""
+        """Settle a frame whose packet was acked."""
         self.held -= frame.size
         frame.settle()
         self._advance()
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
-        """Forget fragments whose packets were acked; return their bytes."""
+        """Settle fragments whose packets were acked; return their bytes."""
         size = run.settle(bits)
         self.held -= size
         self._advance()
@@ -519,7 +523,7 @@ class SendLane:
         unacked = self._unacked
         while unacked and unacked[0].acked:
             unacked.popleft()
-        # Between two frames there may be messages that left by no packet.
+        # Between two frames, ids may belong to messages that left by shared memory.
         self._oldest_unacked = unacked[0].first_id if unacked else self._unsent_id
         ids = self._perishable_ids
         while ids and ids[0][0] < self._oldest_unacked:
@@ -535,7 +539,7 @@ class SendLane:
     # Expiry
 
     def give_up(self, ticket: Ticket) -> None:
-        """Give up a message. If it has an id, send a SKIP in its place.
+        """Drop a message that has expired. If it has an id, send a SKIP in its place.
 
         The cost depends on the size of the message, not on the number of messages that wait.
         """
@@ -596,7 +600,7 @@ class SendLane:
             self._withdrawn -= 1
 
     def _note_place(self, part: SentFrame | FragmentRun, *, begins: bool) -> None:
-        """Note that a part of a message with a deadline has left."""
+        """Record that a part of a message with a deadline has left."""
         for ticket in part.tickets:
             if (places := self._perishable.get(ticket)) is not None:
                 places.append(part)
@@ -608,7 +612,7 @@ class SendLane:
     def cut_anew(self, room: int) -> None:
         """Cut frames and messages to fit packets that have become smaller.
 
-        Packets in flight still refer to the old frames, which count as settled.
+        Packets in flight still refer to the old frames, which are marked as acked.
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in cut_frame(frame, room)]

@@ -1,13 +1,13 @@
 """The send queue of a channel: its lanes, the scheduler over them, and redundant copies.
 
-The packet scheduler decides late: ``take`` chooses the content of a packet when that may leave.
-Each lane keeps its own order. Among the lanes with something to send, those of the highest priority
-go first. Lanes of equal priority share by weight, by start-time fair queueing (Goyal, Vin and Cheng
-1996). Each lane has a tag, its bytes served divided by its weight, and the lowest tag goes first.
-The tag of the lane that goes first is the virtual time of its priority. A lane that becomes active
-starts with at least the virtual time as its tag, so that it saves nothing up while it is idle or
-blocked. Each priority has a virtual time of its own, which stands still while higher priorities use
-all of the bandwidth.
+The packet scheduler decides late: ``take`` chooses the content of a packet when the packet may
+leave. Each lane keeps its own order. Among the lanes with messages to send, those of the highest
+priority go first. Lanes of equal priority share by weight, by start-time fair queueing (Goyal, Vin
+and Cheng 1996). Each lane has a tag, its bytes served divided by its weight, and the lowest tag
+goes first. The tag of the lane that goes first is the virtual time of its priority. A lane that
+becomes active starts with at least the virtual time as its tag, so that it saves up no share while
+it is idle or blocked. Each priority has a virtual time of its own, which stands still while higher
+priorities use all of the bandwidth.
 """
 
 from collections import deque
@@ -27,10 +27,10 @@ from sphtp.errors import LocalError, MessageTooLargeError
 
 
 class Redundancy:
-    """The frames that are repeated before their loss can be known.
+    """The frames that are repeated before the loss of the first packet can be detected.
 
-    A frame with copies is repeated with every packet that carries new content: in that packet if
-    there is room, else in one right behind it.
+    A frame with copies is repeated with each packet that carries new content: in that packet if
+    there is room, else in the packet after it.
     """
 
     __slots__ = ("due", "resting")
@@ -62,7 +62,7 @@ class Redundancy:
         return room
 
     def fill(self, frames: list[SentFrame], room: int) -> int:
-        """Add the copies that are due and fit; return the room that is left."""
+        """Add the due copies that fit; return the room that is left."""
         due = self.due
         while due and (due[0].acked or due[0].cost <= room):
             frame = due.popleft()
@@ -79,9 +79,9 @@ class Redundancy:
 class SendQueue:
     """The messages of all lanes, reliable and unreliable.
 
-    A packet takes the frames to retransmit first, oldest first, then unsent messages. It never
-    takes a message that the receiver has no room for, because the receiver would not ack the
-    packet. ``room`` is the room for frames in a packet.
+    A packet takes the frames to retransmit first, oldest first, then unsent messages. A packet
+    takes no message for which the receiver has no room, because the receiver would not ack the
+    packet. ``room`` is the room for frames in a packet, in bytes.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class SendQueue:
     def waiting(self) -> int:
         """The number of reliable messages not yet acked, including those behind an unacked one.
 
-        Messages that were given up do not count.
+        Messages that have expired do not count.
         """
         lanes = self._lanes
         return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])
@@ -149,7 +149,7 @@ class SendQueue:
 
     @property
     def fills_packets(self) -> bool:
-        """True if one kind of content may fill more than one packet."""
+        """True if the first unsent message or run of a lane may fill more than one packet."""
         lanes, room = self._lanes, self.room
         if len(lanes) == 1:
             return lanes[0].held > room and lanes[0].fills_packets(room)
@@ -191,7 +191,7 @@ class SendQueue:
     ) -> int:
         """Queue as many reliable messages as there is room for; return how many.
 
-        ``ticket`` tracks the message; there is only one then. Raises as ``room_for``.
+        ``ticket`` tracks a single message. Raises as ``room_for``.
         """
         if len(sizes) > 1:
             number = self.room_for(sizes, lane)
@@ -210,11 +210,11 @@ class SendQueue:
         )
 
     def may_pass(self, lane: int, size: int) -> bool:
-        """Return True if a reliable message of ``size`` bytes may leave a lane by no packet."""
+        """Return True if a reliable message of ``size`` bytes may leave by shared memory."""
         return size <= self._limit and self._lane(lane).may_pass(self.credit)
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
-        """Count a reliable message that leaves by no packet, and ``size`` bytes of credit for it.
+        """Count a reliable message that leaves by shared memory, for ``size`` bytes of credit.
 
         Return the lane as in a frame, and the id of the message.
         """
@@ -225,7 +225,8 @@ class SendQueue:
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue an unreliable message, to leave when it is its lane's turn.
 
-        If too many wait in the lane, the oldest is dropped, and its ticket returned.
+        If too many wait in the lane, drop the oldest, and return its ticket; else return None.
+        Raises ``MessageTooLargeError`` if the message does not fit into one packet.
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
@@ -241,14 +242,13 @@ class SendQueue:
         return gone
 
     def give_up(self, ticket: Ticket) -> None:
-        """Give up the message of a ticket whose deadline has passed."""
+        """Drop the message of a ticket whose deadline has passed."""
         self._lanes[ticket.lane].give_up(ticket)
 
     def resize(self, room: int) -> Sequence[Ticket]:
         """Change the room for frames in a packet.
 
-        Return the tickets of the unreliable messages that no packet can take any more; they are
-        dropped.
+        Drop the unreliable messages that no packet can take any more, and return their tickets.
         """
         shrinks, self.room = room < self.room, room
         if not shrinks:
@@ -262,14 +262,14 @@ class SendQueue:
     # Packets
 
     def take(self, reserved: int, packets: int) -> Contents:
-        """Take the content of the next packets, up to ``packets``; nothing if nothing may leave.
+        """Take the content of the next packets, up to ``packets``; empty if no message may leave.
 
-        ``reserved`` bytes of each packet are used for other frames. Several packets are filled
-        alike, so that they have one size. Content that does not fill several packets is taken for
-        one.
+        ``reserved`` bytes of each packet are used for other frames. Several packets have the same
+        amount and kind of content, so that they have one size. Content that does not fill several
+        packets is taken for one.
         """
         room = self.room - reserved
-        # The scheduler runs for each packet, so that an idle lane saves nothing up.
+        # The scheduler runs for each packet, so that an idle lane saves up no share.
         lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
         if packets > 1 and not self._redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
@@ -293,14 +293,14 @@ class SendQueue:
         return (frames,)
 
     def note_shortage(self) -> None:
-        """Count once that credit blocks messages until the peer has read."""
+        """Count that messages wait for credit, once until the peer grants more."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
             self._bounds.count(f"held_by_{setting}")
 
     # Acks and losses
 
     def acked(self, frames: Sequence[SentFrame]) -> None:
-        """Forget the frames of an acked packet."""
+        """Settle the frames of an acked packet."""
         for frame in frames:
             if not frame.is_reliable:
                 frame.settle()
@@ -308,7 +308,7 @@ class SendQueue:
                 self._lanes[frame.frame.lane & ~FLAG].acked(frame)
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
-        """Forget the fragments of acked packets; return their bytes."""
+        """Settle the fragments of acked packets; return their bytes."""
         return self._lanes[run.lane].run_acked(run, bits)
 
     def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:

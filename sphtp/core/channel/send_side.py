@@ -1,19 +1,21 @@
-"""The send side of an open connection: it decides what leaves next, and handles acks and losses.
+"""The send side of an open connection: it chooses the next packets, and handles acks and losses.
 
 ``poll`` is the send step of Fiedler's "Reliable Ordered Messages": include the waiting messages,
-retransmissions first and the oldest before all; remember the content of each packet; put the header
-with the acks in front. One packet is a batch of one. ``poll`` determines how many packets the
-window, the pacer and the caller allow, takes content that fills them, encodes them together, and
-records them. The packets are then ready to leave.
+retransmissions before new ones and older ones first; record the content of each packet; put the
+header with the acks in front. One packet is a batch of one. ``poll`` determines how many packets
+the window, the pacer and the caller allow, takes content that fills them, encodes them together,
+and records them. The packets are then ready to leave.
 
-An ack is processed when it arrives. The packets that it names are taken out of the record, and the
-round trip is measured. Packets that were overtaken are lost, and their frames are queued for
-retransmission. Congestion control learns of both, and tickets are settled. ``handle_timeout`` does
-the same for the effects of time: lost packets, probes, and expired messages.
+An ack is processed when it arrives. ``SentPackets`` finds the packets that it names, and
+``LossDetector`` takes a sample of the round trip and declares overtaken packets lost. Frames of
+lost packets are queued for retransmission. Acks and losses go to congestion control, and acked
+messages settle their tickets. ``handle_timeout`` handles the effects of time in the same way: lost
+packets, probes, and expired messages.
 
-Two kinds of packet are encoded outside ``poll``: acks that the receive side cannot delay, and
-control frames of the connection. They are encoded at once, and kept in order until the next
-``poll``, because packets that leave out of order would look lost.
+Two kinds of packet are encoded before they are polled: acks that cannot be delayed (``ack_early``,
+``ack_late``), and the last CLOSE of a connection that ends at once (``encode_control``). Early and
+late acks leave in order with the next ``poll``, because packets that leave out of order would look
+lost.
 """
 
 from collections import deque
@@ -71,16 +73,16 @@ if TYPE_CHECKING:
 NOTHING: Final = (b"", 0)
 
 PINGS: Final = 32
-"""The number of pings that fit into the idle timeout if none is answered: by default one every 0.3
-s. Of the 24 that follow a keepalive, one has to arrive each way."""
+"""The number of pings that fit into the idle timeout if none is acked: by default one every 0.3 s.
+Of the 24 that follow a keepalive, one ping and its ack have to arrive."""
 
 
 class SendSide:
     """The sender of a connection's messages, from the queue until their acks.
 
-    ``received`` and ``ack_timer`` belong to the receive side. The first gives the acks for each
-    packet, the second the time at which an ack has to leave. Packets also carry ``credit``, which
-    the receive side grants to the peer.
+    ``received`` and ``ack_timer`` belong to the receive side. ``received`` gives the acks for each
+    packet, ``ack_timer`` the time at which an ack has to leave. Packets also carry ``credit``,
+    which the receive side grants to the peer.
     """
 
     def __init__(
@@ -116,14 +118,14 @@ class SendSide:
         self.resume_at: float | None = None
         # Encoded packets that wait to leave, and their size. Packets of one size are joined.
         self._ready: deque[tuple[bytes, int]] = deque()
-        # True if packets left so full that an MTU probe is worth while.
+        # True if a packet was more than half full, so that an MTU probe is worth while.
         self._is_filling_packets = False
         # Lifecycle events that acks and losses have caused, until ``poll_events``.
         self.events: list[Event] = []
 
     @property
     def is_ambiguous(self) -> bool:
-        """True if so many packets are in flight that 16 bits will soon not tell them apart."""
+        """True if the 16-bit sequences of the packets in flight may soon become ambiguous."""
         return self.sent_packets.ambiguous
 
     # Outputs
@@ -162,7 +164,7 @@ class SendSide:
                     return self._transmit(now, contents, extra)
                 self.send_queue.note_shortage()
                 self.path.set_app_limited()
-        # An ack goes by itself only where nothing else leaves.
+        # An ack leaves in a packet of its own only if nothing else leaves.
         ack_due = self._ack_timer.due
         if extra or (ack_due is not None and ack_due <= now):
             return self._transmit(now, NO_CONTENTS, extra)
@@ -207,8 +209,9 @@ class SendSide:
     def handle_ack(self, now: float, newest: int, bits: int, delay: float) -> None:
         """Process the acks of a received header: ``bits`` counts back from packet ``newest``.
 
-        ``delay`` is how long, in seconds, the peer held back the ack of ``newest``. The longest
-        that its field can express stands for any longer one: the ack measures no round trip then.
+        ``delay`` is the time, in seconds, for which the peer held back the ack of ``newest``. At
+        the longest delay that the frame can express, the true one may be longer, so this ack gives
+        no sample of the round trip.
         """
         acked = self.sent_packets.acknowledge(newest, bits)
         if not acked:
@@ -244,7 +247,7 @@ class SendSide:
             self._observer.credit_received(now, credit)
 
     def handle_timeout(self, now: float) -> bool:
-        """Handle losses, probes and expired messages; return True if a PING must ask for an ack."""
+        """Handle losses, probes and expired messages; return True if a PING has to leave."""
         for ticket in self.receipts.expire(now):
             self.send_queue.give_up(ticket)
         lost, probes = self.recovery.handle_timeout(now, self.path.allowance(now))
@@ -259,7 +262,7 @@ class SendSide:
 
     def _retransmit_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
         self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
-        # A probe repeats the content of the oldest packets, which is of use if they were lost.
+        # A probe repeats the content of the oldest packets, in case they were lost.
         is_repeated = False
         for probe in probes:
             self._note_missing(probe.batch)
@@ -267,7 +270,7 @@ class SendSide:
             self._counters.resent += self.send_queue.retransmit(frames)
             is_repeated |= any(frame.is_reliable and not frame.acked for frame in frames)
         self.path.probe(now)
-        # A small packet may pass where large ones vanish.
+        # If large packets vanish, a small one may pass.
         is_needed = not is_repeated or self.path.suspects_size
         return is_needed and not self.sent_packets.ambiguous
 
@@ -289,7 +292,7 @@ class SendSide:
         self.recovery.stop()
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """End: settle every open ticket with ``outcome``, and stop."""
+        """Stop, and settle every open ticket with ``outcome``."""
         self.receipts.close(now, outcome)
         self.stop()
 
@@ -303,7 +306,7 @@ class SendSide:
         own = self.sent_packets.next_sequence
         header = Header(own & MASK, *self._received.late_ack(sequence))
         ack = encode_data(self._peer_id, header)
-        # It does not carry the acks that are due, so the ack timer is not told.
+        # This packet does not carry the acks that are due, so the ack timer stays as it is.
         batch = SentBatch(own, now, len(ack))
         self.sent_packets.sent(batch)
         self._counters.sent += 1
@@ -338,7 +341,7 @@ class SendSide:
             return max(path.budget(now, MOST_DATAGRAMS, most), 1)
         if ready < INFINITY:
             self.resume_at = ready
-        # The window or the pacer holds packets back. Fiedler's pace is kept nevertheless.
+        # The window or the pacer holds packets back, but Fiedler's pace allows some.
         is_retransmission = queue.has_retransmissions
         if is_retransmission or queue.spread < MOST_SPREAD:
             resend_at = path.resend_at(now, is_retransmission=is_retransmission)
@@ -369,7 +372,7 @@ class SendSide:
             frames = (*self._ack_timer.lateness(now), *extra)
         data, size = encode_packets(self._peer_id, header, contents, frames)
         if probe:
-            # The padding goes to the end, whatever its length says.
+            # The PADDING frame extends to the end of the packet, so its size field is not needed.
             data, size = data.ljust(probe, b"\0"), probe
         batch = SentBatch(
             sequence,
@@ -395,7 +398,7 @@ class SendSide:
             if batch.credit:
                 self._observer.credit_sent(now, *self._credit.allowed)
         if 2 * size > self.path.mtu.size and not probe and self.is_sending:
-            # A packet with as many messages of one size as fit is over half full, be it only one.
+            # This is true even if only one message of its size fits into a packet.
             self._is_filling_packets = True
         return data, size
 
@@ -409,7 +412,7 @@ class SendSide:
     # Acks and losses
 
     def _settle(self, now: float, batch: SentBatch, bits: int) -> None:
-        """Forget the content of acked packets. A frame may have been acked before."""
+        """Settle the content of acked packets. A frame may have been acked before."""
         queue, receipts = self.send_queue, self.receipts
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:

@@ -1,16 +1,16 @@
-"""Packets that left, until they are acked: the send half of packet level acks (Fiedler).
+"""Records of sent packets until they are acked: the send half of packet level acks (Fiedler).
 
 A ``SentFrame`` records the content of one frame, and the reaction to its ack or loss. The content
-is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for a
-message that was given up, or a run of unreliable messages. There is no record per message, and none
-of an acked message. A lost reliable frame is retransmitted unchanged.
+is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for an
+expired message, or a run of unreliable messages. Single messages have no record of their own, and
+the record of a frame goes with its ack. A lost reliable frame is retransmitted unchanged.
 
 A ``SentBatch`` records the packets that left at one moment for one peer: n >= 1 packets of equal
-size. Most properties are the same for all of them. The others are bit masks: bit n stands for the
-packet n before the last one, as in the ack bits of Fiedler's header, so that a shift applies an
-ack. ``contents`` has the content of each packet. If that is consecutive fragments of one message,
-it is a ``FragmentRun``: one record that makes its frames only when one of them needs to be treated
-differently.
+size. Acked, lost and repeated packets are bit masks: bit n stands for the packet n before the last
+one, as in the ack bits of Fiedler's header, so that a shift applies an ack. All other properties
+are the same for all packets of a batch. ``contents`` has the content of each packet. Consecutive
+fragments of one message are a ``FragmentRun``: one record, which makes a frame for each fragment
+only when one of them is retransmitted, expires, or has to be cut anew.
 
 ``SentPackets`` finds a batch by the sequence of any of its packets, in a ``SequenceBuffer``.
 Fiedler's sequence is the packet number of RFC 9000, section 12.3: 64 bits inside, of which the
@@ -42,13 +42,14 @@ from sphtp.errors import RemoteError
 T = TypeVar("T")
 
 FARTHEST: Final = HALF // 2
-"""The most packets in flight: half of what 16 bits tell apart. The rest is for acks and pings,
-which nothing holds back."""
+"""The most packets that may leave beyond the newest acked one: a quarter of the span of 16 bits.
+Sequences stay unambiguous up to half of the span. The second quarter is for acks and pings, which
+are not limited."""
 
 NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, app_limited=False)
 
 SETTLED: Final = Skip(0, 0, 0)
-"""The content of a settled frame."""
+"""The content of a frame that was acked."""
 
 
 class SentFrame:
@@ -56,10 +57,10 @@ class SentFrame:
 
     ``first_id`` and ``index`` are its place in the lane. ``count`` is the number of messages that
     end in it, ``size`` the bytes of messages in it, and ``cost`` the most bytes that the frame
-    takes. ``tickets`` are those of its messages. ``copies`` is the number of further packets that
-    are to repeat it, and ``packets`` the number of packets in flight with it. ``queued`` is true
-    while it waits for retransmission, ``awaits_copy`` while it waits for its next copy. A frame
-    that is not ``is_reliable`` is never retransmitted.
+    takes in a packet. ``tickets`` are those of its messages. ``copies`` is the number of further
+    packets that will repeat it, and ``packets`` the number of packets in flight that carry it.
+    ``queued`` is true while it waits for retransmission, ``awaits_copy`` while it waits for its
+    next copy. A frame that is not ``is_reliable`` is never retransmitted.
     """
 
     __slots__ = ("acked", "awaits_copy", "copies", "cost", "count", "first_id", "frame", "index",
@@ -99,12 +100,12 @@ class SentFrame:
         return id(self)
 
     def settle(self) -> None:
-        """Count the frame as acked, and drop its content; lost packets may still refer to it."""
+        """Mark the frame as acked, and drop its content; lost packets may still refer to it."""
         self.acked = True
         self.frame, self.tickets = SETTLED, ()
 
     def skip(self) -> None:
-        """Replace the content by a SKIP: the message was given up."""
+        """Replace the content by a SKIP, because the message has expired."""
         if not isinstance(self.frame, Skip):
             total = self.frame.total if isinstance(self.frame, Fragment) else self.size
             self.frame = Skip(self.frame.lane, self.first_id & MASK, total)
@@ -126,16 +127,17 @@ def make_fragment(
 class FragmentRun:
     """A part of one message in n packets, with ``length`` bytes each, from offset ``index`` on.
 
-    It stands in its lane like one frame. Its bits are those of its batch: bit n is the fragment n
-    before the last. When a fragment needs to be treated differently, the run is broken up into
-    frames.
+    It has one place in its lane, like a frame. Its bits are those of its batch: bit n is the
+    fragment n before the last. When a fragment is retransmitted, expires, or has to be cut anew,
+    the run is broken up into frames.
     """
 
     __slots__ = ("_frames", "_open", "_payload", "first_id", "index", "lane_byte", "length",
                  "number", "tickets")  # fmt: skip
 
     count = 0
-    """The number of messages that end in the run: the last fragment is never in one."""
+    """The number of messages that end in the run: none, because no run contains the last
+    fragment."""
 
     def __init__(
         self,
@@ -168,12 +170,12 @@ class FragmentRun:
 
     @property
     def is_broken_up(self) -> bool:
-        """True if frames have replaced it."""
+        """True if frames have replaced the run."""
         return bool(self._frames)
 
     @property
     def acked(self) -> bool:
-        """True if all of it has arrived, in the run or as frames."""
+        """True if all fragments were acked, in the run or as frames."""
         return not self._open and all(frame.acked for frame in self._frames.values())
 
     @property
@@ -192,7 +194,7 @@ class FragmentRun:
         return self.index + self.number * self.length
 
     def settle(self, bits: int) -> int:
-        """Record that fragments arrived; return how many bytes of the message are new."""
+        """Record acked fragments; return how many bytes of the message were not acked before."""
         fresh = bits & self._open
         self._open ^= fresh
         if not self._open:
@@ -200,7 +202,7 @@ class FragmentRun:
         return fresh.bit_count() * self.length
 
     def break_up(self) -> None:
-        """Replace the run by a frame for each fragment that has not arrived, the oldest first.
+        """Replace the run by a frame for each fragment that is not acked, the oldest first.
 
         Its tickets are settled when all of them are acked. A second call does nothing.
         """
@@ -224,7 +226,7 @@ class FragmentRun:
         self._open, self._payload, self.tickets = 0, b"", ()
 
     def frames(self, bits: int = -1) -> list[SentFrame]:
-        """Return the frames that replaced these fragments."""
+        """Return the frames that replaced the fragments with these bits."""
         return [frame for bit, frame in self._frames.items() if bits >> bit & 1]
 
 
@@ -239,9 +241,9 @@ class SentBatch:
     """Packets of ``size`` bytes with consecutive sequences from ``sequence`` on, and their content.
 
     ``acked`` and ``lost`` have a bit for each packet that was acked, or declared lost; a lost
-    packet may still be acked. ``open`` has the bits of the others. ``repeated`` has the bits of the
-    packets whose content a probe has repeated. ``closing`` and ``credit`` are true if the packet
-    carries CLOSE or CREDIT, ``probe`` if it is an MTU probe.
+    packet may still be acked. ``open`` has the bits of the packets that were neither. ``repeated``
+    has the bits of the packets whose content a probe has repeated. ``closing`` and ``credit`` are
+    true if the packet carries CLOSE or CREDIT, ``probe`` if it is an MTU probe.
     """
 
     __slots__ = (
@@ -312,7 +314,7 @@ class SentBatch:
         return self.open >> ahead << ahead
 
     def frames(self, bits: int) -> Sequence[SentFrame]:
-        """Return the frames of some packets, oldest first; this breaks a run of fragments up."""
+        """Return the frames of some packets, oldest first. This breaks up a run of fragments."""
         contents = self.contents
         if isinstance(contents, FragmentRun):
             contents.break_up()
@@ -332,14 +334,14 @@ class SentBatch:
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
-        """Return the bits of its packets that ack bits name; bit 0 of them is packet ``newest``."""
+        """Return the bits of this batch that ack bits name; their bit 0 is packet ``newest``."""
         ahead = newest - self.last
         named = bits >> ahead if ahead >= 0 else bits << -ahead
         return named & (1 << self.number) - 1
 
 
 class PacketSubset(NamedTuple):
-    """Some packets of a batch, by their bits: those that an ack names, or that are lost."""
+    """Some packets of a batch, by their bits: those that an ack names, or that were lost."""
 
     batch: SentBatch
     bits: int
@@ -379,9 +381,10 @@ class SequenceBuffer(Generic[T]):
     """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
     Insert, find and remove take constant time. Inserting a sequence beyond the highest one clears
-    the entries of the skipped sequences, so that no old entry is found under a new sequence; that
-    takes at most as many steps as the capacity. The capacity starts small, because most channels
-    are idle. It doubles, up to ``size``, when two entries within the span would share a slot.
+    the entries of the skipped sequences, so that no old entry is found under a new sequence.
+    Clearing takes at most as many steps as the capacity. The capacity starts small, because most
+    channels are idle. It doubles, up to ``size``, when two entries within the span would share a
+    slot.
     """
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
@@ -397,7 +400,7 @@ class SequenceBuffer(Generic[T]):
     def insert(self, sequence: int, entry: T) -> None:
         """Store ``entry`` over any older entry in its slot.
 
-        A sequence that has left the buffer's span is not stored: its slot belongs to a newer one.
+        A sequence below the buffer's span is not stored: its slot belongs to a newer one.
         """
         index = sequence % len(self._sequences)
         if sequence == self.highest + 1 and self._sequences[index] == self.EMPTY:
@@ -476,7 +479,7 @@ class SequenceBuffer(Generic[T]):
         return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:
-        # Entries in these slots have wrapped around; those outside the span are cleared.
+        # A slot may hold an entry of an earlier round; it is cleared if it is outside the span.
         oldest = end - self.size
         for sequence in range(max(first, end - len(self._sequences)), end):
             index = sequence % len(self._sequences)
@@ -502,8 +505,8 @@ class SequenceBuffer(Generic[T]):
 class SentPackets:
     """The packets that may still be acked, by sequence: the send half of the acks (Fiedler).
 
-    It is ``ambiguous`` when so many left since the last ack that 16 bits will soon not tell them
-    apart.
+    ``ambiguous`` is true while more than ``FARTHEST`` packets have left since the newest acked one:
+    with many more, 16 bits could not tell their sequences apart.
     """
 
     __slots__ = (
@@ -549,7 +552,8 @@ class SentPackets:
     def acknowledge(self, newest: int, bits: int) -> list[PacketSubset]:
         """Apply ack bits from packet ``newest`` back; return the packets newly acked, oldest first.
 
-        Each ack arrives some thirty times, so only bits that were not seen before count.
+        A header repeats the acks of the 32 newest packets, so only bits that were not seen before
+        count.
         """
         ahead = newest - self.newest_acked
         if ahead > 0:
@@ -577,7 +581,7 @@ class SentPackets:
             if newest <= batch.last:
                 break
             bits &= (1 << newest - batch.last) - 1
-        # No ack reaches back so far. Lost packets there would be kept for ever.
+        # No ack reaches back so far. Records of lost packets there would stay for ever.
         behind = self.newest_acked - BUFFER - self._oldest_kept
         if behind > 0:
             sent.remove_run(self._oldest_kept, behind)

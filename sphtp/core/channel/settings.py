@@ -8,7 +8,7 @@ from sphtp.errors import SettingsError
 
 MOST_LANES = 64
 
-# It has room for the header and any control frame.
+# A datagram of this size has room for the header and any control frame.
 SMALLEST_DATAGRAM = 256
 
 CONTROLLERS = ("newreno", "cubic", "tolerant")
@@ -23,17 +23,18 @@ class Delivery(Enum):
     UNRELIABLE = auto()
     """The message is sent once. It may be lost, or overtaken by another."""
     SEQUENCED = auto()
-    """The message is sent once, and dropped if a later one of its lane arrived first: latest only.
+    """The message is sent once, and the receiver drops it if a later one of its lane arrived
+    before.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A lane of a channel. Each lane has an order of its own, so that none blocks another.
+    """A lane of a channel: messages with an order of their own, which no other lane blocks.
 
     Messages in a lane of higher ``priority`` leave first. Lanes of equal priority share the
     bandwidth by ``weight``. If a lane is not ``ordered``, its reliable messages are delivered as
-    they arrive.
+    they arrive. Raises ``SettingsError`` if ``weight`` is not positive and finite.
     """
 
     priority: int = 0
@@ -81,8 +82,8 @@ def _parse_rate(text: str) -> float:
 class ChannelSettings:
     """Limits and timers of a channel; times in seconds, sizes in bytes.
 
-    Raises ``SettingsError``, naming the setting, when one is out of range. ``keepalive`` is by
-    default a quarter of ``timeout``.
+    The reference page "Settings" explains each of them. ``keepalive`` is by default a quarter of
+    ``timeout``. Raises ``SettingsError``, naming the setting, when one is out of range.
     """
 
     max_datagram: int = 65_507
@@ -118,9 +119,10 @@ class ChannelSettings:
     def wan(cls, **changes: Any) -> Self:
         """Return the settings for long paths that lose packets at random.
 
-        Of the controllers only ``tolerant`` fills such a path: the others take each loss for a full
-        queue, so that their rate is a packet per round trip, divided by the square root of the
-        losses (Mathis et al., 1997).
+        They use the congestion controller ``tolerant``, and a window of up to 16 MiB. ``newreno``
+        and ``cubic`` take each loss for a full queue. So with random losses their rate is about a
+        packet per round trip, divided by the square root of the share of losses (Mathis et al.,
+        1997). ``changes`` are settings that replace these.
         """
         return cls(**(WAN | changes))
 
@@ -142,14 +144,14 @@ class ChannelSettings:
 
     @property
     def keepalive_interval(self) -> float:
-        """Seconds without sending after which a PING leaves."""
+        """Seconds without a sent packet after which the dialling side sends a PING."""
         return self.timeout / 4 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
         """Return the settings for datagrams that travel in an envelope of ``envelope`` bytes.
 
-        The sizes of datagrams are then without the envelope. Raises ``SettingsError`` if they
-        become too small.
+        The sizes of datagrams in the result are without the envelope. Raises ``SettingsError`` if
+        they become too small.
         """
         for name in ("max_datagram", "base_datagram"):
             if getattr(self, name) < SMALLEST_DATAGRAM + envelope:
@@ -167,8 +169,9 @@ class ChannelSettings:
 
 WAN: Final[dict[str, Any]] = {"congestion": "tolerant", "max_window": 16 * 1024 * 1024}
 
-# Upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. Windows
-# stay within a quarter of the 16-bit span, so that no number in use is ever ambiguous.
+# Some upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes.
+# ``send_buffer`` and ``receive_buffer`` stay within a quarter of the 16-bit span, so that the id of
+# a message is never ambiguous.
 RANGES: dict[str, tuple[float, float]] = {
     "max_datagram": (SMALLEST_DATAGRAM, 65_507),
     "max_message": (1, 2**26),

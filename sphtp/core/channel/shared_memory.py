@@ -1,59 +1,62 @@
 """Shared memory: large messages between processes of one user on one machine, beside the channel.
 
-Theory of operation. Each side of a channel may have a *segment*, memory of its own that the peer
-has mapped as well. The payload of a large message is written into a *region* of the segment. What
-travels in the channel is a *descriptor* of the region, as a small reliable message in the lane of
-the large one. So order, lanes, acks, receipts and credit for messages are those of any message, and
-nothing of the channel knows about it. The receiver copies the payload out and frees the region.
+Theory of operation. Each side of a channel may have a *segment*: memory of its own, which the peer
+maps as well. The sender writes the payload of a large message into a *region* of its segment. A
+*descriptor* of the region travels in the channel, as a small reliable message in the lane of the
+large one. So order, lanes, acks, receipts and credit for messages are those of any message, and the
+channel needs no code for it. The receiver copies the payload out and frees the region.
 
-**The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So where
+**The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So if
 all messages of the lane have left, the descriptor goes into a ring in the segment instead, with the
 next id of its lane, and an eventfd wakes the receiver. The receiver inserts it by its id like a
-message from a packet, so that order follows whichever way messages go, and nobody waits for acks of
-those before. It needs no ack itself, for memory loses nothing. An entry uses up credit, and gives
-it back when it is read, like the message that it stands for. A receiver without room for another
-message leaves entries in the ring. Messages with a receipt take the packet, which brings the ack.
-So do messages of less than 16 KiB where others of the lane wait to leave: they leave together.
+message from a packet. So messages stay in order whichever way they go, and no message waits for the
+acks of those before. An entry needs no ack, for memory loses nothing. It uses up credit, and
+reading it gives the credit back, as for the message that it stands for. A receiver without room for
+another message leaves entries in the ring. Messages with a receipt take the packet, which brings
+the ack. So do messages of less than 16 KiB if others of the lane wait to leave: they leave
+together.
 
-**Wake-ups.** Half of what a message costs is waking the receiver. So a receiver says in a word of
-the segment whether it sleeps until there is an entry. It sets the word, and looks into the ring
-once more before it sleeps; the sender writes ``HEAD``, and then looks at the word. Between writing
-and looking, either needs a full barrier, without which both may see the past (Dekker's problem).
-The sender clears the word before it signals the eventfd, so that many entries make one event; and
-the receiver sets it again after each event, so that none is lost that way.
+**Wake-ups.** Half of the cost of a message is the wake-up of the receiver. So a word of the segment
+records whether the receiver sleeps until there is an entry. The receiver sets the word, and reads
+``HEAD`` once more before it sleeps. The sender writes ``HEAD``, and then reads the word. Between
+its write and its read, either side needs a full memory barrier; without it, both may read old
+values (Dekker's problem). The sender clears the word before it signals the eventfd, so that many
+entries cause one event. The receiver sets the word again after each event, so that no wake-up is
+lost.
 
-**Who decides.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
-The receiver writes one word of shared memory for each region, the generation that it has read; the
-sender takes a region back when the word shows the generation of that region. A peer that lies there
-overwrites only what it has not read yet. Each allocation of a slot has a new generation, so that a
-word of an earlier one means nothing.
+**Allocation.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
+The receiver writes one word of shared memory for each region: the generation of the region that it
+has read. The sender takes a region back when the word shows the generation of that region. A peer
+that writes a false word only makes the sender overwrite payloads that this peer has not read yet.
+Each allocation of a slot has a new generation, so that the word of an earlier one has no effect.
 
-**One copy for all.** What goes to several peers, as a member's contribution to a step does, would
+**One copy for all.** A payload for several peers, such as a member's contribution to a step, would
 be copied once for each. So a node that sends such messages has a *common segment*, which its peers
 may read and not write. The payload is copied into a region of it once, and each peer gets a
 descriptor of that region. The slots of common regions are numbered from ``COMMON`` on, and each
-peer frees them by words of its own segment. The sender takes the region back when all have.
+peer frees them by words of its own segment. The sender takes the region back when all peers have
+freed it.
 
-**What is never trusted.** A descriptor is a peer's number: it has to lie within the segment and
-within ``max_message``. The peer may change the bytes while they are read, so that everything that
-is looked at more than once is copied first. The word is compared, and never used as an index.
+**Trust.** A descriptor comes from the peer: its region has to lie within the segment, and its size
+within ``max_message``. The peer may change the bytes while they are read, so a reader copies bytes
+before it reads them more than once. The word is compared, and never used as an index.
 
-**How a descriptor is told from a message.** It begins with a marker of 16 random bytes that the
-sender draws for the segment and hands over together with it, on the machine and not in the channel.
-Nobody else knows the marker, so that a message that looks like a descriptor is as likely as a
-guessed key.
+**The marker.** A descriptor begins with a marker of 16 random bytes, which distinguishes it from
+other messages. The sender draws the marker for the segment and hands it over with the segment, on
+the machine and not in the channel. Nobody else has the marker, so that a message that looks like a
+descriptor is as unlikely as a guessed key.
 
-**How both sides find each other.** The opener appends a ``Rendezvous`` to its CONNECT, in bytes
-that were padding before and that every reader ignores. The answering side appends its own to the
-ACCEPT only if the CONNECT had one. So a peer that does not know it never sees it. The rendezvous
-names a Unix socket of the node, and a nonce for this channel; in a sealed channel nobody else can
-read them. The side with a large message to send connects there: see ``shell.shared_memory``. Over
-that socket go, in packets, ``encode_hello`` to the named socket and back, and ``encode_segment``
+**Rendezvous.** The opener appends a ``Rendezvous`` to its CONNECT, in bytes of padding, which a
+reader without this extension ignores. The answering side appends its own to the ACCEPT only if the
+CONNECT had one. So a peer without this extension never receives one. The rendezvous names a Unix
+socket of the node, and a nonce for this channel; in a sealed channel nobody else can read them. The
+side with a large message to send connects to the socket: see ``shell.shared_memory``. Over that
+connection go, in packets, ``encode_hello`` to the named socket and back, and ``encode_segment``
 with the descriptor of the file.
 
-Regions are allocated first fit, at the lowest offset, so that a channel in which little is unread
-uses the same few pages again and again. They stay in the caches of the processor, and the rest of
-the segment never takes memory.
+Regions are allocated first fit, at the lowest offset. So a channel with few unread messages uses
+the same few pages again and again. They stay in the caches of the processor, and the rest of the
+segment never takes memory.
 """
 
 from bisect import insort
@@ -74,11 +77,11 @@ PAGE: Final = 4096
 
 HEAD: Final = SLOTS
 TAIL: Final = SLOTS + 16
-"""The words with the number of entries that the sender has put into the ring, and that the receiver
-has taken out of it; each in a cache line of its own."""
+"""The words that count the entries that the sender has put into the ring, and that the receiver has
+taken out of it. Each is in a cache line of its own."""
 
 WAITS: Final = SLOTS + 32
-"""The word that is not 0 while the receiver wants to be woken for an entry. Both sides write it."""
+"""The word that is not 0 while the receiver sleeps until there is an entry. Both sides write it."""
 
 RING_START: Final = 2 * PAGE
 ENTRY: Final = 32
@@ -89,15 +92,16 @@ COMMON: Final = (RING_START + SLOTS * ENTRY) // WORD
 its word."""
 
 DATA_START: Final = COMMON * WORD + PAGE
-"""The offset of the first region in a segment. A common one has no words, but the same offset."""
+"""The offset of the first region in a segment. A common segment has no words, but the same
+offset."""
 ALIGNMENT: Final = 64
-"""The items of an array begin at a multiple of this within their region."""
+"""The items of an array begin at a multiple of this number of bytes within their region."""
 
 GENERATIONS: Final = 1 << 32
 MARKER_SIZE: Final = 16
 
 MAX_SEGMENT: Final = 1 << 32
-"""The largest segment that a receiver maps. That takes addresses, and no memory."""
+"""The largest segment that a receiver maps, in bytes. The map takes addresses, and no memory."""
 
 _MAGIC: Final = b"SMEM"
 RENDEZVOUS_SIZE: Final = len(_MAGIC) + 4 + 8
@@ -106,12 +110,12 @@ RENDEZVOUS_SIZE: Final = len(_MAGIC) + 4 + 8
 _DESCRIPTOR: Final = Struct(f"<{MARKER_SIZE}sHIQI")
 DESCRIPTOR_SIZE: Final = _DESCRIPTOR.size
 FIELDS_SIZE: Final = DESCRIPTOR_SIZE - MARKER_SIZE
-"""The bytes of a descriptor without its marker: an entry of the ring."""
+"""The bytes of a descriptor without its marker: the first part of an entry of the ring."""
 
 # Behind the fields of a descriptor: lane u8 and id u16, as in a frame.
 _PLACE: Final = Struct("<BH")
 ENTRY_SIZE: Final = FIELDS_SIZE + _PLACE.size
-"""The bytes of an entry that mean anything."""
+"""The used bytes of an entry."""
 
 # Magic, nonce u64; and marker, sizes of the segment and of the common one (0 without one) u64,
 # version of the layout u32.
@@ -123,14 +127,14 @@ SEGMENT_SIZE: Final = _SEGMENT.size
 
 
 class Rendezvous(NamedTuple):
-    """The address at which a node takes segments: the number in its socket's name, and a nonce."""
+    """The address at which a node accepts segments: the number in its socket's name; a nonce."""
 
     name: int
     nonce: int
 
 
 def draw_rendezvous(name: int, secrets: Secrets) -> Rendezvous | None:
-    """Return the rendezvous of one channel; None if the node takes no segments (``name`` 0)."""
+    """Return the rendezvous of one channel; None if the node accepts no segments (``name`` 0)."""
     return Rendezvous(name, secrets.getrandbits(64)) if name else None
 
 
@@ -142,7 +146,7 @@ def encode_rendezvous(rendezvous: Rendezvous | None) -> bytes:
 
 
 def take_rendezvous_untrusted(reader: Reader) -> Rendezvous | None:
-    """Take a rendezvous; None if what is left begins with none, and is padding or nothing."""
+    """Decode a rendezvous; return None if the remaining bytes do not begin with one."""
     if reader.remaining < RENDEZVOUS_SIZE or reader.take(len(_MAGIC)) != _MAGIC:
         return None
     name, nonce = reader.u32(), reader.u64()
@@ -156,7 +160,7 @@ def encode_hello(nonce: int) -> bytes:
 
 @untrusted
 def decode_hello_untrusted(data: bytes) -> int:
-    """Return the nonce of a hello."""
+    """Return the nonce of a hello. Raises ``RemoteError`` if it is malformed."""
     if len(data) != HELLO_SIZE or data[: len(_MAGIC)] != _MAGIC:
         raise RemoteError(f"{len(data)} bytes that are no hello")
     nonce: int = _HELLO.unpack(data)[1]
@@ -164,7 +168,7 @@ def decode_hello_untrusted(data: bytes) -> int:
 
 
 class SegmentTerms(NamedTuple):
-    """The packet that goes with the file descriptors of a segment."""
+    """The content of the packet that goes with the file descriptors of a segment."""
 
     marker: bytes
     size: int
@@ -179,7 +183,10 @@ def encode_segment(terms: SegmentTerms) -> bytes:
 
 @untrusted
 def decode_segment_untrusted(data: bytes) -> SegmentTerms:
-    """Return the marker and the sizes of a segment."""
+    """Return the marker and the sizes of a segment.
+
+    Raises ``RemoteError`` if the packet is malformed, of another version, or has invalid sizes.
+    """
     if len(data) != SEGMENT_SIZE:
         raise RemoteError(f"{len(data)} bytes that are no segment")
     *terms, version = _SEGMENT.unpack(data)
@@ -198,21 +205,22 @@ def entry_at(number: int) -> int:
 
 
 def encode_entry(descriptor: bytes, lane: int, message_id: int) -> bytes:
-    """Return the entry of the ring for a descriptor, whose marker both sides know."""
+    """Return the entry of the ring for a descriptor, without the marker, which both sides have."""
     return descriptor[MARKER_SIZE:] + _PLACE.pack(lane, message_id)
 
 
 def split_entry(marker: bytes, entry: bytes) -> tuple[int, int, bytes]:
-    """Return the lane, the id and the descriptor of an entry; any bytes mean something."""
+    """Return the lane, the id and the descriptor of an entry; none of them is checked."""
     lane, message_id = _PLACE.unpack_from(entry, FIELDS_SIZE)
     return lane, message_id, marker + entry[:FIELDS_SIZE]
 
 
 class Region(NamedTuple):
-    """A part of a segment; ``start`` is the offset of its first byte, ``size`` that of a payload.
+    """A part of a segment.
 
-    A descriptor of a payload that does not begin at the start of its region has ``start`` moved.
-    One of a common region has ``slot`` moved by ``COMMON``.
+    ``start`` is the offset of its first byte in the segment, and ``size`` the bytes of the payload.
+    In a descriptor, ``start`` is the offset of the payload, which need not begin at the start of
+    the region, and ``slot`` is increased by ``COMMON`` for a common region.
     """
 
     slot: int
@@ -222,7 +230,7 @@ class Region(NamedTuple):
 
     @property
     def is_common(self) -> bool:
-        """True for one in the common segment of the peer that sent its descriptor."""
+        """True if the region is in the common segment of the peer that sent its descriptor."""
         return self.slot >= COMMON
 
 
@@ -233,9 +241,10 @@ def encode_descriptor(marker: bytes, region: Region) -> bytes:
 
 @untrusted
 def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_message: int) -> Region:
-    """Return the region of a descriptor; raise ``RemoteError`` if it is not within its segment.
+    """Return the region of a descriptor.
 
-    ``sizes`` are those of the segment and of the common one, 0 without one.
+    ``sizes`` are the bytes of the segment and of the common one, 0 without one. Raises
+    ``RemoteError`` if the region is not within its segment, or over ``max_message`` bytes.
     """
     if len(payload) != DESCRIPTOR_SIZE:
         raise RemoteError(f"{len(payload)} bytes that are no descriptor")
@@ -252,13 +261,13 @@ def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_messag
 
 
 class RegionLedger:
-    """The regions of a segment of ``size`` bytes: which are in use, and where there is room."""
+    """The regions of a segment of ``size`` bytes that are in use, and the free space."""
 
     __slots__ = ("_free_slots", "_generations", "_holes", "_used", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        # Holes by offset, none of which touch; slots that are free, the next one last.
+        # Holes by offset, which never touch each other; and free slots, the next one last.
         self._holes = [(DATA_START, size)]
         self._free_slots = list(range(SLOTS - 1, -1, -1))
         self._generations = [0] * SLOTS
@@ -293,8 +302,8 @@ class RegionLedger:
     def reclaim(self, words: Sequence[int], *, is_thorough: bool = False) -> int:
         """Take back the regions that the peer has freed; return how many.
 
-        Messages are mostly read in order, so that the search ends at the first one that was not
-        freed, unless it has to be thorough. A word is the peer's, and only compared.
+        Messages are mostly read in order, so the search ends at the first region that the peer has
+        not freed, unless ``is_thorough``. The peer writes the words, so they are only compared.
         """
         freed = []
         for slot, (region, _) in self._used.items():

@@ -1,9 +1,9 @@
-"""Stateless resets (RFC 9000, section 10.3): tell a peer that its channel is not known here.
+"""Stateless resets (RFC 9000, section 10.3), which end the peer's half of an unknown channel.
 
-A node that restarted with its identity knows none of its channels. It answers their datagrams with
-a RESET, so that the peer need not wait for the idle timeout. The proof in a RESET is derived from
-identity, port and connection id alone, and the peer received it under the handshake's keys. So the
-node can compute the proof again without having kept anything, and nobody else can.
+A node that restarted with its identity has lost all its channels. It replies to their datagrams
+with a RESET, so that the peer need not wait for the idle timeout. The proof in a RESET is derived
+from identity, port and connection id alone, and the peer received it under the handshake's keys. So
+the node can compute the proof again without stored state, and nobody else can.
 
 Anyone who has seen a proof can end that channel with it, so the proof of a live channel is never
 sent. A rate limit keeps attackers from collecting proofs until one fits.
@@ -41,18 +41,18 @@ def reset_proof(key: bytes, connection_id: int) -> bytes:
 
 
 def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """Return True if a RESET has the right proof; compared in constant time."""
+    """Return True if a RESET has the right proof. The comparison takes constant time."""
     return bool(wanted) and compare_digest(proof, wanted)
 
 
 def encode_reset(forgotten: int, proof: bytes) -> bytes:
-    """Encode a RESET for a connection id of this side that is not known."""
+    """Encode a RESET for a connection id that is not in use on this side."""
     return encode_front(Kind.RESET, forgotten) + proof
 
 
 @untrusted
 def decode_reset_untrusted(datagram: bytes) -> bytes:
-    """Decode a RESET; return its proof."""
+    """Decode a RESET; return its proof. Raises ``RemoteError`` if it is malformed."""
     reader = Reader(memoryview(datagram)[FRONT.size :])
     proof = reader.take(PROOF_SIZE)
     reader.finish()
@@ -60,11 +60,12 @@ def decode_reset_untrusted(datagram: bytes) -> bytes:
 
 
 class StatelessReset:
-    """The answers to datagrams for unknown connections, at most ``rate`` a second.
+    """The resets for datagrams to unknown connections, at most ``rate`` a second.
 
-    One address may use a quarter of the rate, and one host half: datagrams for ids that never
-    existed must not keep real peers from learning of a restart. An attacker who forges the
-    addresses of many hosts can use up the whole rate; peers then wait for their idle timeout.
+    One address may use a quarter of the rate, and one host half. Otherwise datagrams to invented
+    ids would use up the rate, and peers of a restarted node would get no reset. An attacker who
+    forges the addresses of many hosts can use up the whole rate; peers then wait for their idle
+    timeout.
     """
 
     def __init__(self, key: bytes, rate: float, counters: HandshakeCounters) -> None:

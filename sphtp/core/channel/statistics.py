@@ -6,12 +6,13 @@ from typing import Any
 
 @dataclass(slots=True)
 class BoundCounters:
-    """The number of times that each limit took effect, over all channels of a node.
+    """The effects of each limit, over all channels of a node.
 
-    ``over_...`` counts what was dropped because of the setting that the rest of the name gives:
-    packets beyond the granted credit, packets with too large a message, unreliable messages that
-    did not fit, and anything that a full node refused. ``held_by_...`` counts how often sending had
-    to wait for the peer to read; the setting is the peer's.
+    A counter ``over_...`` counts what the setting in the rest of its name made a channel drop:
+    packets beyond the granted credit, packets with too large a message, and unreliable messages for
+    which there was no room. ``over_node_buffer_bytes`` counts both packets and unreliable messages
+    that a full node dropped. A counter ``held_by_...`` counts how often sending had to wait for the
+    peer to read; the setting is the peer's.
     """
 
     over_receive_buffer: int = 0
@@ -29,7 +30,7 @@ class BoundCounters:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the connection opened; packets unless the name says otherwise."""
+    """The counters of a connection. ``ChannelStatistics`` gives the meaning of each."""
 
     sent: int = 0
     received: int = 0
@@ -58,19 +59,30 @@ class Counters:
 class ChannelStatistics:
     """A snapshot of a channel; times in seconds.
 
-    ``sent``, ``received`` and ``lost`` count packets; ``resent`` counts retransmitted messages and
-    fragments. ``rtt`` is the smoothed round trip, None before the first ack; ``loss`` is the
-    smoothed share of lost packets. ``bandwidth`` is the highest recent delivery rate in bytes per
-    second, which is the capacity of the path if there was enough to send. ``window`` is the
-    congestion window in bytes, and ``datagram_size`` the largest datagram that the path is known to
-    carry. ``too_early`` counts packets that were refused for want of buffer space; the peer sends
-    their content again. ``undecodable`` counts messages that were received and dropped: not
-    msgpack, of no known type, or out of bounds. ``shared_memory_sent`` and
-    ``shared_memory_received`` count the messages among the others that went by shared memory, and
-    ``shared_memory_bytes_sent`` and ``shared_memory_bytes_received`` the bytes of these messages,
-    which are not in ``bytes_sent`` and ``bytes_received``: those are the bytes of packets.
-    ``waiting`` counts messages that are not acked yet,
-    ``unread`` those that the application has not read.
+    ``sent`` and ``lost`` count packets, ``received`` those that were decoded, and ``bytes_sent``
+    and ``bytes_received`` the bytes of these packets. ``resent`` counts retransmitted messages and
+    fragments. ``lost_in_appearance`` counts packets that were declared lost and acked later.
+
+    These count received packets that were dropped: ``duplicates``; ``too_old``, which are so late
+    that they may be duplicates; ``too_early``, which found no buffer space or came before the
+    channel was open, and whose content the peer sends again; ``malformed``, including the
+    ``forged_acks`` of packets that were never sent; and ``foreign_address``, which did not come
+    from the address of the peer.
+
+    ``messages_sent`` counts messages that were queued, ``messages_received`` those that the
+    application has read. ``shared_memory_sent`` and ``shared_memory_received`` count those of them
+    that went by shared memory, and ``shared_memory_bytes_sent`` and
+    ``shared_memory_bytes_received`` their bytes, which are not part of ``bytes_sent`` and
+    ``bytes_received``. ``undecodable`` counts messages that were received and dropped: not msgpack,
+    of no known type, or out of bounds. ``unreliable_dropped`` counts unreliable messages that this
+    side dropped before they left or were read. ``waiting`` counts reliable messages that are not
+    acked yet, ``unread`` the messages that the application has not read.
+
+    ``rtt`` is the smoothed round trip, None before the first ack, and ``rtt_deviation`` its mean
+    deviation. ``loss`` is the smoothed share of lost packets. ``bandwidth`` is the highest recent
+    delivery rate in bytes per second, which is the capacity of the path if there was enough to
+    send; None while there is no measurement. ``window`` is the congestion window in bytes, and
+    ``datagram_size`` the largest datagram, in bytes, that the path is known to carry.
     """
 
     sent: int
@@ -131,7 +143,12 @@ def _shown(figures: Counters | Estimates) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class EndpointCounters:
-    """Counts datagrams that matched no connection, and refused connections."""
+    """Counts of datagrams that matched no connection, and of refused connections.
+
+    ``refused_sealed`` counts sealed handshakes that a node in the clear refused. ``over_backlog``
+    counts channels that were refused, or aborted in favour of another, because ``backlog`` was
+    reached, and ``over_max_channels`` those refused because of ``max_channels``.
+    """
 
     malformed: int = 0
     unknown: int = 0

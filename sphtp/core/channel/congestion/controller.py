@@ -13,7 +13,7 @@ from sphtp.errors import SettingsError
 class FixedRate:
     """The controller that always paces at ``rate`` bytes/s, for links without other traffic.
 
-    Only the limit bounds the bytes in flight.
+    Only ``limit`` bounds the bytes in flight.
     """
 
     __slots__ = ("pacing_rate", "window")
@@ -59,7 +59,7 @@ class Controller(Protocol):
         ...
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Handle an ack of new packets: one call per received header."""
+        """Handle an ack of new packets. It is called once per received header."""
         ...
 
     def lost(self, now: float, loss: Lost) -> None:
@@ -69,19 +69,19 @@ class Controller(Protocol):
     def spurious(self, now: float, size: int) -> None:
         """Handle the late arrival of packets of ``size`` bytes that were declared lost.
 
-        When all losses behind the latest reaction were spurious, the reaction is undone.
+        If all losses of the latest reaction were spurious, the reaction is undone.
         """
         ...
 
     def persistent(self, now: float) -> None:
         """Handle persistent congestion (RFC 9002, 7.6): start from the smallest window.
 
-        Its losses may be reported before or after.
+        The losses themselves may be reported before or after.
         """
         ...
 
     def resize(self, datagram: int) -> None:
-        """Adopt another size of datagrams."""
+        """Adopt another size of datagrams, in bytes."""
         ...
 
 

@@ -1,8 +1,9 @@
 """CUBIC (RFC 9438), with HyStart++ in its first slow start.
 
-The window is a cubic function of the time since the last loss: it grows fast up to the size where
-that loss was, slowly around it, and then fast again to find free bandwidth. So its growth does not
-depend on the round trip. On short paths, where Reno would grow faster, it grows as Reno does.
+The window is a cubic function of the time since the last loss. It grows fast up to the size at
+which that loss occurred, slowly around it, and then fast again to find free bandwidth. So its
+growth does not depend on the round trip. On short paths, where Reno would grow faster, it grows as
+Reno does.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
@@ -45,7 +46,7 @@ class Cubic(LossBased):
         elif window >= self._threshold:
             window = self._avoid(now, ack)
         elif self._slow.is_over:
-            # Only the first slow start needs HyStart++; later ones know a threshold (RFC 9406).
+            # Only the first slow start needs HyStart++; later ones have a threshold (RFC 9406).
             window += ack.size
         else:
             window += int(ack.size * self._slow.growth(now, ack))
@@ -55,7 +56,7 @@ class Cubic(LossBased):
         self._grow_to(window, ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Shrink the window once per round trip, and end the first slow start for good."""
+        """Shrink the window once per round trip. A loss also ends the first slow start."""
         self._slow.lost()
         super().lost(now, loss)
 
@@ -83,7 +84,7 @@ class Cubic(LossBased):
         grown = window + (min(max(target, window), STEEPEST * window) - window) * (
             ack.size / self.window
         )
-        # When Reno has reached the window of the last loss, it grows by a full datagram again.
+        # From the window of the last loss on, Reno grows by a full datagram again.
         growth = RENO_GROWTH if self._reno < self._prior else 1.0
         self._reno += growth * ack.size / self.window
         return round(max(grown, self._reno) * self._datagram)

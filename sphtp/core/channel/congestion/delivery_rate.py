@@ -3,13 +3,15 @@
 Sizes are in bytes, times in seconds, rates in bytes/s. The inputs are named tuples, because each
 received ack makes one, and a frozen dataclass takes three times as long.
 
-The delivery rate is how fast packets arrive (draft-cheng-iccrg-delivery-rate-estimation). Each
-packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the bytes
-delivered in between, divided by the time, are a sample of the path's bandwidth. The time is the
-longer of sending and acking, so that acks which arrive in a bunch do not make the path look faster.
+The delivery rate is the rate at which packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
+Each packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the
+bytes delivered in between, divided by the time, are a sample of the path's bandwidth. The time is
+the longer one of sending and acking, so that acks which arrive in a bunch do not make the path look
+faster.
 
 A sample is app-limited if the application had too little to send (section 3.4 of the draft): the
-path may carry more. The sender is app-limited until the bytes then in flight are delivered.
+path may carry more. Once the sender runs out of messages, samples are app-limited until the bytes
+then in flight are delivered.
 """
 
 from typing import Final, NamedTuple
@@ -18,11 +20,12 @@ from typing import Final, NamedTuple
 class Ack(NamedTuple):
     """The signal that a received header has acked new packets.
 
-    ``sent_at`` is when the newest of them left. ``round_trip`` is its sample, less the receiver's
-    ack delay, or None. ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the
-    first sample). ``in_flight`` is what remains. ``limited`` is true if window or pacing held the
-    sender back, and not a lack of messages: otherwise a window does not grow. ``delivered_rate`` is
-    the sample of ``delivery_rate``. ``busy_since`` is when a packet last left while none was in
+    ``size`` is the bytes of these packets, and ``sent_at`` when the newest of them left.
+    ``round_trip`` is the sample of its round trip, less the receiver's ack delay, or None.
+    ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the first sample).
+    ``in_flight`` is the bytes that remain in flight. ``limited`` is true if window or pacing held
+    the sender back; if it had too few messages instead, a window does not grow. ``delivered_rate``
+    is the sample of the delivery rate. ``busy_since`` is when a packet last left while none was in
     flight.
     """
 
@@ -38,9 +41,10 @@ class Ack(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Packets that were declared lost together; the newest of them left at ``newest_sent_at``.
+    """Packets that were declared lost together.
 
-    ``in_flight`` is what remains.
+    ``size`` is their bytes. The newest of them left at ``newest_sent_at``. ``in_flight`` is the
+    bytes that remain in flight.
     """
 
     size: int
@@ -84,7 +88,10 @@ class DeliveryRate:
         self._latest: RateSnapshot | None = None
 
     def stamp(self, now: float, in_flight: int) -> RateSnapshot:
-        """Return the snapshot for a packet that leaves now; ``in_flight`` is without it."""
+        """Return the snapshot for a packet that leaves now.
+
+        ``in_flight`` is the bytes in flight without it.
+        """
         if in_flight == 0:
             self._first_sent_at = self._delivered_at = self.busy_since = now
         latest = self._latest
@@ -132,7 +139,8 @@ SHORTEST_PERIOD: Final = 0.1
 class MaxBandwidth:
     """The highest delivery rate of this period and the last, in bytes/s; times are in seconds.
 
-    A period is eight round trips. Single samples are too low when acks are late.
+    A period is eight round trips, or 0.1 s if that is longer. Single samples are too low when acks
+    are late.
     """
 
     __slots__ = ("_last", "_present", "_until")

@@ -1,9 +1,10 @@
 """HyStart++ (RFC 9406): end slow start when the round trip grows, before packets get lost.
 
-Slow start doubles the window each round trip, so that its first loss is half a window. A queue
-shows earlier: the shortest round trip of a round exceeds that of the round before. From then on the
-window grows at a quarter of that pace for some rounds. If the round trip falls again, the rise was
-jitter, and slow start goes on.
+Slow start doubles the window each round trip, so its first loss takes half a window. A queue is
+visible earlier: the shortest round trip of a round is longer than that of the round before, by an
+eighth (at least 4 ms, and 16 ms at most). From then on the window grows at a quarter of that pace
+for five rounds, and then slow start is over. If the round trip falls again meanwhile, the rise was
+jitter, and slow start continues.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack
@@ -17,10 +18,10 @@ CAREFUL_ROUNDS = 5
 
 
 class HyStartPhase(Name):
-    """The growth of the window at the start of a connection."""
+    """The phases of slow start."""
 
-    DOUBLING = "by the acked bytes"
-    CAREFUL = "by a quarter of the acked bytes"
+    DOUBLING = "the window grows by the acked bytes"
+    CAREFUL = "the window grows by a quarter of the acked bytes"
     OVER = "slow start is over"
 
 
@@ -29,14 +30,14 @@ class HyStartEvent(Name):
 
     ROSE = "the shortest round trip of a round is longer than that of the one before"
     FELL = "the round trip is shorter again than at its rise"
-    CAREFUL_OVER = "the round trip stayed longer for some rounds"
-    LOSS = "something was lost"
+    CAREFUL_OVER = "the round trip stayed longer for five rounds"
+    LOSS = "a packet was lost"
 
 
 class HyStartAction(Name):
     """The actions of slow start."""
 
-    TAKE_BASELINE = "remember the round trip, and start to count rounds"
+    TAKE_BASELINE = "record the round trip, and start to count rounds"
 
 
 S, E = HyStartPhase, HyStartEvent

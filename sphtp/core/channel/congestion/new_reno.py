@@ -1,7 +1,7 @@
-"""NewReno, and what loss-based controllers share: one reaction to losses per round trip.
+"""NewReno, and the base of loss-based controllers: one reaction to losses per round trip.
 
 A reaction is undone if its losses were spurious (RFC 9438, 4.9). A loss is spurious when the packet
-arrives after all: it was late, and no queue was full.
+arrives later: then no full queue had dropped it.
 """
 
 from abc import ABC, abstractmethod
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class RecoveryEpoch(Generic[T]):
-    """The latest reaction to losses: its time, the bytes it answers, and the state before."""
+    """The latest reaction to losses: its time, the lost bytes behind it, and the state before."""
 
     __slots__ = ("_before", "_lost", "started")
 
     def __init__(self) -> None:
-        # Losses of packets that left before this time were answered already.
+        # Losses of packets that left before this time cause no further reaction.
         self.started = float("-inf")
         self._lost = 0
         self._before: T | None = None
@@ -28,7 +28,7 @@ class RecoveryEpoch(Generic[T]):
         self.started, self._lost, self._before = now, 0, before
 
     def lost(self, size: int) -> None:
-        """Count lost bytes that the latest reaction answers."""
+        """Count lost bytes that belong to the latest reaction."""
         self._lost += size
 
     def spurious(self, size: int) -> T | None:
@@ -55,7 +55,8 @@ INITIAL_DATAGRAMS = 10
 INITIAL_BYTES = 14_720
 FEWEST_DATAGRAMS = 2
 
-# Pacing must leave the window room to double in slow start, and to fill after it (RFC 9002, 7.7).
+# Pacing must be fast enough for the window to double in slow start, and to be used up after it (RFC
+# 9002, 7.7).
 SLOW_START_GAIN = 2.0
 AVOIDANCE_GAIN = 1.25
 
@@ -119,7 +120,7 @@ class LossBased(ABC):
     def persistent(self, now: float) -> None:
         """Fall to the smallest window; slow start follows.
 
-        Its losses may be reported before or after; they cause one reaction.
+        The losses themselves may be reported before or after; together they cause one reaction.
         """
         if now > self._recovery.started:
             self._react(now)
@@ -157,7 +158,7 @@ BETA = 0.5
 
 
 class NewReno(LossBased):
-    """NewReno, as in RFC 9002, section 7, for packets that are never sent twice.
+    """The controller NewReno, as in RFC 9002, section 7: no packet number is sent twice.
 
     The window grows by one datagram per round trip, and halves after a loss.
     """

@@ -1,8 +1,8 @@
 """The loss-tolerant controller (after BBR, draft-ietf-ccwg-bbr).
 
-Once it knows the bandwidth of the path, it cruises at that rate, probes now and then for more, and
-then lets the queue that the probe made run empty. Every few seconds it keeps the queue empty on
-purpose, to measure the true round trip.
+Once it has measured the bandwidth of the path, it sends at that rate, probes from time to time for
+more, and then lets the queue that the probe made run empty. If the shortest round trip has not
+recurred for five seconds, it keeps the queue empty on purpose, to measure the true round trip.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
@@ -25,12 +25,12 @@ class TolerantEvent(Name):
     """The ends of phases."""
 
     FULL = "the rate stopped growing, or many packets were lost"
-    DRAINED = "the bytes in flight fit the path, or stopped falling"
-    CRUISED = "some round trips passed"
-    TRIED = "the probe has its result, or many packets were lost"
-    STALE = "the shortest round trip has not occurred for a long time"
-    SEEN = "the queue was empty for a round trip"
-    PERSISTENT = "no packets arrive any more"
+    DRAINED = "the bytes in flight fit the path, or three round trips have passed"
+    CRUISED = "three round trips have passed"
+    TRIED = "the probe filled the path, lasted three round trips, or lost many packets"
+    STALE = "the shortest round trip has not recurred for five seconds"
+    SEEN = "the measurement took 0.1 s and a round trip"
+    PERSISTENT = "congestion is persistent, or packets take a new path"
 
 
 class TolerantAction(Name):
@@ -91,7 +91,8 @@ TOLERANT = Machine(
 )
 
 
-# Processes wake late, so the capacity of the path is computed for a round trip longer by this.
+# Processes wake late, so the capacity of the path is computed for a round trip that is longer by
+# this many seconds.
 GRAIN = 0.002
 
 
@@ -136,7 +137,7 @@ class PathModel:
         return gain * self.rate * (self.shortest + GRAIN)
 
     def held(self, gain: float) -> float:
-        """Return the further bytes in flight: those whose acks the receiver holds back."""
+        """Return the bytes in flight whose acks the receiver holds back, to add to ``holds``."""
         return max(*self._bunches, gain * self.rate * max(self._holds))
 
     def acked(self, now: float, ack: Ack) -> bool:
@@ -222,8 +223,9 @@ HEAVY_RESPONSE = 0.85
 BOUND_GROWTH = 1.25
 STALE_AFTER = 5.0
 PROBE_RTT_TIME = 0.1
-# In DRAIN, DOWN and PROBE_RTT less should be in flight soon. Where it is not, because the path got
-# longer or others fill its queue, waiting longer shows nothing new (as BBR leaves Drain).
+# DRAIN, DOWN and PROBE_RTT wait until fewer bytes are in flight. If that does not happen in this
+# many round trips, because the path got longer or others fill its queue, waiting longer would not
+# help (as BBR leaves Drain).
 EMPTYING_ROUNDS = 3
 
 
@@ -278,7 +280,7 @@ class LossTolerant:
         self._pace(ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Count the losses; only a round with many of them matters."""
+        """Count the losses; the controller reacts only to a round with many of them."""
         self._path.lost(loss.size)
 
     def spurious(self, now: float, size: int) -> None:
