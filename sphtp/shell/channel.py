@@ -540,7 +540,7 @@ class Channel(trio.abc.Channel[T]):
         Raises as ``send``.
         """
         segment = None if self._memory is None else self._memory.outbound
-        if segment is None or not HAS_RING:
+        if segment is None or not HAS_RING or segment.is_ring_full:
             return False
         port, cork = self._connection.port, self._corks.get(lane)
         if cork is not None:

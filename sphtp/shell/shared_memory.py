@@ -265,6 +265,11 @@ class OutboundSegment:
         """The number of entries that the peer has not taken out of the ring."""
         return min((self._head - self._words[TAIL]) % _COUNT, SLOTS)
 
+    @property
+    def is_ring_full(self) -> bool:
+        """True if the ring has no room: the peer has not taken ``SLOTS`` entries."""
+        return (self._head - self._words[TAIL]) % _COUNT >= SLOTS
+
     def push(self, descriptor: bytes, lane: int, message_id: int) -> None:
         """Put a descriptor into the ring, and wake the peer if it waits."""
         start = entry_at(self._head)

@@ -21,6 +21,7 @@ from sphtp.core.channel.shared_memory import (
     DATA_START,
     DESCRIPTOR_SIZE,
     PAGE,
+    SLOTS,
     Region,
     SegmentTerms,
     encode_descriptor,
@@ -581,3 +582,19 @@ async def test_what_a_peer_has_left_unread_costs_its_own_room_and_no_more():
     assert common.is_worn_out
     assert not common.is_closed
     stays.close()
+
+
+async def test_the_ring_holds_as_many_entries_as_it_has_and_no_more():
+    common, (sender,) = open_common(DATA_START + 8 * PAGE, 1)
+    receiver = map_inbound(sender, common)
+    descriptor = sender.store(for_many(b"x", 8))
+    for number in range(SLOTS):
+        assert not sender.is_ring_full
+        sender.push(descriptor, 0, number)
+    assert sender.is_ring_full
+    taken = []
+    receiver.take_entries_untrusted(lambda _, number, __: not taken.append(number))
+    assert (taken, sender.is_ring_full) == ([*range(SLOTS)], False)
+    for segment in (sender, receiver):
+        segment.close()
+    assert common.is_closed

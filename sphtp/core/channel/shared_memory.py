@@ -69,8 +69,8 @@ from sphtp.core.wire import Reader
 from sphtp.errors import RemoteError, untrusted
 
 SLOTS: Final = 1024
-"""The most regions of a segment in use at a time. The words of all of them fill one page, and a
-ring of as many entries never overflows."""
+"""The most regions of a segment in use at a time, whose words fill one page; and the entries of the
+ring."""
 
 WORD: Final = 4
 PAGE: Final = 4096
