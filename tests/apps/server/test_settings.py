@@ -264,7 +264,7 @@ def test_a_repeatable_setting_is_shown_as_it_was_typed() -> None:
     [
         ({"registry_user": "gas"}, "only one is given"),
         ({"registry_cert": "/a/cert.pem"}, "only one of them is given"),
-        ({"registry_ca": "/a/ca.pem"}, "no --registry"),
+        ({"registry_ca": "/a/ca.pem"}, "without --registry"),
         ({"registry": "etcd://127.0.0.1:1", "registry_ca": "/a/ca.pem"}, "write tls"),
         ({"registry": "tls+etcd://a:1", "registry_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
         ({"registry": "etcd://a:1", "join": ("tcp://b:1",)}, "not both"),
