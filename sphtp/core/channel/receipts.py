@@ -1,4 +1,4 @@
-"""Receipts: the outcome of each message that is followed (talk: a callback when acknowledged)."""
+"""Receipts: the outcome of each message with a ticket (talk: a callback when acknowledged)."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,26 +15,29 @@ class Outcome(Enum):
     """The outcome of a message."""
 
     DELIVERED = auto()
-    """Sent reliably, and the peer's channel has it, whether or not its application has read it."""
+    """The message was sent reliably, and the peer's channel has acknowledged all of it. The peer's
+    application may not have read it yet."""
     ARRIVED = auto()
-    """Sent once, and its packet arrived. The peer's channel still drops it if a later message of a
-    ``SEQUENCED`` lane arrived before it, or if too many others came before its application read it.
-    """
+    """The message was sent once, and its packet was acknowledged. The peer's channel may still have
+    dropped it: a ``SEQUENCED`` message if a later one of its lane arrived first, and any message if
+    too many others arrived before the peer's application read it."""
     LOST = auto()
-    """Sent once, and its packet was lost, or later messages displaced it before it left. Or sent
-    reliably, and the peer vanished."""
+    """The message was sent once, and its packet was lost; or the message was dropped before it
+    left, because too many waited or packets became too small for it. For any message: the peer
+    vanished before the ack."""
     EXPIRED = auto()
-    """Its deadline passed before its ack. It may still have arrived."""
+    """The deadline of the message passed before its ack. The message may still have arrived."""
     CLOSED = auto()
-    """The channel was closed or aborted before its ack."""
+    """The channel ended before the ack, for another reason than a peer that vanished."""
 
 
 class Ticket:
     """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
-    ``parts`` counts the pieces that are not acked yet. ``acked`` counts the acked bytes of a
-    fragmented message that is not settled.
+    ``parts`` counts the parts of the message that are not acked: frames, or runs of fragments.
+    ``acked`` counts the acked bytes of a fragmented message that is not settled. ``outcome`` and
+    ``settled_at`` are None until the ticket is settled.
     """
 
     __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
@@ -71,7 +74,7 @@ class Receipts:
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
-        # The time at which the next message expires.
+        # The time at which the next message expires; None if no open ticket has a deadline.
         self.deadline: float | None = None
         self._open: dict[Ticket, None] = {}
         self._expiring = TimerQueue[Ticket]()
@@ -100,7 +103,10 @@ class Receipts:
                         self.deadline = self._expiring.next_due()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
-        """Count one more acked piece of each message, with ``size`` bytes in all."""
+        """Count one more acked part of each message, with ``size`` bytes in all.
+
+        Settle a ticket as delivered with its last part.
+        """
         for ticket in tickets:
             ticket.parts -= 1
             if not ticket.parts:
@@ -108,8 +114,8 @@ class Receipts:
         self.acked_partly(now, tickets, size)
 
     def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
-        """Add ``size`` acked bytes to a message of which no whole piece was acked."""
-        # A piece with several messages that was cut anew does not tell whose bytes these are.
+        """Add ``size`` acked bytes to the ticket of a message that is not settled."""
+        # If a frame with several messages was cut anew, the message of these bytes is unknown.
         if len(tickets) == 1 and tickets[0].outcome is None:
             tickets[0].acked += size
 
@@ -120,7 +126,7 @@ class Receipts:
             yield ticket
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """Settle all open tickets: the connection has ended."""
+        """Settle all open tickets with ``outcome``, because the connection has ended."""
         self.settle(now, tuple(self._open), outcome)
 
     def poll_settled(self) -> Ticket | None:
