@@ -1,13 +1,14 @@
 """Packets and their codec: Fiedler's header, then frames.
 
 version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames,
-each a kind byte and its fields
+each a kind byte and its fields. Integers are little-endian.
 
 In bulk traffic, packet after packet carries the next fragment of one message, or the next messages
-of one length, and is answered with ack after ack. The system delivers many such packets at a time,
-all of one size. Together they mean the same as one large packet. Decoded as one, they cost a
-fraction of 15 us each: one call unpacks all their fronts, and one comparison each tells whether it
-continues the one before. ``decode_packet_untrusted`` decodes one packet or many.
+of one length, and the packets in the other direction carry acks only. The operating system delivers
+many such packets at a time, all of one size. Together they mean the same as one large packet.
+Decoded as one, they cost a fraction of 15 us each: one call unpacks all their fronts (header and
+first frame's fields), and one comparison for each shows whether it continues the packet before it.
+``decode_packet_untrusted`` decodes one packet or many.
 """
 
 import struct
@@ -28,7 +29,7 @@ MAX_MESSAGES_PER_FRAME = 65_535
 MAX_CLOSE_TEXT = 120
 
 
-# Fragments are views of what they were cut from, and copied once, into packet or message.
+# The payload of a fragment may be a view of a message or a datagram, to save a copy.
 Buffer = bytes | memoryview
 
 
@@ -47,7 +48,7 @@ class FrameKind(IntEnum):
     ACK_DELAY = 10
 
 
-# kind u8, lane u8, first id u16, count u16; a RUN adds the length u16 that all its messages have.
+# kind u8, lane u8, first id u16, count u16; a RUN adds the length u16 of each of its messages.
 MESSAGES_LAYOUT = struct.Struct("<BBHH")
 RUN_LAYOUT = struct.Struct("<BBHHH")
 # kind u8, lane u8, id u16, offset u32, total u32, length u16
@@ -64,7 +65,7 @@ SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
-# The bytes of each frame beside its payloads.
+# The bytes of each frame beside its payloads and their lengths.
 MESSAGES_OVERHEAD = MESSAGES_LAYOUT.size
 RUN_OVERHEAD = RUN_LAYOUT.size
 FRAGMENT_OVERHEAD = FRAGMENT_LAYOUT.size
@@ -73,8 +74,8 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# The high bit of a frame's lane byte. Reliable messages with it are delivered in any order;
-# unreliable ones with it are dropped when they were overtaken.
+# The high bit of a frame's lane byte. Reliable messages with it are delivered in the order of
+# arrival; unreliable ones with it are dropped if a later one arrived first.
 FLAG = 0x80
 
 # A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
@@ -87,7 +88,7 @@ DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA
 SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
 
-# The most bytes of a packet beside its messages: the header, and the delay of its ack.
+# Bytes reserved in each packet: for the header, and for the frame with the delay of its ack.
 OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
 
 # Delays are encoded in steps of this many seconds, up to the longest that fits.
@@ -96,7 +97,10 @@ LONGEST_DELAY = 65_535 * DELAY_STEP
 
 
 class Header(NamedTuple):
-    """Fiedler's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
+    """Fiedler's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself.
+
+    ``sequence`` and ``ack`` are cut to 16 bits.
+    """
 
     sequence: int
     ack: int
@@ -104,24 +108,27 @@ class Header(NamedTuple):
 
 
 def encode_data(connection_id: int, header: Header) -> bytes:
-    """Start a DATA datagram; frames follow."""
+    """Return the header of a DATA datagram; its frames follow."""
     return DATA.pack(DATA_FIRST, connection_id, *header)
 
 
 def decode_data_untrusted(datagram: bytes) -> Header:
-    """Read the header of a DATA datagram; its frames start at ``DATA.size``."""
+    """Return the header of a DATA datagram; its frames start at ``DATA.size``.
+
+    Raises ``RemoteError`` if the datagram is too short.
+    """
     if len(datagram) < DATA.size:
         raise RemoteError(f"a DATA datagram of {len(datagram)} bytes has no header")
     return Header(*DATA.unpack_from(datagram)[2:])
 
 
-# These two are not frozen as the others are: most packets consist of them, and creating a frozen
-# one would take twice as long.
+# ``Messages`` and ``Fragment`` are not frozen like the others: most packets consist of them, and
+# the creation of a frozen one takes twice as long.
 @dataclass(slots=True)
 class Messages:
     """Whole reliable messages of a lane with consecutive ids; ``first_id`` is cut to 16 bits.
 
-    ``lane`` is a lane's number, with ``FLAG`` set where its messages need not be in order.
+    ``lane`` is a lane's number, with ``FLAG`` set if the lane is unordered.
     """
 
     lane: int
@@ -131,7 +138,7 @@ class Messages:
 
 @dataclass(slots=True)
 class Fragment:
-    """The bytes of one reliable message of ``total`` bytes, from ``offset`` on."""
+    """A part of one reliable message of ``total`` bytes: ``payload``, from ``offset`` on."""
 
     lane: int
     message_id: int
@@ -151,7 +158,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unreliable:
-    """Unreliable messages of a lane; their ids only tell which of two is the later one."""
+    """Unreliable messages of a lane with consecutive ids, which the receiver ignores.
+
+    ``lane`` is a lane's number, with ``FLAG`` set if the receiver drops overtaken messages.
+    """
 
     lane: int
     first_id: int
@@ -160,21 +170,24 @@ class Unreliable:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A frame that asks for an ack and carries nothing."""
+    """A frame without content that requests an ack at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """A frame that fills the rest of a packet, to probe the path MTU; it asks for an ack."""
+    """A frame that fills the rest of a packet, to probe the path MTU; it requests an ack.
+
+    ``size`` counts its bytes with the kind byte.
+    """
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The total of reliable messages, and bytes in them, that the peer may send.
+    """The total of reliable messages, and of bytes in them, that the receiver may send.
 
-    Both count from the opening. ``messages`` is cut to 32 bits.
+    Both count from the opening of the channel. ``messages`` is cut to 32 bits.
     """
 
     messages: int
@@ -183,14 +196,14 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """The seconds for which the peer held back the ack in the header. Asks for no ack."""
+    """The seconds for which the sender held back the ack in the header. It requests no ack."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last frame of a side, with the reason as a number and as text."""
+    """The last frame of a side, with the reason as a number and as text of up to 120 bytes."""
 
     reason: int
     text: str
@@ -208,8 +221,7 @@ class Packet(NamedTuple):
     ``sequence`` is the sequence of the first packet. It has 16 bits, as ``ack`` has. ``ack_bits``
     joins the acks of all packets, and may have more than 32 bits. ``ack_delay`` is the time, in
     seconds, for which the peer held back the ack of packet ``ack``. ``content`` has the frames with
-    messages, ``control`` all others except ``AckDelay``. ``size`` counts the bytes of all
-    datagrams.
+    messages, ``control`` all others except ``AckDelay``. ``size`` is the bytes of all datagrams.
     """
 
     sequence: int
@@ -223,7 +235,7 @@ class Packet(NamedTuple):
 
     @property
     def frames(self) -> Sequence[Ping | Padding | Credit | Close | Content]:
-        """All frames but ``AckDelay``; a packet with any of them asks for an ack."""
+        """All frames except ``AckDelay``; a packet with any of them is ack-eliciting."""
         return [*self.control, *self.content]
 
 
@@ -237,14 +249,14 @@ LARGEST: Final = 65_535
 """The most bytes of a datagram."""
 
 MOST_TOGETHER: Final = 1024
-"""The most packets decoded as one, and the most packets between the first and the last of their
-acks, because the ack bits become one number."""
+"""The most packets decoded as one, and the most packets between the first and the last ack of a row
+of pure acks. The ack bits of such a row become one number, whose length this limits."""
 
 ACK_STEP: Final = 64
-"""The most packets from one ack to the next that are decoded as one: no honest side leaves out
-more."""
+"""The largest step from the ack of one packet to that of the next if both are decoded as one. No
+honest peer takes a larger step."""
 
-# As plain integers: each use of an enum's member is a lookup in its class.
+# Plain integers, because each use of an enum's member is a lookup in its class.
 RUN: Final = int(FrameKind.RUN)
 FRAGMENT: Final = int(FrameKind.FRAGMENT)
 
@@ -254,10 +266,10 @@ Front = tuple[int, ...]
 def decode_packet_untrusted(
     data: bytes, start: int = 0, size: int = LARGEST, most: int = MOST_TOGETHER
 ) -> Packet:
-    """Decode the DATA datagram at ``start``, together with those that continue it.
+    """Decode the DATA datagram at offset ``start``, together with those that continue it.
 
     ``data`` holds datagrams of ``size`` bytes each; the last one may be shorter. At most ``most``
-    are decoded as one. Raises ``RemoteError`` if the first is malformed.
+    datagrams are decoded as one. Raises ``RemoteError`` if the first is malformed.
     """
     end = min(start + size, len(data))
     if end - start == DATA.size:
@@ -274,8 +286,9 @@ def decode_packet_untrusted(
 def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -> Packet:
     """Decode DATA datagram number ``at``, together with those that continue it, at most ``most``.
 
-    These are large datagrams, which the system delivers singly. Consecutive fragments of one
-    message become one packet, with a frame for each. Raises as ``decode_packet_untrusted``.
+    This is for large datagrams, which the operating system delivers one by one. Consecutive
+    fragments of one message become one packet, with a frame for each. Raises as
+    ``decode_packet_untrusted``.
     """
     frames: list[Fragment] = []
     size = place = 0
@@ -381,7 +394,10 @@ def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | 
 
 
 def _fronts(data: bytes, start: int, front: Struct, size: int, most: int) -> Iterator[Front]:
-    """Yield the fronts of the datagrams behind the first that have its size, ``most`` with it."""
+    """Yield the fronts of the datagrams that follow the first one and have its size.
+
+    With the first one there are at most ``most``.
+    """
     number = min((len(data) - start) // size, most)
     behind = memoryview(data)[start + size : start + number * size]
     return _front_layout(front.format, size).iter_unpack(behind)
@@ -397,7 +413,8 @@ def _front_layout(front: str, size: int) -> Struct:
 def _payloads(front: int, count: int, length: int) -> Struct:
     """Return a struct of the payloads of a packet, which skips the front.
 
-    The cache is bounded, as is ``count``: see ``payloads``.
+    The cache is bounded, and so is ``count``, by ``MOST_LAID_OUT``: a peer that varies the layout
+    must not fill the memory.
     """
     return Struct(f"{front}x" + f"{length}s" * count)
 
@@ -405,7 +422,7 @@ def _payloads(front: int, count: int, length: int) -> Struct:
 def _part(data: bytes, start: int, end: int) -> Buffer:
     """Return a part of a message.
 
-    A view keeps all of ``data`` alive, so a part is copied unless it is more than 7/8 of ``data``.
+    A view keeps all of ``data`` in memory, so a part is copied unless it is over 7/8 of ``data``.
     """
     return memoryview(data)[start:end] if 8 * (end - start) > 7 * len(data) else data[start:end]
 
@@ -414,9 +431,9 @@ def _part(data: bytes, start: int, end: int) -> Buffer:
 
 
 def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
-    """Decode a packet's frames from ``start`` on.
+    """Decode a packet's frames from offset ``start`` on.
 
-    Raises ``RemoteError`` when any of them is malformed.
+    Raises ``RemoteError`` if any of them is malformed.
     """
     frames: list[Frame] = []
     end, messages = len(data), 0
@@ -425,7 +442,7 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
             frame, start = DECODERS[data[start]](data, start)
             frames.append(frame)
             if type(frame) is Messages:
-                # Empty messages cost no bytes in a run, so an attacker could claim any number.
+                # Empty messages take no bytes in a run, so an attacker could claim any number.
                 messages += len(frame.payloads)
                 _check_number(messages, end)
     except KeyError as error:
@@ -512,20 +529,20 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], tuple[Frame, int]]]] = {
 }
 
 CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
-"""A tuple, because ``isinstance`` is several times as slow with a union."""
+"""The types in ``Content``, as a tuple: ``isinstance`` is several times as slow with a union."""
 
 
 # Encoding frames.
 #
 # Whole messages with consecutive ids share a frame. Their lengths are together in front of
-# them, or once for all if they are equal, so that a few calls encode or decode a frame,
+# them, or there is one length if all are equal. So a few calls encode or decode a frame,
 # however many messages it has.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:
     """Encode frames one after the other, behind ``front``.
 
-    All parts are joined in one step: large payloads are copied here and nowhere else.
+    All parts are joined in one step, so that each payload is copied only once.
     """
     parts: list[Buffer] = [front]
     for frame in frames:
