@@ -61,7 +61,7 @@ class MessageRun:
                  "is_withdrawn")  # fmt: skip
 
     is_begun = False
-    """True if the next message is already counted against the credit, which it never is here."""
+    """False, because the next message of a run never counts against the credit yet."""
 
     def __init__(
         self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
@@ -227,7 +227,7 @@ class SendLane:
         self, number: int, options: Lane, first_id: int, window: int = MOST, unreliable: int = MOST
     ) -> None:
         self.options = options
-        # Unreliable messages, with a limit on how many may wait.
+        # Unreliable messages, up to a limit.
         self.unreliable = UnreliableQueue(unreliable)
         # Bytes of the reliable messages that are not acked.
         self.held = 0
@@ -316,9 +316,10 @@ class SendLane:
     # Queueing
 
     def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
-        """Return how many messages of these sizes fit a buffer of ``messages`` and ``size`` bytes.
+        """Return the number of messages of these sizes for which a buffer has room.
 
-        A message larger than the whole buffer fits when the buffer is empty.
+        The buffer takes ``messages`` messages and ``size`` bytes. A message larger than the whole
+        buffer fits when the buffer is empty.
         """
         free = max(0, messages - self.waiting)
         if self.held + sum(sizes) <= size:

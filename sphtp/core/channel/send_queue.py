@@ -6,8 +6,8 @@ priority go first. Lanes of equal priority share the bandwidth by weight, with s
 queueing (Goyal, Vin and Cheng 1996). Each lane has a tag, its bytes served divided by its weight,
 and the lane with the lowest tag goes first. This lowest tag is the virtual time of its priority. A
 lane that becomes active starts with at least the virtual time as its tag, so that it gains no
-credit while it is idle or blocked. Each priority has a virtual time of its own, which stands still
-while higher priorities use all of the bandwidth.
+advantage while it is idle or blocked. Each priority has a virtual time of its own, which stands
+still while higher priorities use all of the bandwidth.
 """
 
 from collections import deque
@@ -176,7 +176,7 @@ class SendQueue:
     # Queueing
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """Return how many messages of these sizes a lane can queue now.
+        """Return the number of messages of these sizes, in bytes, that a lane can queue now.
 
         Each lane has a buffer of its own, so that a full one does not block the others. Raises
         ``MessageTooLargeError`` if one of the messages can never be queued, and ``LocalError`` if
@@ -277,7 +277,7 @@ class SendQueue:
         one.
         """
         room = self.room - reserved
-        # With several lanes the scheduler runs each time, so that an idle lane gains no credit.
+        # With several lanes the scheduler runs each time, so that an idle lane gains no advantage.
         lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
         if packets > 1 and not self._redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None

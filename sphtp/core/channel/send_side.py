@@ -121,7 +121,7 @@ class SendSide:
         self._ready: deque[tuple[bytes, int]] = deque()
         # True if a packet left so full that larger packets would help: an MTU probe is due.
         self._is_filling_packets = False
-        # Lifecycle events that acks and losses have caused, until ``poll_events``.
+        # Lifecycle events that acks and losses have caused since the last ``poll_events``.
         self.events: list[Event] = []
 
     @property
@@ -140,8 +140,8 @@ class SendSide:
         """Return the next packets, one behind the other, and the size of each in bytes.
 
         ``control`` are frames of the connection itself, which get a packet of their own. Packets
-        with messages have at most ``most`` bytes in all, or it is a single packet. If no packet may
-        leave, return ``NOTHING``.
+        with messages have at most ``most`` bytes in all, unless it is a single one. If no packet
+        may leave, return ``NOTHING``.
         """
         if self._observer is not None:
             self._observer.report_queued(now)
@@ -190,7 +190,7 @@ class SendSide:
         return False
 
     def poll_timeout(self) -> float | None:
-        """Return when ``poll`` or ``handle_timeout`` is next due; None if never."""
+        """Return the time at which ``poll`` or ``handle_timeout`` is next due; None if never."""
         # ``earliest`` inlined, to save a call for nearly each packet.
         due = self._ack_timer.due
         for other in (self.resume_at, self.recovery.deadline(), self.receipts.deadline):
@@ -326,10 +326,10 @@ class SendSide:
         data, _ = self._transmit(now, NO_CONTENTS, frames, closing=closing)
         return data
 
-    # What leaves
+    # Packets
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """Return how many packets may leave now; if none, set ``resume_at``."""
+        """Return the number of packets that may leave now; if it is 0, update ``resume_at``."""
         queue, path = self.send_queue, self.path
         if self.sent_packets.ambiguous:
             return 0
@@ -418,7 +418,7 @@ class SendSide:
     # Acks and losses
 
     def _settle(self, now: float, batch: SentBatch, bits: int) -> None:
-        """Settle the content of acked packets; another packet with a frame may be acked before."""
+        """Settle the content of acked packets, except frames that were acked in other packets."""
         queue, receipts = self.send_queue, self.receipts
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:
@@ -452,7 +452,7 @@ class SendSide:
             self._note_missing(subset.batch)
 
     def _note_missing(self, batch: SentBatch) -> None:
-        """Have CLOSE and CREDIT of a packet repeated that is lost, or unacked for long."""
+        """Have the CLOSE or CREDIT repeated of a packet that is lost, or unacked for long."""
         if batch.closing:
             self.events.append(Event.CLOSE_LOST)
         if batch.credit:

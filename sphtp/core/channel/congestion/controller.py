@@ -53,9 +53,7 @@ class Controller(Protocol):
 
     @property
     def pacing_rate(self) -> float | None:
-        """Bytes per second at which packets may leave; None, for no limit, until a round trip is
-        known.
-        """
+        """Bytes per second at which packets may leave; None while no round trip is measured."""
         ...
 
     @property

@@ -99,8 +99,7 @@ class LossBased(ABC):
 
     @abstractmethod
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow the window if it held the sender back, and the packets left after the last reaction.
-        """
+        """Grow the window if it was the limit and the packets left after the last reaction."""
 
     @abstractmethod
     def _shrink(self) -> None:
