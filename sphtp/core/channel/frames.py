@@ -185,7 +185,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The total of reliable messages, and of bytes in them, that the receiver may send.
+    """The total of reliable messages, and of bytes in them, that the other side may send.
 
     Both count from the opening of the channel. ``messages`` is cut to 32 bits.
     """

@@ -1,4 +1,4 @@
-"""Loss detection: which packets are lost, and when to probe (RFC 9002, sections 5, 6 and 7.6).
+"""Loss detection, the round trip and the probe timeout (RFC 9002, sections 5, 6 and 7.6).
 
 The round trip is smoothed, with its mean deviation (RFC 6298, section 2).
 

@@ -36,7 +36,7 @@ MOST_GAPS: Final = 16_384
 no honest sender has more packets in flight (``sent_packets.FARTHEST``)."""
 
 UNBOUNDED: Final = 1 << 62
-"""The limit of a node without a limit."""
+"""The limit of a node whose memory is not limited, in bytes."""
 
 
 class UnreadableMessages:
@@ -65,7 +65,7 @@ class UnreadableMessages:
 
 
 class UnorderedLane:
-    """A lane that delivers messages on arrival, and records their ids ahead of the next one."""
+    """A lane that delivers messages on arrival, and records their ids ahead of ``next_id``."""
 
     __slots__ = ("_blocked", "_done", "_waiting", "next_id")
 

@@ -47,7 +47,7 @@ REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
 
 SHORTEST_DELAY: Final = 0.0005
-"""The shortest delay of an ack, in seconds, that is worth a frame."""
+"""The longest delay of an ack, in seconds, that is not worth a frame."""
 
 LONGEST_UNSAID: Final = 0.1
 """The longest delay of an ack, in seconds, that a batch of packets may leave out on a path that
@@ -127,9 +127,9 @@ class ReceivedPackets:
 class AckTimer:
     """The timer of acks: it counts the received packets that wait for an ack.
 
-    An ack is due at once with each packet number ``every`` if the packets are full, as in TCP (RFC
-    5681, section 4.2). It is also due at once when a packet leaves or fills a gap, and with the
-    16th packet. Otherwise it is due ``delay`` seconds after the first packet that waits.
+    If the packets are full, an ack is due at once when ``every`` of them wait, as in TCP (RFC 5681,
+    section 4.2). It is also due at once when a packet leaves or fills a gap, and when 16 packets
+    wait. Otherwise it is due ``delay`` seconds after the arrival of the first packet that waits.
 
     Packets that are not full count by their bytes: an ack is due when more bytes wait than
     ``every - 1`` full packets hold. A small message needs no ack of its own, and an ack costs both

@@ -37,7 +37,7 @@ class Redundancy:
 
     def __init__(self) -> None:
         self.due: deque[SentFrame] = deque()
-        # Frames that were repeated with the latest packet.
+        # Frames that left with the latest packet, and have copies left.
         self.resting: deque[SentFrame] = deque()
 
     @property

@@ -383,7 +383,7 @@ class PacketSubset(NamedTuple):
 class SequenceBuffer(Generic[T]):
     """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
-    Find and remove take constant time, and so does insert in the mean. An insert beyond the highest
+    Find and remove take constant time, and so does insert on average. An insert beyond the highest
     sequence clears the entries of the skipped sequences that are out of the span of ``size``
     sequences; that takes at most as many steps as the capacity. The capacity starts small, because
     most channels are idle. It doubles, up to ``size``, when two entries within the span would share

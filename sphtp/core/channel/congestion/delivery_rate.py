@@ -68,7 +68,7 @@ class RateSnapshot(NamedTuple):
 
 
 class RateSample(NamedTuple):
-    """A delivery rate in bytes/s; None if the interval was too short to measure.
+    """A delivery rate in bytes/s; ``rate`` is None if the interval was too short to measure.
 
     ``limited`` is False if the sender had too little to send, so that the path may carry more.
     """

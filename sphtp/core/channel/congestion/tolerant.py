@@ -23,7 +23,7 @@ class TolerantPhase(Name):
 
 
 class TolerantEvent(Name):
-    """The ends of phases."""
+    """The events that end phases."""
 
     FULL = "the rate stopped growing, or many packets were lost"
     DRAINED = "the bytes in flight fit the path, or three round trips passed"
