@@ -1,4 +1,8 @@
-"""A channel between two peers: reliable-ordered messages inside unreliable packets (Fiedler).
+"""A channel between two peers: reliable-ordered messages inside unreliable packets.
+
+The design is that of Glenn Fiedler's article "Reliable Ordered Messages", with the loss detection,
+flow control and congestion control of QUIC. Docstrings name this source "Fiedler", and a conference
+talk on messages in games "talk" (the page "The four designs" of the documentation).
 
 Read in this order. ``frames`` defines packets and frames. ``sent_packets`` records each packet
 until it is acked, and ``received_packets`` records which packets arrived. ``send_queue`` holds the
@@ -9,13 +13,12 @@ messages. ``loss_detection`` finds lost packets. ``path`` decides how much may l
 
 ``lifecycle`` is the table of states, and ``connection`` runs it. A connection owns the two sides, a
 handshake and a packet protection. ``handshake`` is the handshake in the clear; ``noise``,
-``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys. ``path_validation``
-follows a peer whose address changes. ``stateless_reset`` ends a peer's channel that is unknown
-here, and ``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection
-id, with ``connection_table``, ``accept_queue`` and ``openings``.
+``initiator`` and ``responder`` are the sealed one. ``protection`` has the keys, ``path_validation``
+follows a peer that moves, ``stateless_reset`` answers packets for an unknown channel, and
+``security`` decides which peers are admitted. ``endpoint`` routes datagrams by connection id, with
+``connection_table``, ``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
-``endings``, the reasons of an end. ``observer`` reports events to an ``instrument``.
-``shared_memory`` has the format by which large messages bypass the channel's packets on one
-machine.
+``endings``, the reasons for the end of a channel. ``shared_memory`` carries large messages between
+processes of one machine. ``observer`` reports the events of a connection to an ``instrument``.
 """

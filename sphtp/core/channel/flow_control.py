@@ -1,9 +1,10 @@
-"""Flow control: the receiver limits how many messages and bytes the sender may send.
+"""Flow control: the receiver limits the reliable messages and bytes that the sender may send.
 
-Both limits are totals since the opening of the channel, over all lanes. A message counts once,
-however often it is sent, and a repeated or lost CREDIT frame changes nothing. A fragmented message
-counts in full when its first fragment leaves, so that the sender can finish every message that it
-began. Otherwise messages begun in several lanes would wait for one another's credit.
+Both limits count from the opening of the channel, over all lanes. A message counts once, however
+often it is sent. A repeated CREDIT frame changes nothing, and the next one replaces a lost one. A
+fragmented message counts in full when its first fragment leaves, so that every message that was
+begun can be finished and read. Otherwise messages begun in several lanes would wait for one
+another's credit.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ MESSAGES: Final = SerialNumber(32)
 
 
 class SendCredit:
-    """The send window: the peer's limits, and how much of them is used (RFC 9000, section 4)."""
+    """The send window: the peer's limits, and the used part of them (RFC 9000, section 4)."""
 
     __slots__ = (
         "_bytes_allowed",
@@ -32,21 +33,21 @@ class SendCredit:
         self._messages_used = 0
         self._bytes_used = 0
         self._noticed: tuple[int, int] | None = None
-        # Messages for which the send window has room. One packet may exceed the limit of bytes, so
-        # that even a message larger than all credit can leave.
+        # Messages that the send window still takes. One packet may overdraw the bytes, so that a
+        # message larger than all credit can leave.
         self.left = messages if size > 0 else 0
 
     def packets_of(self, size: int) -> int:
-        """Return how many packets of ``size`` message bytes may leave.
+        """Return the number of packets of ``size`` message bytes that the limit of bytes allows.
 
-        The last of them may exceed the credit: the receiver has room for one packet beyond it. If
-        packets that follow a lost one filled that room, the receiver could never accept the lost
-        one.
+        The last one may overdraw, because the receiver has room for one packet beyond its credit.
+        If packets behind a lost one filled that room, the content of the lost one could never be
+        accepted.
         """
         return -(-(self._bytes_allowed - self._bytes_used) // size)
 
     def spend(self, messages: int, size: int) -> None:
-        """Count messages that leave for the first time."""
+        """Count messages, and the bytes in them, that leave for the first time."""
         self._messages_used += messages
         self._bytes_used += size
         has_bytes = self._bytes_used < self._bytes_allowed
@@ -55,7 +56,7 @@ class SendCredit:
     def new_shortage(self) -> str | None:
         """Return the setting of the peer that limits the credit that is now used up.
 
-        Return None if credit is left, or if this shortage was returned before.
+        Return None if none does, or if it was returned before for the same limits.
         """
         allowed = (self._messages_allowed, self._bytes_allowed)
         if self.left > 0 or allowed == self._noticed:
@@ -68,15 +69,15 @@ class SendCredit:
         """Adopt the limits of a CREDIT frame. An older frame that arrives late changes nothing."""
         self._messages_allowed += max(MESSAGES.ahead(messages, self._messages_allowed), 0)
         self._bytes_allowed = max(self._bytes_allowed, size)
-        # Nothing is spent, but more is left.
+        # This spends nothing, but updates ``left``.
         self.spend(0, 0)
 
 
 class ReceiveCredit:
-    """The credit that this side grants: all that the application has read, plus one buffer.
+    """The credit that this side grants: the messages and bytes read so far, plus one buffer.
 
-    ``is_due`` is true when a quarter of the messages or bytes of the buffer was read since the last
-    CREDIT left.
+    ``is_due`` is true when a quarter of the buffer was read since the last CREDIT left, in messages
+    or in bytes, or when that CREDIT may be lost.
     """
 
     __slots__ = ("_bytes", "_bytes_read", "_due_at", "_messages", "_messages_read",
@@ -95,24 +96,24 @@ class ReceiveCredit:
         return self._messages_read + self._messages, self._bytes_read + self._bytes
 
     def read(self, messages: int, size: int) -> None:
-        """Count messages that the application has read, or will never get."""
+        """Count messages that the application has read, or that the sender gave up."""
         self._messages_read += messages
         self._bytes_read += size
         due = self._due_at
         self.is_due = self._messages_read >= due[0] or self._bytes_read >= due[1]
 
     def poll_credit(self) -> tuple[int, int]:
-        """Return the limits for a CREDIT frame that leaves now."""
+        """Return the limits for a CREDIT frame that leaves now; messages are cut to 32 bits."""
         self._advertise(self._messages_read, self._bytes_read)
         messages, size = self.allowed
         return MESSAGES.wrap(messages), size
 
     def forget(self) -> None:
-        """Make another CREDIT due, because the packet with the last one is lost or late."""
+        """Make another CREDIT due, because the packet with the last one may be lost."""
         self._advertise(-self._messages, -self._bytes)
 
     def _advertise(self, messages: int, size: int) -> None:
-        """Set when the next CREDIT is due, after one for this reading position has left."""
+        """Set the reading position at which the next CREDIT is due, from that of the last one."""
         self._due_at = (messages + max(1, self._messages // 4), size + max(1, self._bytes // 4))
         # This reads nothing, but updates ``is_due``.
         self.read(0, 0)
@@ -120,9 +121,9 @@ class ReceiveCredit:
 
 # The memory for unread messages, of one channel and of all channels of a node.
 #
-# A message counts from the arrival of its first byte until the application reads it. It counts in
-# full even while parts are missing or an earlier message is. Credit counts in the same way, so that
-# a peer that keeps to its credit always finds room.
+# A message counts with its full size from the arrival of its first byte until it is read, whether
+# it is complete or not, and in order or not. Credit counts in the same way, so that a peer that
+# keeps to its credit always finds room in its channel.
 
 
 COST: Final = 256
@@ -133,9 +134,9 @@ class NodeMemory:
     """The bytes that all channels of a node hold together, and their limit.
 
     Above the limit, a channel that holds more than its share (the limit divided by the number of
-    channels) accepts only parts of messages that have begun to arrive and, while nothing can be
-    read, the next message of a lane. Without these exceptions, the application could never read a
-    message and so free memory.
+    channels) accepts only reliable messages that help its reader: parts of messages that have begun
+    to arrive and, if nothing can be read, the next message of a lane. Otherwise messages could
+    never be completed and read, and no memory would become free.
     """
 
     __slots__ = ("channels", "held", "limit")

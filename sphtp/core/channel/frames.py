@@ -1,13 +1,13 @@
 """Packets and their codec: Fiedler's header, then frames.
 
-A datagram: version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32,
-then frames. A frame: a kind byte, then the fields of that kind.
+version and kind u8, receiver's connection id u32, sequence u16, ack u16, ack_bits u32, then frames,
+each a kind byte and its fields. Integers are little-endian.
 
-In bulk traffic, each packet carries the next fragment of one message, or the next messages of one
-length, and the peer sends ack after ack. The system delivers many such packets at a time, all of
-one size. Decoded one by one, each costs 15 us. Decoded together, as if they were one large packet,
-they cost a fraction of that: one call unpacks the fronts (header and fields of the first frame) of
-all packets, and one comparison per packet shows whether it continues the packet before.
+In bulk traffic, packet after packet carries the next fragment of one message, or the next messages
+of one length, and the packets in the other direction carry acks only. The operating system delivers
+many such packets at a time, all of one size. Together they mean the same as one large packet.
+Decoded as one, they cost a fraction of 15 us each: one call unpacks all their fronts (header and
+first frame's fields), and one comparison for each shows whether it continues the packet before it.
 ``decode_packet_untrusted`` decodes one packet or many.
 """
 
@@ -29,8 +29,7 @@ MAX_MESSAGES_PER_FRAME = 65_535
 MAX_CLOSE_TEXT = 120
 
 
-# Fragments are views of a packet or a message. Their bytes are copied once, into the packet that is
-# sent or into the message that is complete.
+# The payload of a fragment may be a view of a message or a datagram, to save a copy.
 Buffer = bytes | memoryview
 
 
@@ -49,7 +48,7 @@ class FrameKind(IntEnum):
     ACK_DELAY = 10
 
 
-# kind u8, lane u8, first id u16, count u16; a RUN adds the length u16 that all its messages have.
+# kind u8, lane u8, first id u16, count u16; a RUN adds the length u16 of each of its messages.
 MESSAGES_LAYOUT = struct.Struct("<BBHH")
 RUN_LAYOUT = struct.Struct("<BBHHH")
 # kind u8, lane u8, id u16, offset u32, total u32, length u16
@@ -66,7 +65,7 @@ SKIP_LAYOUT = struct.Struct("<BBHI")
 # kind u8, messages u32, bytes u64
 CREDIT_LAYOUT = struct.Struct("<BIQ")
 
-# Bytes of each frame besides its payloads.
+# The bytes of each frame beside its payloads and their lengths.
 MESSAGES_OVERHEAD = MESSAGES_LAYOUT.size
 RUN_OVERHEAD = RUN_LAYOUT.size
 FRAGMENT_OVERHEAD = FRAGMENT_LAYOUT.size
@@ -75,8 +74,8 @@ CREDIT_OVERHEAD = CREDIT_LAYOUT.size
 SKIP_OVERHEAD = SKIP_LAYOUT.size
 ACK_DELAY_OVERHEAD = ACK_DELAY_LAYOUT.size
 
-# The high bit of a frame's lane byte. Reliable messages with this bit are delivered in any order;
-# unreliable ones with this bit are dropped if a later message of their lane arrived first.
+# The high bit of a frame's lane byte. Reliable messages with it are delivered in the order of
+# arrival; unreliable ones with it are dropped if a later one arrived first.
 FLAG = 0x80
 
 # A header acks 32 packets: bit n of its ack bits is the packet ``ack - n``.
@@ -89,7 +88,7 @@ DATA = struct.Struct("<BIHHI")
 DATA_FIRST = VERSION << 4 | Kind.DATA
 SEALED_FIRST = bytes([VERSION << 4 | Kind.SEALED])
 
-# Bytes of each packet that are kept free for the header, and for the delay of its ack.
+# Bytes reserved in each packet: for the header, and for the frame with the delay of its ack.
 OVERHEAD = DATA.size + ACK_DELAY_OVERHEAD
 
 # Delays are encoded in steps of this many seconds, up to the longest that fits.
@@ -98,7 +97,10 @@ LONGEST_DELAY = 65_535 * DELAY_STEP
 
 
 class Header(NamedTuple):
-    """Fiedler's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself."""
+    """Fiedler's header. Bit n of ``ack_bits`` acks packet ``ack - n``; bit 0 is ``ack`` itself.
+
+    ``sequence`` and ``ack`` are cut to 16 bits.
+    """
 
     sequence: int
     ack: int
@@ -106,28 +108,27 @@ class Header(NamedTuple):
 
 
 def encode_data(connection_id: int, header: Header) -> bytes:
-    """Encode the header of a DATA datagram; its frames follow."""
+    """Return the header of a DATA datagram; its frames follow."""
     return DATA.pack(DATA_FIRST, connection_id, *header)
 
 
 def decode_data_untrusted(datagram: bytes) -> Header:
-    """Decode the header of a DATA datagram; its frames start at ``DATA.size``.
+    """Return the header of a DATA datagram; its frames start at ``DATA.size``.
 
-    Raises ``RemoteError`` if the datagram is shorter than a header.
+    Raises ``RemoteError`` if the datagram is too short.
     """
     if len(datagram) < DATA.size:
         raise RemoteError(f"a DATA datagram of {len(datagram)} bytes has no header")
     return Header(*DATA.unpack_from(datagram)[2:])
 
 
-# ``Messages`` and ``Fragment`` are not frozen as the other frames are: most packets consist of
-# them, and creating a frozen object would take twice as long.
+# ``Messages`` and ``Fragment`` are not frozen like the others: most packets consist of them, and
+# the creation of a frozen one takes twice as long.
 @dataclass(slots=True)
 class Messages:
     """Whole reliable messages of a lane with consecutive ids.
 
-    ``lane`` is the lane's number, with ``FLAG`` if its messages need not be in order. ``first_id``
-    is the id of the first message, cut to 16 bits.
+    ``lane`` is a lane's number, with ``FLAG`` set if the lane is unordered.
     """
 
     lane: int
@@ -137,7 +138,7 @@ class Messages:
 
 @dataclass(slots=True)
 class Fragment:
-    """A part of one reliable message of ``total`` bytes, from ``offset`` on."""
+    """A part of one reliable message of ``total`` bytes: ``payload``, from ``offset`` on."""
 
     lane: int
     message_id: int
@@ -157,9 +158,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Unreliable:
-    """Unreliable messages of a lane.
+    """Unreliable messages of a lane with consecutive ids, which the receiver ignores.
 
-    The receiver orders them by the sequence of their packet, and ignores the ids.
+    ``lane`` is a lane's number, with ``FLAG`` set if the receiver drops overtaken messages.
     """
 
     lane: int
@@ -169,21 +170,24 @@ class Unreliable:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A frame without fields, to which the peer replies with an ack at once."""
+    """A frame without content that requests an ack at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """A frame of ``size`` bytes that fills a packet, to probe the path MTU; it is ack-eliciting."""
+    """A frame that fills the rest of a packet, to probe the path MTU; it requests an ack.
+
+    ``size`` counts its bytes with the kind byte.
+    """
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The limits of flow control: the reliable messages, and bytes in them, that the peer may send.
+    """The total of reliable messages, and of bytes in them, that the other side may send.
 
-    Both are totals since the opening of the channel. ``messages`` is cut to 32 bits.
+    Both count from the opening of the channel. ``messages`` is cut to 32 bits.
     """
 
     messages: int
@@ -192,17 +196,14 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class AckDelay:
-    """The time, in seconds, for which the sender of the packet held back the ack in its header.
-
-    The frame is not ack-eliciting.
-    """
+    """The seconds for which the sender held back the ack in the header. It requests no ack."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last frame of a side, with the reason as a number and as text."""
+    """The last frame of a side, with the reason as a number and as text of up to 120 bytes."""
 
     reason: int
     text: str
@@ -220,8 +221,7 @@ class Packet(NamedTuple):
     ``sequence`` is the sequence of the first packet. It has 16 bits, as ``ack`` has. ``ack_bits``
     joins the acks of all packets, and may have more than 32 bits. ``ack_delay`` is the time, in
     seconds, for which the peer held back the ack of packet ``ack``. ``content`` has the frames with
-    messages, ``control`` all others except ``AckDelay``. ``size`` counts the bytes of all
-    datagrams.
+    messages, ``control`` all others except ``AckDelay``. ``size`` is the bytes of all datagrams.
     """
 
     sequence: int
@@ -235,7 +235,7 @@ class Packet(NamedTuple):
 
     @property
     def frames(self) -> Sequence[Ping | Padding | Credit | Close | Content]:
-        """All frames but ``AckDelay``. A packet with any of them is ack-eliciting."""
+        """All frames except ``AckDelay``; a packet with any of them is ack-eliciting."""
         return [*self.control, *self.content]
 
 
@@ -249,12 +249,12 @@ LARGEST: Final = 65_535
 """The most bytes of a datagram."""
 
 MOST_TOGETHER: Final = 1024
-"""The most packets decoded as one, and the longest distance between their first and last ack. The
-joined ack bits are one integer, whose size this bounds."""
+"""The most packets decoded as one, and the most packets between the first and the last ack of a row
+of pure acks. The ack bits of such a row become one number, whose length this limits."""
 
 ACK_STEP: Final = 64
-"""The most packets by which the ack may advance from one packet to the next if both are decoded as
-one. A correct peer advances by less: it acks after 16 packets at most."""
+"""The largest step from the ack of one packet to that of the next if both are decoded as one. No
+honest peer takes a larger step."""
 
 # Plain integers, because each use of an enum's member is a lookup in its class.
 RUN: Final = int(FrameKind.RUN)
@@ -266,10 +266,10 @@ Front = tuple[int, ...]
 def decode_packet_untrusted(
     data: bytes, start: int = 0, size: int = LARGEST, most: int = MOST_TOGETHER
 ) -> Packet:
-    """Decode the DATA datagram at ``start``, together with the datagrams that continue it.
+    """Decode the DATA datagram at offset ``start``, together with those that continue it.
 
     ``data`` holds datagrams of ``size`` bytes each; the last one may be shorter. At most ``most``
-    are decoded as one. Raises ``RemoteError`` if the first is malformed.
+    datagrams are decoded as one. Raises ``RemoteError`` if the first is malformed.
     """
     end = min(start + size, len(data))
     if end - start == DATA.size:
@@ -286,9 +286,9 @@ def decode_packet_untrusted(
 def decode_fragments_untrusted(datagrams: Sequence[bytes], at: int, most: int) -> Packet:
     """Decode DATA datagram number ``at``, together with those that continue it, ``most`` in all.
 
-    The system delivers large datagrams singly, so they come as a list. Consecutive fragments of one
-    message become one packet, with a frame for each. Raises ``RemoteError`` if the first datagram
-    is malformed.
+    This is for large datagrams, which the operating system delivers one by one. Consecutive
+    fragments of one message become one packet, with a frame for each. Raises as
+    ``decode_packet_untrusted``.
     """
     frames: list[Fragment] = []
     size = place = 0
@@ -394,9 +394,9 @@ def _decode_fragments(data: bytes, start: int, end: int, most: int) -> Packet | 
 
 
 def _fronts(data: bytes, start: int, front: Struct, size: int, most: int) -> Iterator[Front]:
-    """Yield the fronts of the datagrams that follow the first and have its size.
+    """Yield the fronts of the datagrams that follow the first one and have its size.
 
-    With the first, there are at most ``most``.
+    With the first one there are at most ``most``.
     """
     number = min((len(data) - start) // size, most)
     behind = memoryview(data)[start + size : start + number * size]
@@ -413,7 +413,8 @@ def _front_layout(front: str, size: int) -> Struct:
 def _payloads(front: int, count: int, length: int) -> Struct:
     """Return a struct of the payloads of a packet, which skips the front.
 
-    The cache is bounded, as is ``count``: see ``payloads``.
+    The cache is bounded, and so is ``count``, by ``MOST_LAID_OUT``: a peer that varies the layout
+    must not fill the memory.
     """
     return Struct(f"{front}x" + f"{length}s" * count)
 
@@ -421,7 +422,7 @@ def _payloads(front: int, count: int, length: int) -> Struct:
 def _part(data: bytes, start: int, end: int) -> Buffer:
     """Return a part of a message.
 
-    A view keeps all of ``data`` alive, so a part is copied unless it is more than 7/8 of ``data``.
+    A view keeps all of ``data`` in memory, so a part is copied unless it is over 7/8 of ``data``.
     """
     return memoryview(data)[start:end] if 8 * (end - start) > 7 * len(data) else data[start:end]
 
@@ -430,9 +431,9 @@ def _part(data: bytes, start: int, end: int) -> Buffer:
 
 
 def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
-    """Decode a packet's frames from ``start`` on.
+    """Decode a packet's frames from offset ``start`` on.
 
-    Raises ``RemoteError`` when any of them is malformed.
+    Raises ``RemoteError`` if any of them is malformed.
     """
     frames: list[Frame] = []
     end, messages = len(data), 0
@@ -441,7 +442,7 @@ def decode_frames_untrusted(data: bytes, start: int = 0) -> list[Frame]:
             frame, start = DECODERS[data[start]](data, start)
             frames.append(frame)
             if type(frame) is Messages:
-                # Empty messages take no bytes in a run, so a forged packet could claim any number.
+                # Empty messages take no bytes in a run, so an attacker could claim any number.
                 messages += len(frame.payloads)
                 _check_number(messages, end)
     except KeyError as error:
@@ -528,20 +529,20 @@ DECODERS: Final[Mapping[int, Callable[[bytes, int], tuple[Frame, int]]]] = {
 }
 
 CONTENT: Final = (Messages, Fragment, Skip, Unreliable)
-"""A tuple, because ``isinstance`` is several times as slow with a union."""
+"""The types in ``Content``, as a tuple: ``isinstance`` is several times as slow with a union."""
 
 
 # Encoding frames.
 #
-# Whole messages with consecutive ids share a frame. Their lengths stand together in front of them,
-# or once for all if they are equal. So a few calls encode or decode a frame with any number of
-# messages.
+# Whole messages with consecutive ids share a frame. Their lengths are together in front of
+# them, or there is one length if all are equal. So a few calls encode or decode a frame,
+# however many messages it has.
 
 
 def encode_frames(frames: Iterable[Frame], front: bytes = b"") -> bytes:
     """Encode frames one after the other, behind ``front``.
 
-    All parts are joined in one step: large payloads are copied here and nowhere else.
+    All parts are joined in one step, so that each payload is copied only once.
     """
     parts: list[Buffer] = [front]
     for frame in frames:

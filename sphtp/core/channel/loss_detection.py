@@ -1,26 +1,26 @@
-"""Loss detection: lost packets, and the time of probes (RFC 9002, sections 5, 6 and 7.6).
+"""Loss detection, the round trip and the probe timeout (RFC 9002, sections 5, 6 and 7.6).
 
 The estimates of the round trip are its smoothed value and its mean deviation (RFC 6298, section 2).
 
 A packet is lost when a packet that left ``REORDERING`` packets later is acked, or when any later
-packet is acked and 9/8 of a round trip have passed since the first one left. The threshold of
-packets rises when a packet that was declared lost arrives.
+packet is acked and this one has waited for 9/8 of a round trip. If a packet arrives that was
+declared lost, both thresholds may grow.
 
-When no ack arrives at all, a probe timeout sends a probe. It repeats the oldest content that has
-waited that long. Each packet is repeated at most once, in another packet, which may be repeated in
-its turn. RFC 9002 doubles the wait for each unanswered probe. Here the wait is limited to Fiedler's
-0.1 s, or to one probe timeout if that is longer. So that a path with long round trips is not
-flooded, ``path`` limits how many packets a probe may send. The wait begins when the content left,
-or at the last ack or probe if that was later. A ping has no content, and must not delay the probe
-of packets with content.
+When no ack arrives at all, a probe leaves after a probe timeout. It repeats the oldest content that
+has waited that long. Each packet is repeated at most once, in another packet, which may itself be
+repeated. RFC 9002 doubles the wait for each unanswered probe. Here the wait is at most Fiedler's
+0.1 s (``resend_time``), or one probe timeout if that is longer, so that a path with long round
+trips is not flooded. ``path`` limits the number of packets that a probe repeats. The wait counts
+from the departure of the content, from the last ack or from the last probe, whichever is latest. A
+PING has no content, so its departure does not delay the probe of packets with content.
 
-Before the round trip is known, probes keep Fiedler's pace for a second, because most paths have
-answered by then. After that each unanswered probe doubles the wait, three times in all.
+Before the round trip is known, ten probes keep Fiedler's pace, which takes a second: by then most
+paths have brought an ack. After that the wait doubles three times, up to 0.8 s.
 
-Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6). The
-evidence is two lost packets so far apart, with none acked between them, both sent after the first
-estimate of the round trip. A count of probes would not suffice: on a path with a round trip of a
-second, three probes leave before any ack can arrive.
+Congestion is persistent when everything sent over three probe timeouts was lost (section 7.6): two
+lost packets so far apart, with none acked between them, after the first estimate of the round trip.
+A count of probes would not suffice: on a path with a round trip of a second, three probes leave
+before any ack can arrive.
 """
 
 from collections import deque
@@ -34,16 +34,15 @@ from sphtp.core.timers import INFINITY
 REORDERING: Final = 3
 MOST_REORDERING: Final = 30
 NO_ORDER: Final = 1 << 20
-"""A packet that arrives after ``MOST_REORDERING`` or more later ones shows that the order of
-arrival is no evidence on this path: from then on only time counts (as in RACK, RFC 8985)."""
+"""The threshold after a packet arrived ``MOST_REORDERING`` packets late or more: the order of
+arrival is then no evidence of a loss, and only time counts (as in RACK, RFC 8985)."""
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY: Final = 0.001
 MOST_DOUBLINGS: Final = 3
-"""The most times that the wait doubles while probes stay unanswered."""
+"""The most times that the wait for the ack of a probe doubles."""
 UNMEASURED: Final = 10
-"""The number of probes at Fiedler's pace, while the round trip is unknown, before their wait
-doubles.
-"""
+"""The number of probes at Fiedler's pace before the wait doubles, before the first sample of the
+round trip."""
 PERSISTENT: Final = 3
 """Congestion is persistent when everything is lost for this many probe timeouts."""
 
@@ -56,8 +55,8 @@ DEVIATIONS: Final = 4
 LEAST_SPREAD: Final = 0.005
 QUEUE_SHARE: Final = 1 / 4
 QUEUE_GRAIN: Final = 0.01
-"""The seconds that ``RoundTrip.shows_queue`` adds to its threshold: a slow line takes time for each
-packet, and programs wake late."""
+"""Seconds by which the round trip has to exceed 5/4 of the minimum before a queue is assumed. A
+packet takes its time on a slow line, and programs wake late."""
 
 
 class RoundTrip:
@@ -78,11 +77,11 @@ class RoundTrip:
     def sample(self, elapsed: float, delay: float = 0.0) -> None:
         """Add a sample: the time from a packet's departure to its ack, less the peer's ``delay``.
 
-        RFC 9002, section 5.3, ignores the first delay, and any that would make the round trip
-        shorter than the minimum, to limit the effect of false delays. But where most acks get lost,
-        most acks come seconds late. With the first delay ignored, those seconds would become the
-        minimum, and all further delays would be ignored, too. Here the first delay is subtracted,
-        and every other one down to the minimum.
+        RFC 9002, section 5.3, ignores the first delay, and any delay that would make the round trip
+        shorter than the minimum, so that a peer cannot make it too short. But where most acks get
+        lost, most of those that arrive were held back for seconds. With the first delay ignored,
+        those seconds would be the minimum, and all further delays would be ignored, too. Here the
+        first delay is subtracted down to 0.1 ms, and every other one down to the minimum.
         """
         if delay:
             shortest = DELAY_STEP if self.smoothed is None else min(elapsed, self.minimum)
@@ -101,17 +100,17 @@ class RoundTrip:
     def shows_queue(self) -> bool:
         """True if the round trips show a queue in the path.
 
-        That is so if the smoothed round trip, less its deviation, exceeds the minimum by more than
-        ``QUEUE_SHARE`` of the minimum and ``QUEUE_GRAIN``.
+        Less its deviation, the smoothed round trip then exceeds 5/4 of the minimum by over 10 ms.
         """
         if self.smoothed is None:
             return False
         return self.smoothed - self.deviation > self.minimum * (1 + QUEUE_SHARE) + QUEUE_GRAIN
 
     def patience(self, ack_delay: float, fallback: float) -> float:
-        """Return the probe timeout: the seconds to wait for an ack (RFC 9002, section 6.2.1).
+        """Return the probe timeout, in seconds: the longest wait for an ack (RFC 9002, 6.2.1).
 
-        Before the first estimate it is ``fallback``, Fiedler's fixed time.
+        ``ack_delay`` is the longest delay of the receiver's acks. Before the first sample the probe
+        timeout is ``fallback``, Fiedler's fixed time.
         """
         if self.smoothed is None:
             return fallback
@@ -121,10 +120,13 @@ class RoundTrip:
 class LossDetector:
     """The detector of lost packets: it tracks ack-eliciting packets until they are acked or lost.
 
-    While only pings are in flight, a probe waits for ``leisure`` seconds, if that is longer than
-    the probe timeout. Otherwise the pings of many idle channels would delay each other's acks. This
-    wait does not double: on a path that loses most packets, the more pings leave before the idle
-    timeout, the likelier one gets through.
+    Times are in seconds: ``ack_delay`` is the longest delay of the peer's acks, and ``fallback``
+    the probe timeout before the first sample of the round trip.
+
+    While only PINGs are unacked, the next one leaves after ``leisure`` seconds, or after a probe
+    timeout if that is longer. With shorter waits, the PINGs of many idle channels would delay each
+    other's acks. This wait does not double: where most packets get lost, the number of PINGs before
+    the idle timeout decides whether the peer counts as dead.
     """
 
     __slots__ = (
@@ -155,24 +157,24 @@ class LossDetector:
         self._ack_delay = ack_delay
         self._fallback = fallback
         self._leisure = leisure
-        # The probe timeout, in seconds: the time that an ack may take.
+        # The probe timeout in seconds, before any doubling.
         self.patience = fallback
-        # Probes sent since anything was acked.
+        # The number of probe timeouts since the last ack.
         self.probes = 0
         self._newest_content = -1
         self._unacked: deque[SentBatch] = deque()
-        # The number of batches at the front of ``_unacked`` without content that a probe may
-        # repeat.
+        # The number of batches at the front of ``_unacked`` without content left to repeat.
         self._passed = 0
         # The number of packets tracked so far.
         self._sent = 0
         self._largest_acked = -1
         self._reordering = REORDERING
-        # When the oldest packet will count as lost, if a later one is acked.
+        # The time at which the oldest packet will count as lost; None unless a later one was acked.
         self._loss_time: float | None = None
         # The time of the first sample of the round trip.
         self._measured_at = INFINITY
-        # The time of the last ack or probe.
+        # The time of the last ack or probe, or of the first packet after a time without any in
+        # flight.
         self._asked_at = 0.0
 
     def sent(self, batch: SentBatch) -> None:
@@ -189,10 +191,10 @@ class LossDetector:
     def acked(
         self, now: float, subsets: Sequence[PacketSubset], delay: float | None
     ) -> list[PacketSubset]:
-        """Process acked packets, oldest first; return the packets that are lost because of it.
+        """Process acked packets, oldest first; return the packets that are now lost.
 
-        ``delay`` is the time, in seconds, for which the peer held back the ack of the newest
-        packet. It is None if this ack gives no sample of the round trip.
+        ``delay`` is the time, in seconds, for which the peer held back the ack of the newest of
+        them. It is None if that ack gives no sample of the round trip.
         """
         for batch, bits in subsets:
             if late := bits & batch.lost:
@@ -222,7 +224,7 @@ class LossDetector:
             self._reordering = NO_ORDER
 
     def path_changed(self) -> None:
-        """Reset the round trip: packets take another path from now on."""
+        """Reset the round trip, because packets take another path from now on."""
         self.round_trip.forget()
         self.patience = self._fallback
 
@@ -236,7 +238,7 @@ class LossDetector:
         self.bytes_in_flight = 0
 
     def is_overtaken(self, sequence: int) -> bool:
-        """Return True if acks are too far ahead of a packet to be explained by reordering."""
+        """Return True if a packet counts as lost because of packets acked after it, not by time."""
         return sequence <= self._largest_acked - self._reordering
 
     def is_persistent_congestion(self, lost: Sequence[PacketSubset]) -> bool:
@@ -265,8 +267,9 @@ class LossDetector:
     ) -> tuple[list[PacketSubset], list[PacketSubset]]:
         """Return the packets that are lost by now and, if a probe is due, the packets to repeat.
 
-        The packets to repeat are the ``most`` oldest ones whose content has waited for a probe
-        timeout. If no such packet has content, it is the oldest unacked packet.
+        The packets to repeat are the oldest whose content has waited for a probe timeout, up to
+        ``most``. If there are none, the oldest open packet is returned in their place. A call
+        that declares packets lost returns none to repeat.
         """
         lost = self._lost_by_now(now)
         if lost or not self._unacked or self._probe_timeout() > now:
@@ -278,7 +281,7 @@ class LossDetector:
         return lost, due or [PacketSubset(oldest, 1 << oldest.last - oldest.oldest_open)]
 
     def deadline(self) -> float | None:
-        """Return when the next packet counts as lost or a probe is due; None if never."""
+        """Return the time of the next loss or probe timeout; None if no packet is tracked."""
         if not self._unacked:
             return None
         return self._probe_timeout() if self._loss_time is None else self._loss_time

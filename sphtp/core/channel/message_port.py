@@ -1,4 +1,4 @@
-"""The application's side of a connection: it sends and receives messages, and settles tickets."""
+"""The application's side of a connection: messages to send and receive, tickets, statistics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from sphtp.core.channel.send_side import SendSide
 
 OFFERED: Final = 4096
-"""The most messages of one call for which room is sought at a time. Without this limit, each call
-with a long list would search the whole list while the buffer is full."""
+"""The most messages of a long list that are offered to the send queue at a time. While the buffer
+is full, each attempt then reads the sizes of these only, and not of the whole list."""
 
 
 class MessagePort:
     """The application's interface to the queues of a connection.
 
-    The connection sets ``state``. Messages can be sent while that is OPEN. Messages that arrived
-    before the end can be received after it.
+    The connection sets ``state``, ``send_side`` and ``receive_side``. Messages can be sent while
+    ``state`` is OPEN. Messages that arrived before the end can be received after it.
     """
 
     __slots__ = ("_counters", "_observer", "receive_side", "send_side", "state")
@@ -58,14 +58,14 @@ class MessagePort:
 
     @property
     def wants_to_send(self) -> bool:
-        """True if messages wait to leave."""
+        """True if messages, or frames to retransmit, wait to leave."""
         return self.send_side is not None and self.send_side.send_queue.wants_to_send
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """Return how many messages of these sizes ``queue`` takes now.
+        """Return the number of messages of these sizes, in bytes, that ``queue`` would take now.
 
-        Raises ``MessageTooLargeError`` if one of them can never be sent, and ``StateError`` if the
-        channel is not open.
+        Raises ``MessageTooLargeError`` if one of them can never be sent, ``LocalError`` if there is
+        no such lane, and ``StateError`` if the channel is not open.
         """
         return self._sending().send_queue.room_for(sizes, lane)
 
@@ -74,7 +74,7 @@ class MessagePort:
         return self.room_for((size,), lane) > 0
 
     def queue(self, payloads: Sequence[bytes], lane: int = 0) -> int:
-        """Queue as many reliable messages as there is room for; return how many.
+        """Queue as many reliable messages as there is room for; return their number.
 
         Raises as ``room_for``.
         """
@@ -90,10 +90,10 @@ class MessagePort:
     def queue_from(
         self, start: int, payloads: Sequence[bytes], sizes: Sequence[int], lane: int = 0
     ) -> int:
-        """Queue messages from index ``start`` on, as ``queue`` does; return how many.
+        """Queue messages from index ``start`` on, as ``queue`` does; return their number.
 
-        ``sizes`` are those of all payloads. At most ``OFFERED`` are queued at a time. Raises as
-        ``room_for``.
+        ``sizes`` are those of all payloads, in bytes. At most ``OFFERED`` messages are queued in a
+        call. Raises as ``room_for``.
         """
         offered = slice(start, start + OFFERED)
         number = self._sending().send_queue.push(payloads[offered], sizes[offered], lane)
@@ -103,9 +103,9 @@ class MessagePort:
         return number
 
     def reserve(self, number: int, size: int, lane: int = 0) -> int:
-        """Return how many messages of ``size`` bytes a lane has room for, up to ``number``.
+        """Return the number of messages of ``size`` bytes that a lane can take, up to ``number``.
 
-        It is 0 if the channel takes no message of that size. Otherwise it raises as ``room_for``.
+        Return 0 if the channel takes no message of that size. Raises otherwise as ``room_for``.
         """
         try:
             return self.room_for([size] * number, lane)
@@ -113,16 +113,22 @@ class MessagePort:
             return 0
 
     def send_many(self, payloads: Sequence[bytes], lane: int = 0) -> None:
-        """Queue all of these messages; raise ``StateError`` if there is not enough room."""
+        """Queue all of these messages.
+
+        Raises ``StateError``, and queues none, if there is no room for all; otherwise as
+        ``room_for``.
+        """
         if self.room_for(list(map(len, payloads)), lane) < len(payloads):
             raise StateError(f"no room for {len(payloads)} messages")
         self.queue(payloads, lane)
 
     def send(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> None:
-        """Queue a message with a ticket.
+        """Queue a message with a ticket, in the lane of the ticket.
 
-        Raises ``StateError`` if there is no room for a reliable message, and
-        ``MessageTooLargeError`` for an unreliable one that does not fit one packet.
+        If too many unreliable messages wait in the lane, the oldest is dropped, and its ticket
+        settled as lost. Raises ``StateError`` if there is no room for a reliable message,
+        ``MessageTooLargeError`` for an unreliable one that does not fit one packet, and otherwise
+        as ``room_for``.
         """
         send_side, size = self._sending(), len(payload)
         if delivery is Delivery.RELIABLE:
@@ -138,10 +144,10 @@ class MessagePort:
             self._observer.messages_queued(ticket.lane, delivery, (size,))
 
     def may_send_beside(self, lane: int, size: int) -> bool:
-        """Return True if a message may leave by shared memory: all others of its lane have left.
+        """Return True if a message of ``size`` bytes may leave by shared memory alone.
 
-        ``size`` is the size of the message in bytes. Return False if the channel takes none so
-        large. Raises ``StateError`` if the channel is not open.
+        It may if the channel takes messages of this size, all other reliable messages of its lane
+        have left, and there is credit. Raises ``StateError`` if the channel is not open.
         """
         return self._sending().send_queue.may_pass(lane, size)
 
@@ -149,7 +155,7 @@ class MessagePort:
         """Count a message of ``size`` bytes that leaves by shared memory alone.
 
         It uses up ``credit`` bytes of credit. Return the lane and the id of the message, as in a
-        frame.
+        frame. Raises ``StateError`` if the channel is not open.
         """
         self._counters.messages_sent += 1
         self.count_shared_sent(size)
@@ -158,7 +164,7 @@ class MessagePort:
         return self._sending().send_queue.pass_message(lane, credit)
 
     def deliver_beside_untrusted(self, lane: int, message_id: int, payload: bytes) -> bool:
-        """Deliver a message that came by shared memory. Return False if there is no room for it.
+        """Deliver a message that came by shared memory alone; return False if there is no room.
 
         Raises ``RemoteError`` for an invalid lane.
         """
@@ -166,13 +172,13 @@ class MessagePort:
         return side is not None and side.receive_queue.insert_beside(lane, message_id, payload)
 
     def expire(self, now: float, ticket: Ticket) -> None:
-        """Settle the ticket of a message that expired before there was room for it."""
+        """Settle the ticket of a message that expired before there was room to queue it."""
         tickets = self._sending().receipts
         tickets.add(ticket)
         tickets.settle(now, (ticket,), Outcome.EXPIRED)
 
     def receive_many(self, limit: int) -> list[bytes]:
-        """Return up to ``limit`` received messages."""
+        """Return up to ``limit`` received messages, unreliable ones first."""
         payloads = self.receive_side.receive_queue.receive_many(limit) if self.receive_side else []
         self._counters.messages_received += len(payloads)
         return payloads
@@ -196,7 +202,7 @@ class MessagePort:
         self._counters.shared_memory_bytes_received += size
 
     def poll_settled(self) -> Ticket | None:
-        """Return the next settled ticket; None if there is none."""
+        """Return the next settled ticket to report; None if there is none."""
         return self.send_side.receipts.poll_settled() if self.send_side else None
 
     def statistics(self) -> ChannelStatistics:

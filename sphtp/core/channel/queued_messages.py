@@ -1,8 +1,8 @@
 """Messages that wait in a lane until packets have taken all of them.
 
-A ``FragmentedMessage`` gives each packet a ``SentFrame``, as the runs of small messages in
-``send_lane`` do. Unreliable messages wait in an ``UnreliableQueue``. When packets become smaller,
-``cut_frame`` cuts sent frames that no longer fit.
+A ``FragmentedMessage`` yields a ``SentFrame`` for one packet, or a ``FragmentRun`` for several.
+Runs of small messages are in ``send_lane``. Unreliable messages wait in an ``UnreliableQueue``.
+When packets become smaller, ``cut_frame`` cuts sent frames into smaller ones.
 """
 
 from collections import OrderedDict
@@ -30,18 +30,18 @@ FEWEST_PACKETS: Final = 2
 """The fewest packets that are worth a batch."""
 
 LEAST_FRAGMENT: Final = 128
-"""The smallest fragment, except the last one of a message. If less fits into a packet, the fragment
-waits for the next one; the smallest packet has room for more."""
+"""Bytes of the smallest fragment, unless it ends its message. If less fits, the fragment waits for
+the next packet. An empty packet of the smallest size has room for more."""
 
 WHOLE_OVERHEAD: Final = MESSAGES_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that a message takes besides its payload if it is alone in its frame."""
+"""Bytes that a message, alone in its frame, costs beside its payload."""
 
 ONCE_OVERHEAD: Final = UNRELIABLE_OVERHEAD + LENGTH_OVERHEAD
-"""Bytes that an unreliable message takes besides its payload if it is alone in its frame."""
+"""Bytes that an unreliable message, alone in its frame, costs beside its payload."""
 
 
 class FragmentedMessage:
-    """A message too large for one datagram; each fragment but the last fills one."""
+    """A message too large for one datagram; each fragment but the last fills the rest of one."""
 
     __slots__ = ("_offset", "_payload", "is_withdrawn", "tickets")
 
@@ -58,7 +58,7 @@ class FragmentedMessage:
 
     @property
     def is_begun(self) -> bool:
-        """True if a part has left; the message is then counted against the credit."""
+        """True if a part has been taken, so that the whole message counts against the credit."""
         return self._offset > 0
 
     @property
@@ -72,18 +72,18 @@ class FragmentedMessage:
         return len(self._payload)
 
     def withdraw(self) -> None:
-        """Drop the payload of a message of which no part has left."""
+        """Drop the payload of a message of which no part has been taken."""
         self.is_withdrawn = True
         self._payload = b""
 
     def cut_off(self, lane: int, message_id: int) -> SentFrame:
-        """Take a SKIP in place of the rest of the message."""
+        """Return a frame with a SKIP, in place of the rest of the message."""
         start, total = self._offset, len(self._payload)
         self._offset = total
         return SentFrame(Skip(lane, message_id & MASK, total), message_id, 0, SKIP_OVERHEAD, start)
 
     def take(self, lane: int, message_id: int, room: int, _limit: int) -> SentFrame | None:
-        """Take the next fragment; return None if it does not fit."""
+        """Take the next fragment; return None if less than the smallest fragment fits."""
         start, total = self._offset, len(self._payload)
         size = min(room - FRAGMENT_OVERHEAD, total - start)
         if size < min(LEAST_FRAGMENT, total - start):
@@ -95,9 +95,10 @@ class FragmentedMessage:
         return frame
 
     def take_run(self, lane: int, message_id: int, room: int, packets: int) -> FragmentRun | None:
-        """Take fragments for at most ``packets`` packets; None if they fill fewer than two.
+        """Take fragments that fill up to ``packets`` packets.
 
-        The last fragment is left for ``take``, so that other messages can share its packet.
+        Return None if they fill fewer than two, or if the message has copies. The last fragment is
+        left for ``take``, so that other messages can share its packet.
         """
         length = room - FRAGMENT_OVERHEAD
         number = min(packets, (self.left - 1) // length)
@@ -125,7 +126,7 @@ class UnreliableQueue:
 
     def __init__(self, limit: int) -> None:
         self.dropped = 0
-        # The oldest first, by ticket, to find those that expire.
+        # The oldest first; by ticket, so that an expired message is found at once.
         self.waiting: OrderedDict[Ticket, tuple[int, bytes]] = OrderedDict()
         self._limit = limit
         self._next_ids: dict[int, int] = {}
@@ -133,8 +134,7 @@ class UnreliableQueue:
     def push(self, lane: int, payload: bytes, ticket: Ticket) -> Ticket | None:
         """Queue a message; ``lane`` has ``FLAG`` set if the receiver drops overtaken messages.
 
-        If the queue is full, drop its oldest message and return the ticket of that; else return
-        None.
+        If too many wait, drop the oldest and return its ticket; otherwise return None.
         """
         gone = None
         if len(self.waiting) >= self._limit:
@@ -156,7 +156,7 @@ class UnreliableQueue:
         return gone
 
     def fill(self, room: int, frames: list[SentFrame]) -> int:
-        """Add the messages that fit into ``room``; return the room that is left."""
+        """Add frames with the oldest messages, up to ``room`` bytes; return the room left."""
         while self.waiting:
             lane, payload = self._next()
             if ONCE_OVERHEAD + len(payload) > room:
@@ -172,7 +172,7 @@ class UnreliableQueue:
                 tickets.append(self.waiting.popitem(last=False)[0])
                 room -= LENGTH_OVERHEAD + len(payload)
                 payloads.append(payload)
-            # A message gets its id when it leaves, so that a dropped one uses up no id.
+            # A message gets its id when it leaves, so that a dropped one uses up none.
             first = self._next_ids.get(lane, 0)
             self._next_ids[lane] = first + len(payloads)
             frame = Unreliable(lane, first & MASK, payloads)
@@ -187,10 +187,10 @@ class UnreliableQueue:
 
 
 def cut_frame(frame: SentFrame, room: int) -> list[SentFrame]:
-    """Return the frame itself if it fits ``room``, else smaller frames with the same content.
+    """Return the frame itself if it fits ``room`` bytes, else smaller frames with the same content.
 
-    A frame that was cut is marked as acked, because packets in flight still refer to it. Its
-    tickets are settled when all the smaller frames are acked.
+    Packets in flight still refer to the old frame, which then counts as acked. Its tickets are
+    settled when all the smaller frames are acked.
     """
     if frame.acked or frame.cost <= room:
         return [frame]

@@ -8,31 +8,31 @@ from sphtp.errors import RemoteError
 
 
 class OversizeError(RemoteError):
-    """A message that is larger than ``max_message``."""
+    """The error for a message of ``size`` bytes, which is larger than ``max_message``."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a message of {size} bytes is over the limit of {limit}")
 
 
 class MessageProgress(NamedTuple):
-    """The progress of a large message of which some fragments have arrived."""
+    """The progress of a large message of which only some fragments have arrived."""
 
     lane: int
     received: int
     """Bytes that have arrived so far."""
     total: int
-    """Bytes of the whole message, as packed."""
+    """Bytes of the whole message, as it was packed by the sender."""
 
 
 class Reassembly:
     """The fragments of one message. Memory is used only for bytes that have arrived.
 
-    Fragments are identified by their offset and may overlap: a sender cuts a message anew when the
-    path suddenly carries only smaller packets. The pieces are kept in order of offset, and joined
-    into the message when all are present. Before that, neighbours are joined whenever there are
-    more pieces than a few for each gap and one for each ``JOINED`` bytes. So memory is little more
-    than the bytes received, and each fragment costs about the same in any order, even at one byte
-    each.
+    Fragments are identified by their offset and may overlap: a sender cuts a message again when the
+    path suddenly takes only smaller packets. Each fragment is kept as it arrived, in order of
+    offset, and all are joined when the message is complete. Small neighbours are joined before, now
+    and then, so that the number of pieces stays below a few for each gap and one for each
+    ``JOINED`` bytes. So memory is little more than the bytes received, and each fragment takes
+    about the same time in any order, even at one byte each.
     """
 
     __slots__ = ("_chunks", "_most", "_starts", "islands", "size", "total")
@@ -43,7 +43,7 @@ class Reassembly:
     def __init__(self, total: int) -> None:
         self.total = total
         self.size = 0
-        # The number of contiguous parts.
+        # The number of contiguous parts that have arrived.
         self.islands = 0
         self._starts: list[int] = []
         self._chunks: list[Buffer] = []
@@ -57,7 +57,7 @@ class Reassembly:
         return max(self.islands - 1, 0)
 
     def check(self, frame: Fragment) -> None:
-        """Raise ``RemoteError`` for a fragment that contradicts the earlier ones."""
+        """Raise ``RemoteError`` if a fragment has another total size than the earlier ones."""
         if frame.total != self.total:
             raise RemoteError(f"a message of {self.total} bytes now has {frame.total}")
 
@@ -70,12 +70,12 @@ class Reassembly:
     def add(self, offset: int, payload: Buffer) -> int:
         """Store the new bytes of a fragment; ignore any beyond the end of the message.
 
-        Return by how much the number of gaps grew.
+        Return the change in the number of gaps, which may be negative.
         """
         starts, end, more = self._starts, offset + len(payload), 0
         is_without_gap = not starts or (self.islands == 1 and not starts[0])
         if is_without_gap and offset == self.size and offset < end <= self.total:
-            # Without loss and reordering, this fragment is the next one.
+            # The path without loss and reordering: no gap, and this is the next fragment.
             starts.append(offset)
             self._chunks.append(payload)
             self.size = end
@@ -89,7 +89,7 @@ class Reassembly:
         return more
 
     def finish(self) -> bytes | None:
-        """Return the whole message, or None while a part is missing."""
+        """Return the whole message; None while a part is missing."""
         return b"".join(self._chunks) if self.size == self.total else None
 
     def _fill_in(self, offset: int, end: int, payload: Buffer) -> None:

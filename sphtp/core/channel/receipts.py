@@ -15,28 +15,29 @@ class Outcome(Enum):
     """The outcome of a message."""
 
     DELIVERED = auto()
-    """The message was sent reliably, and the peer's channel has it. Its application may not have
-    read it yet."""
+    """The message was sent reliably, and the peer's channel has acknowledged all of it. The peer's
+    application may not have read it yet."""
     ARRIVED = auto()
-    """The message was sent once, and its packet arrived. The peer's channel still drops it if a
-    later message of a ``SEQUENCED`` lane arrived before it, or if too many others come before its
-    application reads it.
-    """
+    """The message was sent once, and its packet was acknowledged. The peer's channel may still have
+    dropped it: a ``SEQUENCED`` message if a later one of its lane arrived first, and any message if
+    too many others arrived before the peer's application read it."""
     LOST = auto()
-    """The message was sent once, and its packet was lost, or this side dropped it before it left.
-    Or it was not acked, and the peer vanished."""
+    """The message was sent once, and its packet was lost; or the message was dropped before it
+    left, because too many waited or packets became too small for it. For any message: the peer
+    vanished before the ack."""
     EXPIRED = auto()
-    """The message's deadline passed before its ack. It may still have arrived."""
+    """The deadline of the message passed before its ack. The message may still have arrived."""
     CLOSED = auto()
-    """The channel ended for another reason before the ack."""
+    """The channel ended before the ack, for another reason than a peer that vanished."""
 
 
 class Ticket:
     """The record of one message of ``size`` bytes. Times are in seconds of the connection's clock.
 
     ``copies`` is the number of further packets that repeat the message without waiting for a loss.
-    ``parts`` counts the pieces of the message that are not acked yet. ``acked`` counts the acked
-    bytes of a message in several pieces, until its outcome is known.
+    ``parts`` counts the parts of the message that are not acked: frames, or runs of fragments.
+    ``acked`` counts the acked bytes of a fragmented message that is not settled. ``outcome`` and
+    ``settled_at`` are None until the ticket is settled.
     """
 
     __slots__ = ("acked", "copies", "deadline", "lane", "outcome", "parts", "sent_at",
@@ -73,7 +74,7 @@ class Receipts:
 
     def __init__(self, observer: "ChannelObserver | None" = None) -> None:
         self._observer = observer
-        # The time at which the next message expires.
+        # The time at which the next message expires; None if no open ticket has a deadline.
         self.deadline: float | None = None
         self._open: dict[Ticket, None] = {}
         self._expiring = TimerQueue[Ticket]()
@@ -102,7 +103,10 @@ class Receipts:
                         self.deadline = self._expiring.next_due()
 
     def acked(self, now: float, tickets: Sequence[Ticket], size: int = 0) -> None:
-        """Count one more acked piece of each message; the piece has ``size`` bytes in all."""
+        """Count one more acked part of each message, with ``size`` bytes in all.
+
+        Settle a ticket as delivered with its last part.
+        """
         for ticket in tickets:
             ticket.parts -= 1
             if not ticket.parts:
@@ -110,8 +114,8 @@ class Receipts:
         self.acked_partly(now, tickets, size)
 
     def acked_partly(self, _now: float, tickets: Sequence[Ticket], size: int) -> None:
-        """Add ``size`` acked bytes to a message, without counting a whole piece."""
-        # A piece that was cut anew and had several messages does not show whose bytes these are.
+        """Add ``size`` acked bytes to the ticket of a message that is not settled."""
+        # If a frame with several messages was cut anew, the message of these bytes is unknown.
         if len(tickets) == 1 and tickets[0].outcome is None:
             tickets[0].acked += size
 
@@ -122,7 +126,7 @@ class Receipts:
             yield ticket
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """Settle all open tickets: the connection has ended."""
+        """Settle all open tickets with ``outcome``, because the connection has ended."""
         self.settle(now, tuple(self._open), outcome)
 
     def poll_settled(self) -> Ticket | None:

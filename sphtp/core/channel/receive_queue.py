@@ -1,15 +1,17 @@
 """The receive queue of a channel: it delivers each reliable message once, and bounds memory.
 
 This is the receive step of Fiedler's messages. An ordered lane delivers the message with the next
-id, and then the messages with the ids after it that have already arrived. Messages ahead of the
-next id are kept by id. One integer records which ids ahead are done, that is delivered or skipped:
-bit n stands for the id n after the next one, as bits stand for packets in acks. So memory depends
-on the messages that have arrived, and not on the distance between two ids, which the peer chooses.
-Messages that were delivered before are ignored. Their packet is acked nevertheless; otherwise the
-peer would send it for ever.
+id, and then the messages behind it that have already arrived. Messages ahead of the next id are
+kept by id. One integer has the ids ahead that are done, that is delivered or given up: bit n stands
+for the id n after the next one, as bits stand for packets in acks. So memory depends on the bytes
+that have arrived, and not on the distance between two ids, which the peer chooses. Messages that
+were delivered before are ignored. Their packet is acked nevertheless; otherwise the peer would
+retransmit them for ever.
 
 A packet is accepted as a whole or not at all, and only accepted packets are acked. First all ids
-are restored and all frames are checked against the limits, then all messages are inserted.
+are restored and all frames are checked against the limits, then all messages are inserted. There is
+one exception: a node whose memory is full may insert some messages of a packet that it refuses, so
+that its readers make progress.
 """
 
 from collections import deque
@@ -30,18 +32,18 @@ BATCH_BYTES: Final = 128 * 1024
 """The most messages, and bytes in them, that are delivered in one list."""
 
 MOST_GAPS: Final = 16_384
-"""The most gaps in the partial messages of a channel. Each gap is at least one packet in flight,
-and a correct peer sends no more than this beyond its oldest unacked packet."""
+"""The most gaps in the partial messages of a channel. Each gap stands for a packet in flight, and
+no honest sender has more packets in flight (``sent_packets.FARTHEST``)."""
 
 UNBOUNDED: Final = 1 << 62
-"""The limit of a node without a limit."""
+"""The limit of a node whose memory is not limited, in bytes."""
 
 
 class UnreadableMessages:
     """Reliable messages of all lanes that cannot be read yet.
 
-    A message waits for one with a lower id (head-of-line blocking) or for a missing part. ``size``
-    counts the bytes of these messages in full, and ``gaps`` their missing parts.
+    They wait for a message with a lower id, which is head-of-line blocking, or for a part of their
+    own. ``size`` counts their bytes in full, and ``gaps`` the gaps between the parts that arrived.
     """
 
     __slots__ = ("gaps", "messages", "size")
@@ -63,7 +65,7 @@ class UnreadableMessages:
 
 
 class UnorderedLane:
-    """A lane that delivers messages on arrival, and records the finished ids ahead of the next."""
+    """A lane that delivers messages on arrival, and records their ids ahead of ``next_id``."""
 
     __slots__ = ("_blocked", "_done", "_waiting", "next_id")
 
@@ -74,9 +76,10 @@ class UnorderedLane:
         self._blocked = blocked
 
     def admits(self, message_id: int, frame: Fragment, limit: int) -> bool:
-        """Return True if a fragment can be stored without too many gaps.
+        """Return True if a fragment can be stored without more gaps than ``MOST_GAPS``.
 
-        Raises ``RemoteError`` if its message is over the limit, or contradicts earlier fragments.
+        ``limit`` is ``max_message`` in bytes. Raises ``RemoteError`` if the message is over the
+        limit, or if the fragment contradicts earlier ones.
         """
         known = self._waiting.get(message_id)
         if isinstance(known, Reassembly):
@@ -87,7 +90,7 @@ class UnorderedLane:
         return True
 
     def new_sizes(self, message_id: int, frame: Messages | Fragment | Skip) -> list[int]:
-        """Return the sizes of the messages of a frame of which nothing had arrived before."""
+        """Return the sizes of the messages in a frame of which nothing has arrived before."""
         if isinstance(frame, Messages):
             rows = enumerate(frame.payloads, message_id)
             return [len(payload) for at, payload in rows if not self._is_known(at)]
@@ -98,7 +101,7 @@ class UnorderedLane:
     def insert_messages(self, message_id: int, payloads: Sequence[bytes]) -> Sequence[bytes]:
         """Insert messages with ids from ``message_id`` on; return the messages to deliver now."""
         if message_id == self.next_id and not self._waiting and not self._done:
-            # Without loss and reordering, the frame's own list is delivered as it is.
+            # The path without loss and reordering: the frame's own list is delivered.
             self.next_id += len(payloads)
             return payloads
         released: list[bytes] = []
@@ -126,7 +129,10 @@ class UnorderedLane:
         return self.insert_messages(message_id, (whole,))
 
     def insert_skip(self, message_id: int) -> Sequence[bytes] | None:
-        """Skip a message; return the messages to deliver now, or None if its id was done before."""
+        """Skip a message; return the messages to deliver now.
+
+        Return None if the message was complete or skipped before.
+        """
         entry = self._waiting.get(message_id)
         if isinstance(entry, Reassembly):
             self._forget(message_id, entry)
@@ -164,7 +170,7 @@ class UnorderedLane:
 
 
 class OrderedLane(UnorderedLane):
-    """A lane that delivers messages in order of id, and skips the ids named by SKIP frames."""
+    """A lane that delivers messages in order of id, except those that the sender gave up."""
 
     __slots__ = ()
 
@@ -192,10 +198,11 @@ Restored = tuple[UnorderedLane, int, Messages | Fragment | Skip]
 class ReceiveQueue:
     """The queue that delivers each reliable message once: in order of id, or on arrival.
 
-    It bounds messages and bytes over all lanes, as credit does. A peer that keeps to its credit
-    always finds room. A packet beyond the credit is not accepted, and so not acked. ``node`` counts
-    the memory of all channels of a node. While the node is full, a packet for a channel above its
-    share is not accepted either (see ``NodeMemory``), and the peer retransmits it.
+    It bounds messages and bytes over all lanes, as credit does, so that a peer that keeps to its
+    credit always finds room in its channel. A packet beyond the credit is not accepted, and so not
+    acked. ``node`` counts the memory of all channels of a node. If the node is full, a packet of a
+    channel that holds more than its share is not accepted either (``NodeMemory``), and its messages
+    are retransmitted.
     """
 
     def __init__(
@@ -215,16 +222,16 @@ class ReceiveQueue:
         # One packet or one message may overdraw the credit.
         overdrawn = max(settings.max_message, settings.max_datagram)
         self._limit = settings.receive_buffer_bytes + overdrawn
-        # Whole messages can exceed ``max_message`` only if packets may be larger than that.
+        # If no packet is larger than ``max_message``, only fragmented messages can exceed that.
         self._may_be_over = settings.max_message < settings.max_datagram
         self._lanes: dict[int, UnorderedLane] = {}
         self._blocked = UnreadableMessages()
-        # Lists of messages as they were delivered, and the reading position in the first list.
+        # Lists of messages to read, in the order of delivery; and the position in the first list.
         self._ready: deque[Sequence[bytes]] = deque()
         self._read = 0
         self.ready_count = 0
         self._ready_bytes = 0
-        # The bytes of this channel that the node counts, until the channel has ended.
+        # The memory of the node, and the bytes of this channel that it counts (``_counted``).
         self._node = NodeMemory(UNBOUNDED) if node is None else node
         self._node.channels += 1
         self._counted = 0
@@ -234,7 +241,7 @@ class ReceiveQueue:
 
     @property
     def held(self) -> int:
-        """Bytes of memory to account for; partial messages count in full."""
+        """Bytes of memory that count for this channel; partial messages count in full."""
         messages = self.ready_count + self._blocked.messages
         reliable = self._ready_bytes + self._blocked.size + COST * messages
         return reliable + self.unreliable.held
@@ -245,12 +252,12 @@ class ReceiveQueue:
         return self._blocked.gaps
 
     def insert(self, frames: Sequence[Content], sequence: int, batch_bytes: int = 0) -> bool:
-        """Insert the messages of packet ``sequence``, all or none; return True if all.
+        """Insert the messages of packet ``sequence``; return True if the packet is accepted.
 
         ``batch_bytes`` is the size of the batch that ``frames`` were decoded from, 0 for a single
-        packet. A batch that does not fit has to be inserted packet by packet. A single packet may
-        exceed the credit. If the node is full and refuses a packet, those messages of the packet
-        that lead to a readable message may be inserted nevertheless.
+        packet. A single packet may overdraw credit. If it is refused because the node is full, some
+        of its messages may be inserted nevertheless. A batch that is refused has to be inserted
+        packet by packet.
 
         Raises ``RemoteError`` if a message is over the limit or in an invalid lane, or if fragments
         contradict one another; nothing is inserted then.
@@ -280,7 +287,7 @@ class ReceiveQueue:
         return why is None
 
     def insert_beside(self, number: int, message_id: int, payload: bytes) -> bool:
-        """Insert a message that came by shared memory.
+        """Insert a message that came by shared memory alone.
 
         Return False if there is no room for it. Raises ``RemoteError`` for an invalid lane.
         """
@@ -302,7 +309,7 @@ class ReceiveQueue:
     def receive_many(self, limit: int) -> list[bytes]:
         """Return up to ``limit`` messages, unreliable ones first, because they become outdated.
 
-        It stops after the list that reaches ``READ_BYTES`` bytes.
+        Return fewer if the reliable ones reach ``READ_BYTES`` bytes.
         """
         if not self._ready and not self.unreliable.unread:
             return []
@@ -335,20 +342,20 @@ class ReceiveQueue:
         ]
 
     def leave_node(self) -> None:
-        """Stop counting this channel in the node, because the channel has ended."""
+        """Stop counting this channel in its node, because the channel has ended."""
         self._node.held -= self._counted
         self._node.channels -= 1
         self._node, self._counted = NodeMemory(UNBOUNDED), 0
         self._node.channels += 1
 
-    # Whether there is room
+    # Room for messages
 
     def _restore(self, frames: Sequence[Content]) -> tuple[list[Restored], int, int, bool]:
         """Restore the ids of the reliable frames.
 
-        Return the frames, the number of their messages that may be new, the bytes of those in
-        fragments, and True if a message is too far ahead to restore its id or to store its gap.
-        Raises as ``insert``.
+        Return the frames; the most messages in them that may be new; the bytes of the fragmented
+        ones among these; and True if a message is too far ahead of the next id, or would make too
+        many gaps. Raises as ``insert``.
         """
         restored: list[Restored] = []
         messages = size = 0
@@ -381,7 +388,7 @@ class ReceiveQueue:
         return restored, messages, size, is_ahead
 
     def _fits(self, messages: int, size: int) -> bool:
-        """Return True if ``messages`` more fit; those in fragments have ``size`` bytes in all.
+        """Return True if ``messages`` more fit, with ``size`` bytes in the fragmented ones.
 
         The whole messages of one packet may exceed the limit of bytes.
         """
@@ -401,7 +408,7 @@ class ReceiveQueue:
         return None
 
     def _new_sizes(self, restored: Sequence[Restored]) -> list[int]:
-        """Return the sizes of the messages of a packet of which nothing had arrived before."""
+        """Return the sizes of the messages in a packet of which nothing has arrived before."""
         begun: dict[tuple[int, int], int] = {}
         sizes: list[int] = []
         for lane, message_id, frame in restored:
@@ -416,9 +423,9 @@ class ReceiveQueue:
     def _may_go_on(self, restored: Sequence[Restored]) -> bool:
         """Return True if a packet may be accepted although the node is full.
 
-        It is true for a channel within its share. It is also true if all frames lead to a readable
-        message: parts of messages that have begun and, if nothing can be read, the next message of
-        a lane.
+        It may if its channel holds no more than its share. It also may if all its frames lead to a
+        readable message: parts of messages that have begun to arrive and, if nothing can be read,
+        the next message of a lane.
         """
         return self.held <= self._node.share or all(map(self._is_wanted, restored))
 
@@ -429,11 +436,11 @@ class ReceiveQueue:
         return not sizes or (is_first and self._fits(len(sizes), sum(sizes)))
 
     def _insert_wanted(self, restored: Sequence[Restored]) -> None:
-        """Insert those frames of a refused packet that lead to a readable message.
+        """Insert the frames of a refused packet that lead to a readable message.
 
-        The peer retransmits the packet, because it is not acked, but perhaps always together with
-        other messages that do not fit. If these frames were not inserted, the application could
-        never read a message, and no room would become free.
+        The packet is not acked, so the sender retransmits all its frames, but perhaps always
+        together with frames that do not fit. If none of them were inserted, the reader could never
+        read a message, and no room would become free.
         """
         for lane, message_id, frame in restored:
             count = len(frame.payloads) if isinstance(frame, Messages) else 1
@@ -458,7 +465,7 @@ class ReceiveQueue:
         if number & ~FLAG >= MOST_LANES:
             raise RemoteError(f"lane {number & ~FLAG}; there are at most {MOST_LANES}")
 
-    # Taking in
+    # Insertion
 
     def _take_in(self, restored: Sequence[Restored]) -> None:
         payloads: Sequence[bytes] | None
@@ -468,7 +475,7 @@ class ReceiveQueue:
             elif isinstance(frame, Fragment):
                 payloads = lane.insert_fragment(message_id, frame)
             elif (payloads := lane.insert_skip(message_id)) is not None:
-                # The sender used credit for this message, and the application will never read it.
+                # The sender used credit for this message, which no reader will free.
                 self.credit.read(1, frame.size)
             if not payloads:
                 continue
@@ -485,9 +492,10 @@ class ReceiveQueue:
         self._account()
 
     def _insert_unreliable(self, frames: Sequence[Content], sequence: int) -> None:
-        """Insert unreliable messages. In a full node, a channel above its share drops its oldest.
+        """Insert unreliable messages; drop the oldest ones if the node is full.
 
-        The packet is acked nevertheless, because its messages are sent only once.
+        Only a channel above its share drops messages then. The packet is acked nevertheless,
+        because its messages are sent only once.
         """
         for frame in frames:
             if isinstance(frame, Unreliable) and (
@@ -543,7 +551,7 @@ class UnreliableReceiveQueue:
     The age of a ``SEQUENCED`` message is that of its packet, whose full sequence is known. Each
     message is in one packet, and packets leave in order, so that of two messages the one in the
     later packet is the later one. The 16 bits of the message's own id would not suffice: after
-    32,768 losses in a row they could not tell a new message from an old one.
+    32,768 losses in a row a new message would look like an old one.
     """
 
     __slots__ = ("_arrived", "_lanes", "_limit", "_newest", "_size", "dropped", "held", "overtaken",
@@ -564,7 +572,11 @@ class UnreliableReceiveQueue:
         self._lanes: dict[int, _Unread] = {}
 
     def insert(self, frame: Unreliable, sequence: int) -> int:
-        """Insert the messages of a frame of packet ``sequence``; return how many were dropped."""
+        """Insert the messages of a frame in packet ``sequence``.
+
+        Return the number of messages dropped for want of room. Overtaken ones are dropped, too, and
+        counted in ``overtaken``.
+        """
         lane = frame.lane & ~FLAG
         if frame.lane & FLAG:
             if sequence < self._newest.get(lane, sequence):
@@ -587,7 +599,10 @@ class UnreliableReceiveQueue:
         return gone + self.shrink(self._size)
 
     def shrink(self, size: int) -> int:
-        """Drop the oldest messages until ``size`` bytes are held; return how many."""
+        """Drop messages until at most ``size`` bytes are held; return their number.
+
+        Each time, the oldest message of the lane that holds the most bytes is dropped.
+        """
         gone = 0
         while self.held > size:
             self._drop_one()

@@ -1,13 +1,14 @@
 """The receive side of an open connection: it handles arriving packets.
 
-This is the receive step of Fiedler's acks, in the order of the wire format's "Receiving a packet".
-``receive_queue`` has the message algorithm, ``received_packets`` the ack bits and the ack timer,
-and ``flow_control`` the credit that this side grants.
+This is the receive step of Fiedler's acks. It has the steps of "Receiving a packet" in the
+documentation of the wire format, though not in the same order. ``receive_queue`` has the message
+algorithm, ``received_packets`` the ack bits and the ack timer, and ``flow_control`` the credit that
+this side grants.
 
-Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded
-and handled as one (``frames``). The receive side checks whether that is allowed: they must be newer
-than all others, ack no packet that was never sent, and have room. If not, it handles the same bytes
-packet by packet, which isolates the packet at fault.
+Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded as
+one (``frames``). They are handled as one if they are newer than all packets before, ack only
+packets that were sent, and have room. If not, the same bytes are handled packet by packet, which
+shows the packet that is at fault.
 """
 
 from collections.abc import Sequence
@@ -42,15 +43,15 @@ if TYPE_CHECKING:
 
 
 class ForgedAckError(RemoteError):
-    """A packet acks a packet that was never sent."""
+    """The error for a packet that acks a packet that was never sent (RFC 9000, section 21.4)."""
 
 
 class ReceiveSide:
     """The handler of the packets that one connection receives.
 
-    ``received`` and ``ack_timer`` record the packets for which ``send_side`` sends acks.
-    ``send_side`` also processes the acks and the credit that arrive. ``observer`` gets the received
-    and dropped packets.
+    ``receive_queue`` takes the messages. ``received`` and ``ack_timer`` record the packets for
+    which ``send_side`` sends acks. ``send_side`` also handles the acks and the credit that arrive.
+    ``observer`` reports received and dropped packets.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class ReceiveSide:
     ) -> tuple[bool, Close | None]:
         """Handle DATA datagrams of ``size`` bytes each; the last one may be shorter.
 
-        ``data`` is a string of them one behind the other, or a list of datagrams of any size.
-        Return True if any packet proves that the peer lives, that is neither malformed nor a
-        duplicate nor too old, and the CLOSE if one came. Packets that are malformed, forge acks or
-        contradict earlier ones are counted, and change nothing.
+        ``data`` has them one behind the other, or is a list of datagrams of any sizes. Return True
+        if one of them is a sign of life, and the CLOSE if one of them has one. A well-formed packet
+        is a sign of life unless it is a duplicate or too old. Packets that are malformed, forge
+        acks or contradict earlier ones are counted, and change nothing.
         """
         is_alive, close = False, None
         at = split = 0
@@ -125,11 +126,10 @@ class ReceiveSide:
     def _handle_packet(self, now: float, packet: Packet) -> tuple[bool, Close | None]:
         """Handle a packet, or a batch that was decoded as one.
 
-        Return True if it proves that the peer lives, and the CLOSE in it. Raises ``RemoteError``
-        when it is malformed, or if a batch must be handled packet by packet; nothing has changed
-        then.
+        Return True if it is a sign of life, and the CLOSE in it. Raises ``RemoteError`` if it is
+        malformed, or if a batch must be handled packet by packet; nothing has changed then.
         """
-        # The numbers are the steps of the wire format. 1: the datagram's size.
+        # The numbers are those of the steps in "Receiving a packet". 1: the datagram's size.
         short, ack, ack_bits, delay, content, control, size, number = packet
         if size > number * self._largest:
             raise RemoteError(f"a datagram of {size // number} bytes is over the limit")
@@ -140,7 +140,7 @@ class ReceiveSide:
             if number > 1:
                 raise RemoteError("a batch of which some may have come before")
             if (arrival := self._received.arrival(sequence)) is not Arrival.FRESH:
-                # The 16-bit acks of an old packet may have wrapped around, so they are not read.
+                # The acks of a packet so old may refer to an earlier round of the 16 bits.
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
         # 4: acks of packets that were never sent.
@@ -151,7 +151,7 @@ class ReceiveSide:
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:
             raise RemoteError("a batch for which there is no room as a whole")
-        # 5: the acks of the header count although there was no room.
+        # 5: the acks of the header count even if there was no room.
         if is_new_ack:
             self._acks, self._newest_acked = (ack, ack_bits), newest_acked
             self._send_side.handle_ack(now, newest_acked, ack_bits, delay)
@@ -166,7 +166,10 @@ class ReceiveSide:
         return True, self._handle_control(now, control) if control else None
 
     def _named(self, ack: int) -> int:
-        """Return the sequence that a header acks; raise ``ForgedAckError`` if it was never sent."""
+        """Return the full sequence for a header's ``ack``.
+
+        Raises ``ForgedAckError`` if it was never sent.
+        """
         try:
             return self._send_side.sent_packets.named(ack)
         except RemoteError as error:
@@ -178,7 +181,7 @@ class ReceiveSide:
             if isinstance(frame, Credit):
                 self._send_side.handle_credit(now, frame)
             elif isinstance(frame, Ping):
-                # A PING is acked at once: its sender has no other sign that its packets arrive.
+                # A peer sends PING to find out at once whether its packets arrive.
                 self._ack_timer.owe_again(now)
             elif isinstance(frame, Close):
                 close = frame
@@ -192,7 +195,7 @@ class ReceiveSide:
             return
         self._counters.duplicates += 1
         self._dropped(now, size, Drop.DUPLICATE)
-        # The ack of the first arrival may be lost. Pure acks are never acked, or acks would never
+        # The ack of the first copy may be lost. Pure acks are never acked: acks of acks would never
         # end.
         if is_eliciting:
             self._ack_timer.owe_again(now)

@@ -1,6 +1,6 @@
-"""Records of received packets, and the time of their acks (Fiedler; RFC 9000, section 13.2).
+"""The record of received packets, and the timer of their acks (Fiedler; RFC 9000, section 13.2).
 
-The only record of a received packet is that it arrived, so the sequence buffer is one integer:
+The only fact to record of a received packet is its arrival, so the sequence buffer is one integer:
 bit n stands for the packet n before the newest. Its low 32 bits are the ack bits of each header.
 
 In Fiedler's article each side sends many packets a second, so that each ack travels in 32 of them.
@@ -9,15 +9,15 @@ too. So an ack is repeated while many of the packets that it covers are missing:
 ``MISSING_PER_REPEAT`` of them, 10 ms apart, in packets of a few bytes. At 90 % loss both ways the
 sender needs 1,200 packets for 100 messages instead of 3,300.
 
-Nevertheless the first ack that arrives may leave long after the arrival of the packet that it
-names: 372 s later in one run at 99 % loss both ways. If the sender takes such a time for its round
-trip, it waits as long before it repeats anything, so that hardly any ack comes to correct the
-estimate. In that run it found its peer dead after a day.
+Nevertheless the first ack of a packet that reaches its sender may leave long after the packet
+arrived: 372 s later in one run at 99 % loss both ways. If the sender took this time for the round
+trip, it would wait as long before it repeats anything, and would hardly get an ack that corrects
+the estimate: in that run it declared its peer dead after a day. So each packet carries the delay of
+its ack if the delay is above 0.5 ms, and the sender subtracts the delay.
 
-So a packet carries the delay of its ack, and the sender subtracts it. Packets that leave together
-in a batch contain only messages, so they cannot carry the delay; they follow a packet that does. If
-many packets get lost, that packet may be lost, too. Then such a batch may leave only while the
-delay is too short to mislead the sender (``LONGEST_UNSAID``).
+A batch of several packets has only messages in them, and cannot carry the delay. It leaves right
+behind a single packet that does. On a path that loses many packets, that single packet may be lost,
+so that batches leave only while the delay is too short to mislead the sender.
 """
 
 from collections.abc import Sequence
@@ -31,34 +31,34 @@ from sphtp.core.timers import INFINITY
 FULL_WINDOW = (1 << BUFFER) - 1
 
 MOST_UNACKED: Final = 16
-"""The number of packets after which an ack is due, whatever their size: half of the packets that an
-ack covers."""
+"""The most packets that wait for an ack, even while further packets wait to be handled: half as
+many as an ack covers."""
 
 MISSING_PER_REPEAT: Final = 4
-"""Missing packets for each repetition of an ack. At 12 % loss an ack leaves twice, at 90 % eight
-times; an occasional loss changes nothing."""
+"""Missing packets, among the 32 that an ack covers, for each repetition of the ack. At 12 % loss an
+ack leaves twice, at 90 % eight times; an occasional loss changes nothing."""
 
 FULL_SIZE: Final = 1200
-"""The fewest bytes that count as a full packet when acks are due by bytes: the size that QUIC
-requires of any path (RFC 9000, section 14). On a smaller path, a window of two packets waits for
-the ack delay."""
+"""The fewest bytes that count as a full packet when acks are due by bytes: as many as QUIC requires
+of any path (RFC 9000, section 14). On a path with smaller packets, the ack of a window of two
+packets waits for the ack delay."""
 
 REPEAT_AFTER: Final = 0.01
 """Seconds between two packets with the same ack."""
 
 SHORTEST_DELAY: Final = 0.0005
-"""The shortest delay of an ack, in seconds, that is worth a frame."""
+"""The longest delay of an ack, in seconds, that is not worth a frame."""
 
 LONGEST_UNSAID: Final = 0.1
-"""The longest delay of an ack, in seconds, that the packets of a batch may omit if many packets get
-lost: Fiedler's time, after which a sender repeats unacked messages."""
+"""The longest delay of an ack, in seconds, that a batch of packets may leave out on a path that
+loses many packets: Fiedler's time, after which a sender repeats unacked messages."""
 
 NEVER: Final = 1 << 80
 """A number higher than any sequence."""
 
 
 class Arrival(Enum):
-    """The result of comparing a sequence with those received before."""
+    """The result of the comparison of a sequence with the sequences received before."""
 
     FRESH = "fresh"
     DUPLICATE = "duplicate"
@@ -72,18 +72,18 @@ class ReceivedPackets:
 
     def __init__(self, first: int) -> None:
         self._first = first
-        # The newest packet received.
+        # The sequence of the newest packet received.
         self.highest = first - 1
         self._window = 0
         # The number of missing packets among those that the next ack covers.
         self.missing = 0
 
     def ack(self) -> tuple[int, int]:
-        """Return ack and ack bits of the next header."""
+        """Return ``ack`` and ``ack_bits`` of the next header."""
         return self.highest & MASK, self._window & ALL_BITS
 
     def late_ack(self, sequence: int) -> tuple[int, int]:
-        """Return ack and ack bits that name a packet out of reach of the next header."""
+        """Return ``ack`` and ``ack_bits`` for a packet that is too old for the next header."""
         return sequence & MASK, self._window >> self.highest - sequence & ALL_BITS
 
     def is_out_of_reach(self, sequence: int) -> bool:
@@ -96,7 +96,7 @@ class ReceivedPackets:
         return self.highest + ((short - self.highest + HALF) & MASK) - HALF
 
     def arrival(self, sequence: int) -> Arrival:
-        """Compare a sequence with those received; this records nothing."""
+        """Compare a sequence with those received before, without recording it."""
         behind = self.highest - sequence
         if behind < 0:
             return Arrival.FRESH
@@ -107,7 +107,7 @@ class ReceivedPackets:
     def received(self, sequence: int, count: int = 1) -> bool:
         """Record accepted packets; return True if they leave or fill a gap.
 
-        If there are several, they must be consecutive, and newer than all before.
+        Several packets have to be consecutive and newer than all before.
         """
         ahead = sequence - self.highest
         if ahead > 0:
@@ -125,19 +125,18 @@ class ReceivedPackets:
 
 
 class AckTimer:
-    """Counts the received packets for which no ack has left, and decides when one is due.
+    """The timer of acks: it counts the received packets that wait for an ack.
 
-    An ack is due ``delay`` seconds after the first packet that it covers. It is due at once when a
-    packet leaves or fills a gap, with every 16th packet, and with packet number ``every`` if these
-    are full, as in TCP (RFC 5681, section 4.2).
+    If the packets are full, an ack is due at once when ``every`` of them wait, as in TCP (RFC 5681,
+    section 4.2). It is also due at once when a packet leaves or fills a gap, and when 16 packets
+    wait. Otherwise it is due ``delay`` seconds after the arrival of the first packet that waits.
 
-    Packets that are not full count by their bytes: an ack is due when the waiting bytes exceed
-    those of ``every`` full packets less one. A sender needs an ack before ``delay`` only if its
-    window, which counts bytes, is full, or if ``send_buffer`` allows it only a few unacked
-    messages; in the second case it waits for ``delay``. A small message needs no ack for itself,
-    and an ack costs both sides as much as a message. While packets are missing, each packet counts
-    as full, because the sender detects a loss by the acks of later packets. The messages that this
-    side sends have no influence.
+    Packets that are not full count by their bytes: an ack is due when more bytes wait than
+    ``every - 1`` full packets hold. A small message needs no ack of its own, and an ack costs both
+    sides as much as a message. An earlier ack helps a sender only if its window, which counts
+    bytes, is full. A sender whose ``send_buffer`` allows only a few unacked messages waits for
+    ``delay``. While packets are missing, each packet counts as full, because the sender detects a
+    loss by the acks of later packets. The messages that the application sends have no influence.
     """
 
     __slots__ = ("_delay", "_delay_sent_at", "_every", "_full_size", "_is_lossy", "_repeats",
@@ -145,18 +144,18 @@ class AckTimer:
 
     def __init__(self, every: int, delay: float) -> None:
         self.due: float | None = None
-        # The arrival time of the newest packet, if that is ack-eliciting.
+        # The arrival time of the newest packet; infinity if it is not ack-eliciting.
         self.newest_at = INFINITY
-        # An ack has to be encoded before this sequence is recorded. Otherwise the oldest waiting
-        # packet would fall off the ack bits.
+        # Before this sequence is recorded, an ack has to be encoded, so that the oldest waiting
+        # packet is still among those that the ack bits cover.
         self.overdue_from = NEVER
         self._every = every
         self._delay = delay
-        # The received packets for which no ack has left, and their bytes; and the size that counts
-        # as full: ``FULL_SIZE``, or that of the largest of them if it is larger.
+        # The number of packets for which no ack has left, their bytes, and the size of a full
+        # packet: that of the largest of them, but at least ``FULL_SIZE``.
         self._waiting = self._waiting_bytes = 0
         self._full_size = FULL_SIZE
-        # How often the next ack is repeated.
+        # The number of times that the next ack is repeated.
         self._repeats = 0
         # True if so many packets are missing that acks are repeated.
         self._is_lossy = False
@@ -165,9 +164,10 @@ class AckTimer:
     def owe(
         self, now: float, sequence: int, count: int, size: int, missing: int = 0, *, at_once: bool
     ) -> None:
-        """Make an ack due for a packet of ``size`` bytes, or for several consecutive ones.
+        """Make an ack due for ``count`` consecutive packets of ``size`` bytes from ``sequence`` on.
 
-        ``missing`` is the number of missing packets that the ack covers.
+        ``missing`` is the number of missing packets that the ack covers. The ack is due ``at_once``
+        or by the rules of this class.
         """
         self._repeats = missing // MISSING_PER_REPEAT
         self._is_lossy = self._repeats > 0
@@ -183,16 +183,16 @@ class AckTimer:
             or self._waiting_bytes > (self._every - 1) * self._full_size
         )
         at = now if is_due else now + self._delay
-        # The repetition of an ack may be due later than this one.
+        # If only the repetition of an earlier ack is due, this ack may be due before it.
         if self.due is None or at < self.due:
             self.due = at
 
     def owe_again(self, now: float) -> None:
-        """Make an ack due at once, because the last one may be lost or the peer sent a PING."""
+        """Make an ack due at once: the last one may be lost, or the peer requests one by PING."""
         self.due = now if self.due is None else min(now, self.due)
 
     def sent(self, now: float) -> None:
-        """Record that a packet left; every packet carries an ack."""
+        """Record that an ack left, in any packet; set the timer for its repetition, if any."""
         self.due, self.overdue_from = None, NEVER
         self._waiting = self._waiting_bytes = 0
         self._full_size = FULL_SIZE
@@ -201,7 +201,7 @@ class AckTimer:
             self.due = now + REPEAT_AFTER
 
     def is_late(self, now: float) -> bool:
-        """Return True if an ack sent now has to carry its delay."""
+        """Return True if an ack that leaves now has to carry its delay."""
         delay = now - self.newest_at
         if self._is_lossy and delay > LONGEST_UNSAID:
             return True

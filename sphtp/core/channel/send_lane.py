@@ -4,11 +4,11 @@ Unsent messages are ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessa
 packet takes a ``SentFrame`` from the first of them, or n packets take a ``FragmentRun``. These
 records are kept in order of departure until their packets are acked. To retransmit means to send
 the content again, not the packet (RFC 9000, section 13.3). Frames that were lost, or that a probe
-repeats, wait in a heap with the oldest on top, and leave before any unsent message. Unreliable
-messages wait in a queue of their own until they leave.
+repeats, wait in a heap with the oldest on top, and leave before any unsent reliable message.
+Unreliable messages wait in a queue of their own until they leave.
 
-When the path carries only smaller packets than before, the lane cuts every frame and message that
-no longer fits, whether it waits or is in flight.
+When the path turns out to take only smaller packets, every frame and every message that no longer
+fits one packet is cut into smaller ones, whether it waits or is in flight.
 """
 
 from bisect import bisect_right
@@ -40,35 +40,35 @@ from sphtp.core.serial import MASK
 from sphtp.core.wire import LENGTH_OVERHEAD
 
 MOST: Final = 16_384
-"""The most messages between the oldest unacked and the newest one: a quarter of the 16-bit span."""
+"""The most ids from the oldest unacked to the newest sent message: a quarter of the 16-bit span."""
 
 LONGEST_RUN: Final = 4096
-"""The most messages in a run that grows one by one. The payloads of a run are freed together, so a
-longer run would keep too many of acked messages."""
+"""The number of messages from which a run takes no more. A run is freed as a whole, so that a
+longer one would keep too many payloads."""
 
 ANY_NUMBER: Final = 1 << 62
-"""A limit that no buffer reaches, for messages whose room was checked before."""
+"""A limit that never applies: the buffer was already found to have room."""
 
 
 class MessageRun:
     """n >= 1 whole messages that wait to be sent, in order.
 
-    A message with a deadline or copies is alone in its run.
+    A message with a deadline or copies is alone in its run. ``payloads`` and ``sizes`` have the
+    same length; sizes are in bytes. ``ticket`` is that of the first message.
     """
 
     __slots__ = ("_cost", "_costs", "_payloads", "_taken", "_tickets", "is_alone", "is_empty",
                  "is_withdrawn")  # fmt: skip
 
     is_begun = False
-    """False: a whole message is counted against the credit only when it leaves."""
+    """False, because the next message of a run never counts against the credit yet."""
 
     def __init__(
         self, payloads: list[bytes], sizes: Sequence[int], ticket: Ticket | None = None
     ) -> None:
         self._payloads = payloads
-        # ``_costs``: the cost in a frame of the first n messages, to find by bisection how many
-        # fit. ``_cost``: the cost of each message if all have one size, which is the usual case;
-        # else 0.
+        # ``_costs``: the cost of the first n messages in a frame, in bytes. A bisection finds how
+        # many fit. ``_cost``: the cost of each if all have one size, which is the usual case.
         cost = sizes[0] + LENGTH_OVERHEAD
         number = len(sizes)
         if number == 1:
@@ -83,7 +83,7 @@ class MessageRun:
         self._taken = 0
         # True if every message has been taken.
         self.is_empty = False
-        # The tickets by place in the run.
+        # The tickets, by the index of their messages in the run.
         self._tickets: dict[int, Ticket] = {} if ticket is None else {0: ticket}
         self.is_alone = ticket is not None and ticket.is_special
         # True if its message expired before it left.
@@ -128,7 +128,7 @@ class MessageRun:
         self._costs.extend(costs)
 
     def withdraw(self) -> None:
-        """Drop the payloads of messages that expired before they left."""
+        """Drop the payloads of a run that was given up before it left."""
         self.is_withdrawn = True
         self._payloads = [b""] * len(self._payloads)
 
@@ -140,7 +140,7 @@ class MessageRun:
         if end > taken + 1:
             end = min(end, taken + limit, taken + MAX_MESSAGES_PER_FRAME)
             if costs[end] - start == LENGTH_OVERHEAD * (end - taken):
-                # All messages are empty, and a packet holds no more messages than bytes.
+                # All are empty. A packet with more messages than bytes would be malformed.
                 end = min(end, taken + RUN_OVERHEAD)
         number = end - taken
         if number <= 0:
@@ -165,7 +165,7 @@ class MessageRun:
     def per_packet(self, room: int) -> tuple[int, int, int]:
         """Return the messages per full packet, their bytes, and the number of packets they fill.
 
-        All three are 0 if the messages differ in size or are empty.
+        All three are 0 if the messages differ in size, are empty, or do not fit a packet.
         """
         if self._cost <= LENGTH_OVERHEAD:
             return 0, 0, 0
@@ -176,7 +176,7 @@ class MessageRun:
         return number, size, (len(self._payloads) - self._taken) // number
 
     def cut_anew(self, whole: int) -> "Iterator[MessageRun | FragmentedMessage]":
-        """Yield the messages that are left; those over ``whole`` bytes as fragmented messages."""
+        """Yield the messages not taken; those over ``whole`` bytes become fragmented messages."""
         run: MessageRun | None = None
         for at in range(self._taken, len(self._payloads)):
             payload, ticket = self._payloads[at], self._tickets.get(at)
@@ -196,10 +196,11 @@ class MessageRun:
 class SendLane:
     """The messages of a lane: unreliable ones until they leave, reliable ones until they are acked.
 
-    Reliable messages are numbered when they first leave, so that a message that expires before uses
-    up no id. The receiver waits for every id. So for a message that expires after it has left, the
-    lane sends a SKIP frame, as reliably as the message itself; the message takes no more room in
-    the lane.
+    A reliable message gets its id when its first part leaves, so that a message that expires before
+    that uses up no id. If a message expires later, the receiver already waits for its id. Then a
+    SKIP frame replaces the message. It is retransmitted until it is acked, and takes no room in the
+    lane. ``window`` is the most messages from the oldest unacked to the newest sent one, and
+    ``unreliable`` the most unreliable messages that wait.
     """
 
     __slots__ = (
@@ -226,29 +227,31 @@ class SendLane:
         self, number: int, options: Lane, first_id: int, window: int = MOST, unreliable: int = MOST
     ) -> None:
         self.options = options
-        # Unreliable messages, with a limit on how many may wait.
+        # Unreliable messages, up to a limit.
         self.unreliable = UnreliableQueue(unreliable)
         # Bytes of the reliable messages that are not acked.
         self.held = 0
-        # Bytes sent, divided by weight: of equal priority, the lane with the least is next.
+        # Bytes sent, divided by weight. Of the lanes of one priority, the one with the least is
+        # next.
         self.served = 0.0
         self._byte = number if options.ordered else number | FLAG
-        # The number of ids, from the oldest one missing, that the receiver accepts.
+        # The number of ids that the receiver accepts, from the oldest one that it lacks.
         self._window = min(window, MOST)
         self._oldest_unacked = first_id
         self._next_id = first_id
         self._unsent_id = first_id
-        # Unsent messages, in order; and a heap of the frames to retransmit.
+        # Unsent reliable messages, in order; and a heap of the frames to retransmit.
         self.unsent: deque[MessageRun | FragmentedMessage] = deque()
         self.to_retransmit: list[SentFrame] = []
         self._unacked: deque[SentFrame | FragmentRun] = deque()
-        # The parts of each message with a deadline, so that its expiry searches no other messages;
-        # and the ids of those that have left, in order, until they are all acked.
+        # The parts of each message with a deadline, so that giving one up does not search the
+        # others; and the ids of those that have left, in order, until all ids up to them are acked.
         self._perishable: dict[
             Ticket, list[MessageRun | FragmentedMessage | SentFrame | FragmentRun]
         ] = {}
         self._perishable_ids: deque[tuple[int, Ticket]] = deque()
-        # The number of those ids that expired, and of withdrawn messages in ``unsent``.
+        # ``_given_up``: the number of ids in ``_perishable_ids`` whose messages were given up.
+        # ``_withdrawn``: the number of withdrawn messages in ``unsent``.
         self._given_up = 0
         self._withdrawn = 0
         # Bytes by which reliable messages are ahead of unreliable ones, since both began to wait.
@@ -256,15 +259,15 @@ class SendLane:
 
     @property
     def waiting(self) -> int:
-        """The number of messages not yet acked, including those behind an unacked one.
+        """The number of reliable messages from the oldest unacked to the newest one.
 
-        Messages that have expired do not count.
+        Acked messages behind an unacked one count. Messages that were given up do not.
         """
         return self._next_id - self._oldest_unacked - self._given_up
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing waits to be sent or acked."""
+        """True if no message waits to be sent, and no reliable one to be acked."""
         return self._next_id == self._oldest_unacked and not self.unreliable.waiting
 
     @property
@@ -278,14 +281,11 @@ class SendLane:
         return self._byte
 
     def may_pass(self, credit: SendCredit) -> bool:
-        """Return True if a message may leave by shared memory, that is, without a packet.
-
-        All other messages must have left, and credit and the window of ids must have room.
-        """
+        """Return True if no reliable message waits, and another may leave by shared memory."""
         return not self.unsent and self._allowed(credit) > 0
 
     def pass_id(self) -> int:
-        """Return the id of a message that leaves by shared memory, and needs no ack."""
+        """Take the id for a message that leaves by shared memory alone, and needs no ack."""
         message_id = self._unsent_id
         self._unsent_id = self._next_id = message_id + 1
         if not self._unacked:
@@ -302,20 +302,24 @@ class SendLane:
         return self.unsent[0].is_begun or self._allowed(credit) > 0
 
     def fills_packets(self, room: int) -> bool:
-        """Return True if the first unsent message or run takes more than one packet."""
+        """Return True if the first unsent run or message has more than ``room`` bytes left."""
         return bool(self.unsent) and self.unsent[0].left > room
 
     @property
     def spread(self) -> int:
-        """The number of frames from the oldest unacked one to the newest that left."""
+        """The number of frames from the oldest unacked one to the newest sent one.
+
+        A run of fragments counts as one.
+        """
         return len(self._unacked)
 
     # Queueing
 
     def room_for(self, sizes: Sequence[int], messages: int, size: int) -> int:
-        """Return how many messages of these sizes fit a buffer of ``messages`` and ``size`` bytes.
+        """Return the number of messages of these sizes for which a buffer has room.
 
-        A message larger than the whole buffer fits when the buffer is empty.
+        The buffer takes ``messages`` messages and ``size`` bytes. A message larger than the whole
+        buffer fits when the buffer is empty.
         """
         free = max(0, messages - self.waiting)
         if self.held + sum(sizes) <= size:
@@ -335,8 +339,8 @@ class SendLane:
     ) -> int:
         """Queue a message, if a buffer of ``messages`` messages and ``most`` bytes has room for it.
 
-        Return how many were queued, 0 or 1. The message is cut into fragments if it does not fit
-        ``room`` whole.
+        Return the number of queued messages, 0 or 1. The message is cut into fragments if it does
+        not fit whole into a packet with ``room`` bytes for frames.
         """
         held = self.held
         if self._next_id - self._oldest_unacked - self._given_up >= messages or (
@@ -365,7 +369,7 @@ class SendLane:
         return 1
 
     def push_many(self, payloads: Sequence[bytes], sizes: Sequence[int], room: int) -> None:
-        """Queue messages without tickets, as ``push`` does with each, but faster."""
+        """Queue messages without tickets, whatever the buffer; faster than calls of ``push``."""
         if len(sizes) == 1 or max(sizes) > room - WHOLE_OVERHEAD:
             for payload, size in zip(payloads, sizes, strict=True):
                 self.push(payload, size, room, ANY_NUMBER, ANY_NUMBER)
@@ -381,12 +385,12 @@ class SendLane:
     # Packets
 
     def fill(self, room: int, credit: SendCredit, frames: list[SentFrame]) -> int:
-        """Add the frames that fit into a packet's room; return the room that is left.
+        """Add the frames that fit into a packet's room; return the room in bytes that is left.
 
-        If reliable and unreliable messages both wait, they share the lane byte by byte, counted
-        from when both began to wait. The kind that has sent fewer bytes goes first, and the other
-        takes the rest of the packet. So neither delays the other by more than a packet, and an
-        occasional message overtakes bulk.
+        If reliable and unreliable messages both wait, each kind gets half of the lane's bytes,
+        counted from the moment at which both began to wait. The kind with fewer bytes so far goes
+        first, and the other takes the rest of the packet. So neither delays the other by more than
+        a packet, and an occasional message overtakes bulk.
         """
         before = room
         if not self.unreliable.waiting:
@@ -410,10 +414,11 @@ class SendLane:
         return room
 
     def take_batch(self, room: int, packets: int, credit: SendCredit) -> Contents | None:
-        """Take the content of several equal packets; return None if ``fill`` has to be used.
+        """Take the content of 2 to ``packets`` equal packets, each with ``room`` bytes for frames.
 
-        There are at most ``packets`` of them. They hold the fragments of one message, or messages
-        of one size. Frames to retransmit and unreliable messages go first, so none may wait.
+        The packets hold the fragments of one message, or messages of one size. Return None if there
+        is no such content, or if a retransmission or an unreliable message waits; the caller then
+        uses ``fill``.
         """
         if not self.unsent or self.to_retransmit or self.unreliable.waiting:
             return None
@@ -491,7 +496,7 @@ class SendLane:
 
     def _retransmit_into(self, room: int, frames: list[SentFrame]) -> int:
         waiting = self.to_retransmit
-        # A late ack may have settled a frame that was declared lost.
+        # A late ack may have settled a frame after its packet was declared lost.
         while waiting and (waiting[0].acked or waiting[0].cost <= room):
             frame = heappop(waiting)
             if not frame.acked:
@@ -501,7 +506,7 @@ class SendLane:
         return room
 
     def _allowed(self, credit: SendCredit) -> int:
-        """Return how many further messages may begin to leave."""
+        """Return the number of further messages that may begin to leave; 0 or less for none."""
         return min(credit.left, self._oldest_unacked + self._window - self._unsent_id)
 
     # Acks and losses
@@ -513,7 +518,7 @@ class SendLane:
         self._advance()
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
-        """Settle fragments whose packets were acked; return their bytes."""
+        """Settle fragments whose packets were acked; return the bytes acked for the first time."""
         size = run.settle(bits)
         self.held -= size
         self._advance()
@@ -523,7 +528,7 @@ class SendLane:
         unacked = self._unacked
         while unacked and unacked[0].acked:
             unacked.popleft()
-        # Between two frames, ids may belong to messages that left by shared memory.
+        # Between two frames there may be ids of messages that left by shared memory alone.
         self._oldest_unacked = unacked[0].first_id if unacked else self._unsent_id
         ids = self._perishable_ids
         while ids and ids[0][0] < self._oldest_unacked:
@@ -539,9 +544,9 @@ class SendLane:
     # Expiry
 
     def give_up(self, ticket: Ticket) -> None:
-        """Drop a message that has expired. If it has an id, send a SKIP in its place.
+        """Give up a message. If it has an id, queue a SKIP in its place.
 
-        The cost depends on the size of the message, not on the number of messages that wait.
+        This takes time by the size of the message, not by the number of messages that wait.
         """
         if self.unreliable.give_up(ticket):
             return
@@ -565,7 +570,7 @@ class SendLane:
         self._given_up += 1
 
     def _skip(self, frame: SentFrame) -> None:
-        """Drop the content of a frame, and retransmit it as a SKIP."""
+        """Replace the content of an unacked frame by a SKIP, and queue it for retransmission."""
         if not frame.acked:
             frame.skip()
             self.held -= frame.size
@@ -573,7 +578,7 @@ class SendLane:
             self.retransmit(frame)
 
     def _cut_off(self, message: FragmentedMessage) -> None:
-        """Drop the rest of the first unsent message, of which a part has left."""
+        """Drop the rest of the first unsent message, of which a part has left; queue a SKIP."""
         self.held -= message.left
         frame = message.cut_off(self._byte, self._unsent_id)
         self.unsent.popleft()
@@ -612,7 +617,8 @@ class SendLane:
     def cut_anew(self, room: int) -> None:
         """Cut frames and messages to fit packets that have become smaller.
 
-        Packets in flight still refer to the old frames, which are marked as acked.
+        ``room`` is the new room for frames in a packet, in bytes. Packets in flight still refer to
+        the old frames, which count as acked.
         """
         known = dict.fromkeys(self._unacked_frames())
         unacked = [smaller for frame in known for smaller in cut_frame(frame, room)]
@@ -630,7 +636,7 @@ class SendLane:
             if isinstance(source, MessageRun):
                 self.unsent.extend(source.cut_anew(whole))
             else:
-                # A fragmented message is cut when each packet leaves.
+                # Each fragment is cut when its packet is filled.
                 self.unsent.append(source)
         self._withdrawn = 0
         self._find_perishable()
@@ -645,7 +651,7 @@ class SendLane:
                 yield from part.frames()
 
     def _find_perishable(self) -> None:
-        """Find the parts of the messages with a deadline anew."""
+        """Rebuild the lists of the parts of messages with a deadline."""
         self._perishable = {ticket: [] for ticket in self._perishable}
         for part in (*self.unsent, *self._unacked):
             for ticket in part.tickets:

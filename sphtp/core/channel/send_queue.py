@@ -1,13 +1,13 @@
 """The send queue of a channel: its lanes, the scheduler over them, and redundant copies.
 
 The packet scheduler decides late: ``take`` chooses the content of a packet when the packet may
-leave. Each lane keeps its own order. Among the lanes with messages to send, those of the highest
-priority go first. Lanes of equal priority share by weight, by start-time fair queueing (Goyal, Vin
-and Cheng 1996). Each lane has a tag, its bytes served divided by its weight, and the lowest tag
-goes first. The tag of the lane that goes first is the virtual time of its priority. A lane that
-becomes active starts with at least the virtual time as its tag, so that it saves up no share while
-it is idle or blocked. Each priority has a virtual time of its own, which stands still while higher
-priorities use all of the bandwidth.
+leave. Each lane keeps its own order. Among the lanes with something to send, those of the highest
+priority go first. Lanes of equal priority share the bandwidth by weight, with start-time fair
+queueing (Goyal, Vin and Cheng 1996). Each lane has a tag, its bytes served divided by its weight,
+and the lane with the lowest tag goes first. This lowest tag is the virtual time of its priority. A
+lane that becomes active starts with at least the virtual time as its tag, so that it gains no
+advantage while it is idle or blocked. Each priority has a virtual time of its own, which stands
+still while higher priorities use all of the bandwidth.
 """
 
 from collections import deque
@@ -27,17 +27,17 @@ from sphtp.errors import LocalError, MessageTooLargeError
 
 
 class Redundancy:
-    """The frames that are repeated before the loss of the first packet can be detected.
+    """The frames that are repeated without waiting for the detection of a loss.
 
-    A frame with copies is repeated with each packet that carries new content: in that packet if
-    there is room, else in the packet after it.
+    A frame with n copies is repeated with the next n packets that carry new content: in such a
+    packet if there is room, else in another one right behind it.
     """
 
     __slots__ = ("due", "resting")
 
     def __init__(self) -> None:
         self.due: deque[SentFrame] = deque()
-        # Frames that were repeated with the latest packet.
+        # Frames that left with the latest packet, and have copies left.
         self.resting: deque[SentFrame] = deque()
 
     @property
@@ -62,7 +62,7 @@ class Redundancy:
         return room
 
     def fill(self, frames: list[SentFrame], room: int) -> int:
-        """Add the due copies that fit; return the room that is left."""
+        """Add the copies that are due and fit; return the room in bytes that is left."""
         due = self.due
         while due and (due[0].acked or due[0].cost <= room):
             frame = due.popleft()
@@ -79,9 +79,9 @@ class Redundancy:
 class SendQueue:
     """The messages of all lanes, reliable and unreliable.
 
-    A packet takes the frames to retransmit first, oldest first, then unsent messages. A packet
-    takes no message for which the receiver has no room, because the receiver would not ack the
-    packet. ``room`` is the room for frames in a packet, in bytes.
+    From each lane, a packet takes the frames to retransmit, oldest first, and then unsent messages.
+    It never takes a reliable message for which the receiver has no room, because the receiver would
+    not ack the packet. ``room`` is the room for frames in a packet, in bytes.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class SendQueue:
             )
             for number, options in enumerate(settings.lanes)
         ]
-        # The lowest tag of the lanes that could send, by priority.
+        # By priority: the lowest tag of the lanes that could send.
         self._virtual_times: dict[int, float] = {}
         self._redundancy = Redundancy()
 
     @property
     def waiting(self) -> int:
-        """The number of reliable messages not yet acked, including those behind an unacked one.
+        """The number of reliable messages from the oldest unacked one of each lane to the newest.
 
-        Messages that have expired do not count.
+        Acked messages behind an unacked one count. Messages that were given up do not.
         """
         lanes = self._lanes
         return lanes[0].waiting if len(lanes) == 1 else sum([lane.waiting for lane in lanes])
@@ -125,17 +125,20 @@ class SendQueue:
         return sum([lane.held for lane in self._lanes])
 
     def levels(self) -> list[tuple[int, int]]:
-        """Return, by lane, how many reliable messages are not acked, and their bytes."""
+        """Return the ``waiting`` and the ``held`` of each lane, in the order of lane numbers."""
         return [(lane.waiting, lane.held) for lane in self._lanes]
 
     @property
     def idle(self) -> bool:
-        """True if nothing waits to be sent or acked."""
+        """True if no message waits to be sent, and no reliable one to be acked."""
         return all(lane.is_idle for lane in self._lanes)
 
     @property
     def unreliable_dropped(self) -> int:
-        """The number of unreliable messages that were dropped before they left."""
+        """The number of unreliable messages dropped before they left, for want of room.
+
+        Expired ones do not count.
+        """
         return sum([lane.unreliable.dropped for lane in self._lanes])
 
     @property
@@ -149,7 +152,7 @@ class SendQueue:
 
     @property
     def fills_packets(self) -> bool:
-        """True if the first unsent message or run of a lane may fill more than one packet."""
+        """True if the first unsent content of a lane may fill more than one packet."""
         lanes, room = self._lanes, self.room
         if len(lanes) == 1:
             return lanes[0].held > room and lanes[0].fills_packets(room)
@@ -162,7 +165,7 @@ class SendQueue:
 
     @property
     def spread(self) -> int:
-        """The number of frames from each lane's oldest unacked one to its newest, in all lanes."""
+        """The sum of the ``spread`` of all lanes."""
         return sum([lane.spread for lane in self._lanes])
 
     @property
@@ -173,10 +176,11 @@ class SendQueue:
     # Queueing
 
     def room_for(self, sizes: Sequence[int], lane: int = 0) -> int:
-        """Return how many messages of these sizes a lane can queue now.
+        """Return the number of messages of these sizes, in bytes, that a lane can queue now.
 
         Each lane has a buffer of its own, so that a full one does not block the others. Raises
-        ``MessageTooLargeError`` if one of the messages can never be queued.
+        ``MessageTooLargeError`` if one of the messages can never be queued, and ``LocalError`` if
+        there is no such lane.
         """
         self._check(max(sizes, default=0))
         settings = self._settings
@@ -189,9 +193,9 @@ class SendQueue:
         lane: int = 0,
         ticket: Ticket | None = None,
     ) -> int:
-        """Queue as many reliable messages as there is room for; return how many.
+        """Queue as many reliable messages as there is room for; return their number.
 
-        ``ticket`` tracks a single message. Raises as ``room_for``.
+        With ``ticket``, which tracks a message, there is only one. Raises as ``room_for``.
         """
         if len(sizes) > 1:
             number = self.room_for(sizes, lane)
@@ -202,7 +206,7 @@ class SendQueue:
             return 0
         size = sizes[0]
         if size > self._limit or not 0 <= lane < len(self._lanes):
-            # It raises the error for a message that can never be queued.
+            # ``room_for`` raises the error.
             return self.room_for(sizes, lane)
         settings = self._settings
         return self._lanes[lane].push(
@@ -210,23 +214,27 @@ class SendQueue:
         )
 
     def may_pass(self, lane: int, size: int) -> bool:
-        """Return True if a reliable message of ``size`` bytes may leave by shared memory."""
+        """Return True if a reliable message of ``size`` bytes may leave by shared memory alone.
+
+        Raises ``LocalError`` if there is no such lane.
+        """
         return size <= self._limit and self._lane(lane).may_pass(self.credit)
 
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
         """Count a reliable message that leaves by shared memory, for ``size`` bytes of credit.
 
-        Return the lane as in a frame, and the id of the message.
+        Return the lane as in a frame, and the id of the message, cut to 16 bits.
         """
         self.credit.spend(1, size)
         source = self._lanes[lane]
         return source.number, source.pass_id() & MASK
 
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
-        """Queue an unreliable message, to leave when it is its lane's turn.
+        """Queue an unreliable message in the lane of its ticket.
 
-        If too many wait in the lane, drop the oldest, and return its ticket; else return None.
-        Raises ``MessageTooLargeError`` if the message does not fit into one packet.
+        If too many wait in the lane, drop the oldest and return its ticket; otherwise return None.
+        Raises ``MessageTooLargeError`` if the message does not fit one packet, and ``LocalError``
+        if there is no such lane.
         """
         self._check(len(payload))
         lane = self._lane(ticket.lane)
@@ -246,9 +254,9 @@ class SendQueue:
         self._lanes[ticket.lane].give_up(ticket)
 
     def resize(self, room: int) -> Sequence[Ticket]:
-        """Change the room for frames in a packet.
+        """Change the room for frames in a packet, in bytes.
 
-        Drop the unreliable messages that no packet can take any more, and return their tickets.
+        Drop the unreliable messages that no longer fit one packet, and return their tickets.
         """
         shrinks, self.room = room < self.room, room
         if not shrinks:
@@ -262,14 +270,14 @@ class SendQueue:
     # Packets
 
     def take(self, reserved: int, packets: int) -> Contents:
-        """Take the content of the next packets, up to ``packets``; empty if no message may leave.
+        """Take the content of up to ``packets`` packets; an empty sequence if none may leave.
 
         ``reserved`` bytes of each packet are used for other frames. Several packets have the same
         amount and kind of content, so that they have one size. Content that does not fill several
         packets is taken for one.
         """
         room = self.room - reserved
-        # The scheduler runs for each packet, so that an idle lane saves up no share.
+        # With several lanes the scheduler runs each time, so that an idle lane gains no advantage.
         lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
         if packets > 1 and not self._redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
@@ -293,14 +301,14 @@ class SendQueue:
         return (frames,)
 
     def note_shortage(self) -> None:
-        """Count that messages wait for credit, once until the peer grants more."""
+        """Count a shortage of credit that blocks messages, once until the peer raises a limit."""
         if self.wants_to_send and (setting := self.credit.new_shortage()) is not None:
             self._bounds.count(f"held_by_{setting}")
 
     # Acks and losses
 
     def acked(self, frames: Sequence[SentFrame]) -> None:
-        """Settle the frames of an acked packet."""
+        """Settle the frames of acked packets."""
         for frame in frames:
             if not frame.is_reliable:
                 frame.settle()
@@ -308,14 +316,14 @@ class SendQueue:
                 self._lanes[frame.frame.lane & ~FLAG].acked(frame)
 
     def run_acked(self, run: FragmentRun, bits: int) -> int:
-        """Settle the fragments of acked packets; return their bytes."""
+        """Settle the fragments of acked packets; return the bytes acked for the first time."""
         return self._lanes[run.lane].run_acked(run, bits)
 
     def retransmit_lost(self, frames: Sequence[SentFrame]) -> int:
-        """Queue the frames of a lost packet for retransmission; return how many messages they hold.
+        """Queue the frames of lost packets for retransmission; return the number of their messages.
 
-        A frame that is still in flight in another packet is not queued. An unreliable one is
-        dropped.
+        A frame that is still in flight in another packet is not queued. An unreliable frame is
+        dropped. A fragment counts as one message.
         """
         wanted = []
         for frame in frames:
@@ -329,7 +337,7 @@ class SendQueue:
     def retransmit(self, frames: Sequence[SentFrame]) -> int:
         """Queue frames for retransmission, whether or not their packets are lost.
 
-        Return how many messages they hold.
+        Return the number of messages in the frames that were not queued before.
         """
         number = 0
         for frame in frames:

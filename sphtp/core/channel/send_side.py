@@ -1,20 +1,19 @@
-"""The send side of an open connection: it chooses the next packets, and handles acks and losses.
+"""The send side of an open connection: it builds the next packets, and handles acks and losses.
 
-``poll`` is the send step of Fiedler's "Reliable Ordered Messages": include the waiting messages,
-retransmissions before new ones and older ones first; record the content of each packet; put the
-header with the acks in front. One packet is a batch of one. ``poll`` determines how many packets
-the window, the pacer and the caller allow, takes content that fills them, encodes them together,
-and records them. The packets are then ready to leave.
+``poll`` is the send step of Fiedler's "Reliable Ordered Messages". It works on batches; one packet
+is a batch of one. It determines the number of packets that the window, the pacer and the caller
+allow, and takes content from the send queue to fill them. It encodes the packets together, each
+behind a header with acks, and records the content of each.
 
-An ack is processed when it arrives. ``SentPackets`` finds the packets that it names, and
-``LossDetector`` takes a sample of the round trip and declares overtaken packets lost. Frames of
-lost packets are queued for retransmission. Acks and losses go to congestion control, and acked
-messages settle their tickets. ``handle_timeout`` handles the effects of time in the same way: lost
-packets, probes, and expired messages.
+An ack is processed when it arrives. The acked packets are removed from the record, the round trip
+is measured, and the loss detector returns the packets that are now lost. Their frames are queued
+for retransmission. Congestion control receives the acks and the losses, and the tickets of acked
+messages are settled. ``handle_timeout`` handles the effects of time: lost packets, probes, and
+expired messages.
 
-Two kinds of packet are encoded before they are polled: acks that cannot be delayed (``ack_early``,
-``ack_late``), and the last CLOSE of a connection that ends at once (``encode_control``). Early and
-late acks leave in order with the next ``poll``, because packets that leave out of order would look
+Two kinds of packets bypass the send queue: acks that the receive side cannot delay, and control
+frames of the connection. They are encoded at once, and wait in the order of their sequences.
+``poll`` returns them before any other packet, because packets that leave out of order would look
 lost.
 """
 
@@ -73,16 +72,17 @@ if TYPE_CHECKING:
 NOTHING: Final = (b"", 0)
 
 PINGS: Final = 32
-"""The number of pings that fit into the idle timeout if none is acked: by default one every 0.3 s.
-Of the 24 that follow a keepalive, one ping and its ack have to arrive."""
+"""The number of PINGs in one idle timeout while none is acked: by default one every 0.3 s. The
+keepalive leaves after a quarter of the idle timeout. Of the 24 PINGs in the rest of it, one has to
+arrive, and so has an ack."""
 
 
 class SendSide:
     """The sender of a connection's messages, from the queue until their acks.
 
-    ``received`` and ``ack_timer`` belong to the receive side. ``received`` gives the acks for each
-    packet, ``ack_timer`` the time at which an ack has to leave. Packets also carry ``credit``,
-    which the receive side grants to the peer.
+    ``peer`` has the transport parameters of the peer. ``received`` and ``ack_timer`` belong to the
+    receive side: ``received`` has the acks for each header, and ``ack_timer`` the time at which an
+    ack has to leave. Packets also carry ``credit``, which the receive side grants to the peer.
     """
 
     def __init__(
@@ -114,18 +114,22 @@ class SendSide:
         if observer is not None:
             observer.path_mtu = self.path.mtu.size
         self.is_sending = True
-        # When the pacer or Fiedler's pace lets the next packet leave; None if neither delays it.
+        # The time at which the pacer or Fiedler's pace allows the next packet; None if neither
+        # delays it.
         self.resume_at: float | None = None
         # Encoded packets that wait to leave, and their size. Packets of one size are joined.
         self._ready: deque[tuple[bytes, int]] = deque()
-        # True if a packet was more than half full, so that an MTU probe is worth while.
+        # True if a packet left so full that larger packets would help: an MTU probe is due.
         self._is_filling_packets = False
-        # Lifecycle events that acks and losses have caused, until ``poll_events``.
+        # Lifecycle events that acks and losses have caused since the last ``poll_events``.
         self.events: list[Event] = []
 
     @property
     def is_ambiguous(self) -> bool:
-        """True if the 16-bit sequences of the packets in flight may soon become ambiguous."""
+        """True if so many packets left since the newest acked one that no message may leave.
+
+        The 16 bits of their sequences would otherwise become ambiguous.
+        """
         return self.sent_packets.ambiguous
 
     # Outputs
@@ -133,11 +137,11 @@ class SendSide:
     def poll(
         self, now: float, control: Sequence[Frame] = (), most: int = MOST_BYTES
     ) -> tuple[bytes, int]:
-        """Return the next packets, one behind the other, and their size.
+        """Return the next packets, one behind the other, and the size of each in bytes.
 
-        ``control`` are frames of the connection itself, which get a packet of their own. Up to
-        ``most`` bytes leave at once, but always at least one packet. If no packet may leave, return
-        ``NOTHING``.
+        ``control`` are frames of the connection itself, which get a packet of their own. Packets
+        with messages have at most ``most`` bytes in all, unless it is a single one. If no packet
+        may leave, return ``NOTHING``.
         """
         if self._observer is not None:
             self._observer.report_queued(now)
@@ -146,7 +150,7 @@ class SendSide:
         if self._ready:
             return self._ready.popleft()
         if self._is_filling_packets:
-            # An MTU probe leaves right behind the packets that it may make larger.
+            # An MTU probe leaves right behind full packets.
             self._is_filling_packets = False
             if (probe := self.path.poll_probe(now)) is not None:
                 return self._transmit(now, NO_CONTENTS, (Padding(1),), probe=probe)
@@ -164,7 +168,7 @@ class SendSide:
                     return self._transmit(now, contents, extra)
                 self.send_queue.note_shortage()
                 self.path.set_app_limited()
-        # An ack leaves in a packet of its own only if nothing else leaves.
+        # An ack gets a packet of its own only if no other packet leaves.
         ack_due = self._ack_timer.due
         if extra or (ack_due is not None and ack_due <= now):
             return self._transmit(now, NO_CONTENTS, extra)
@@ -173,7 +177,7 @@ class SendSide:
         return NOTHING
 
     def has_more(self, now: float) -> bool:
-        """Return True if ``poll`` may return packets now."""
+        """Return True if ``poll`` may return packets now, or ``poll_events`` has events."""
         if self.events or self._ready or self._is_filling_packets:
             return True
         for due in (self._ack_timer.due, self.resume_at):
@@ -186,7 +190,7 @@ class SendSide:
         return False
 
     def poll_timeout(self) -> float | None:
-        """Return when ``poll`` or ``handle_timeout`` is next due; None if never."""
+        """Return the time at which ``poll`` or ``handle_timeout`` is next due; None if never."""
         # ``earliest`` inlined, to save a call for nearly each packet.
         due = self._ack_timer.due
         for other in (self.resume_at, self.recovery.deadline(), self.receipts.deadline):
@@ -207,11 +211,11 @@ class SendSide:
     # Inputs
 
     def handle_ack(self, now: float, newest: int, bits: int, delay: float) -> None:
-        """Process the acks of a received header: ``bits`` counts back from packet ``newest``.
+        """Process the acks of a received header: bit n of ``bits`` acks packet ``newest - n``.
 
-        ``delay`` is the time, in seconds, for which the peer held back the ack of ``newest``. At
-        the longest delay that the frame can express, the true one may be longer, so this ack gives
-        no sample of the round trip.
+        ``delay`` is the time, in seconds, for which the peer held back the ack of ``newest``. A
+        delay of ``LONGEST_DELAY`` stands for any longer one, too, so that the ack gives no sample
+        of the round trip.
         """
         acked = self.sent_packets.acknowledge(newest, bits)
         if not acked:
@@ -262,7 +266,7 @@ class SendSide:
 
     def _retransmit_as_probe(self, now: float, probes: Sequence[PacketSubset]) -> bool:
         self.path.mtu.unanswered(self.recovery.probes, max([it.batch.size for it in probes]))
-        # A probe repeats the content of the oldest packets, in case they were lost.
+        # A probe repeats the content of the oldest packets. If they were lost, this repairs it.
         is_repeated = False
         for probe in probes:
             self._note_missing(probe.batch)
@@ -270,7 +274,7 @@ class SendSide:
             self._counters.resent += self.send_queue.retransmit(frames)
             is_repeated |= any(frame.is_reliable and not frame.acked for frame in frames)
         self.path.probe(now)
-        # If large packets vanish, a small one may pass.
+        # A PING is a small packet, which may pass where large ones vanish.
         is_needed = not is_repeated or self.path.suspects_size
         return is_needed and not self.sent_packets.ambiguous
 
@@ -281,32 +285,32 @@ class SendSide:
             self._observer.estimates_changed(now, self.recovery, self.path)
 
     def handle_new_path(self, now: float) -> None:
-        """Reset path and round trip, because packets take another path from now on."""
+        """Reset path MTU, congestion control and round trip: packets take another path now."""
         self.path.path_changed(now)
 
     # Commands
 
     def stop(self) -> None:
-        """Send no more messages: only acks, and frames of the connection itself."""
+        """Stop sending messages; acks and frames of the connection itself still leave."""
         self.is_sending = self._is_filling_packets = False
         self.recovery.stop()
 
     def close(self, now: float, outcome: Outcome) -> None:
-        """Stop, and settle every open ticket with ``outcome``."""
+        """Settle every open ticket with ``outcome``, and stop sending messages."""
         self.receipts.close(now, outcome)
         self.stop()
 
     def ack_early(self, now: float) -> None:
-        """Encode a packet with all present acks, to leave before the next packets."""
+        """Encode a packet with the current acks, which leaves before any further message."""
         data, _ = self._transmit(now)
         self._add_ready(data)
 
     def ack_late(self, now: float, sequence: int) -> None:
-        """Encode a packet that acks a packet too old for the ack bits of the next header."""
+        """Encode a packet that acks packet ``sequence``, too old for the next header's ack bits."""
         own = self.sent_packets.next_sequence
         header = Header(own & MASK, *self._received.late_ack(sequence))
         ack = encode_data(self._peer_id, header)
-        # This packet does not carry the acks that are due, so the ack timer stays as it is.
+        # This header does not have the acks that are due, so the ack timer keeps its state.
         batch = SentBatch(own, now, len(ack))
         self.sent_packets.sent(batch)
         self._counters.sent += 1
@@ -317,15 +321,15 @@ class SendSide:
         self._add_ready(ack)
 
     def encode_control(self, now: float, frames: Sequence[Frame]) -> bytes:
-        """Encode a packet of frames of the connection itself."""
+        """Return an encoded packet with frames of the connection itself, such as PING or CLOSE."""
         closing = any(isinstance(frame, Close) for frame in frames)
         data, _ = self._transmit(now, NO_CONTENTS, frames, closing=closing)
         return data
 
-    # What leaves
+    # Packets
 
     def _packets_allowed(self, now: float, most: int) -> int:
-        """Return how many packets may leave now; if none, set ``resume_at``."""
+        """Return the number of packets that may leave now; if it is 0, update ``resume_at``."""
         queue, path = self.send_queue, self.path
         if self.sent_packets.ambiguous:
             return 0
@@ -341,7 +345,8 @@ class SendSide:
             return max(path.budget(now, MOST_DATAGRAMS, most), 1)
         if ready < INFINITY:
             self.resume_at = ready
-        # The window or the pacer holds packets back, but Fiedler's pace allows some.
+        # The window or the pacer holds packets back, but a few may leave at Fiedler's pace (see
+        # ``path``).
         is_retransmission = queue.has_retransmissions
         if is_retransmission or queue.spread < MOST_SPREAD:
             resend_at = path.resend_at(now, is_retransmission=is_retransmission)
@@ -359,9 +364,10 @@ class SendSide:
         closing: bool = False,
         probe: int = 0,
     ) -> tuple[bytes, int]:
-        """Encode packets and record them. With ``probe``, pad one packet to that size.
+        """Encode packets and record them; return them, and the size of each in bytes.
 
-        ``extra`` frames go first in a single packet.
+        ``extra`` frames go first in a single packet. A ``probe`` above 0 is the size to which a
+        single packet is padded.
         """
         sequence = self.sent_packets.next_sequence
         ack, ack_bits = self._received.ack()
@@ -372,7 +378,7 @@ class SendSide:
             frames = (*self._ack_timer.lateness(now), *extra)
         data, size = encode_packets(self._peer_id, header, contents, frames)
         if probe:
-            # The PADDING frame extends to the end of the packet, so its size field is not needed.
+            # A PADDING frame extends to the end of its packet.
             data, size = data.ljust(probe, b"\0"), probe
         batch = SentBatch(
             sequence,
@@ -398,7 +404,7 @@ class SendSide:
             if batch.credit:
                 self._observer.credit_sent(now, *self._credit.allowed)
         if 2 * size > self.path.mtu.size and not probe and self.is_sending:
-            # This is true even if only one message of its size fits into a packet.
+            # A packet is over half full if no further message of the same size fits.
             self._is_filling_packets = True
         return data, size
 
@@ -412,7 +418,7 @@ class SendSide:
     # Acks and losses
 
     def _settle(self, now: float, batch: SentBatch, bits: int) -> None:
-        """Settle the content of acked packets. A frame may have been acked before."""
+        """Settle the content of acked packets, except frames that were acked in other packets."""
         queue, receipts = self.send_queue, self.receipts
         run = batch.contents
         if isinstance(run, FragmentRun) and not run.is_broken_up:
@@ -446,7 +452,7 @@ class SendSide:
             self._note_missing(subset.batch)
 
     def _note_missing(self, batch: SentBatch) -> None:
-        """Repeat the control frames of a packet that is lost, or unacked for long."""
+        """Have the CLOSE or CREDIT repeated of a packet that is lost, or unacked for long."""
         if batch.closing:
             self.events.append(Event.CLOSE_LOST)
         if batch.credit:
@@ -464,9 +470,9 @@ def encode_packets(
 ) -> tuple[bytes, int]:
     """Encode packets with consecutive sequences; return them joined, and the size of each.
 
-    ``header`` is that of the first packet. Each packet is encoded as if it were alone. ``extra``
-    frames go before the content of a single packet. Several packets are alike, each with one frame:
-    fragments of one message, or equal numbers of messages of one size.
+    ``header`` is that of the first packet. A packet has the same bytes, alone or with others.
+    ``extra`` frames go before the content of a single packet. Several packets are alike, each with
+    one frame: fragments of one message, or equal numbers of messages of one size.
     """
     if isinstance(contents, FragmentRun):
         data = _encode_fragments(connection_id, header, contents)
@@ -484,7 +490,7 @@ def _encode_one(
     if len(content) == 1 and not extra:
         frame = content[0].frame
         if type(frame) is Messages and len(frame.payloads) == 1:
-            # A single message is packed in one call, because latency matters most here.
+            # A single message is packed in one call: in this case latency matters most.
             payload = frame.payloads[0]
             return MESSAGES_FRONT.pack(
                 DATA_FIRST, connection_id, sequence & MASK, ack, bits,

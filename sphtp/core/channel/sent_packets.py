@@ -1,21 +1,21 @@
-"""Records of sent packets until they are acked: the send half of packet level acks (Fiedler).
+"""Sent packets, until they are acked: the send half of packet level acks (Fiedler).
 
-A ``SentFrame`` records the content of one frame, and the reaction to its ack or loss. The content
-is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for an
-expired message, or a run of unreliable messages. Single messages have no record of their own, and
-the record of a frame goes with its ack. A lost reliable frame is retransmitted unchanged.
+A ``SentFrame`` records the content of one frame, and the state that its acks and losses change. The
+content is a run of whole messages with consecutive ids, one fragment of a large message, a SKIP for
+a message that was given up, or a run of unreliable messages. There is no record per message, and
+none of an acked message. A lost reliable frame is retransmitted unchanged, unless its message was
+given up or packets have become smaller.
 
-A ``SentBatch`` records the packets that left at one moment for one peer: n >= 1 packets of equal
-size. Acked, lost and repeated packets are bit masks: bit n stands for the packet n before the last
-one, as in the ack bits of Fiedler's header, so that a shift applies an ack. All other properties
-are the same for all packets of a batch. ``contents`` has the content of each packet. Consecutive
-fragments of one message are a ``FragmentRun``: one record, which makes a frame for each fragment
-only when one of them is retransmitted, expires, or has to be cut anew.
+A ``SentBatch`` records packets that left together: n >= 1 packets of equal size. Most properties
+are the same for all of them. The others are bit masks: bit n stands for the packet n before the
+last one, as in the ack bits of Fiedler's header, so that a shift applies an ack. ``contents`` has
+the content of each packet. Consecutive fragments of one message are a ``FragmentRun``: one record,
+which is replaced by frames only when its fragments need different treatment.
 
 ``SentPackets`` finds a batch by the sequence of any of its packets, in a ``SequenceBuffer``.
-Fiedler's sequence is the packet number of RFC 9000, section 12.3: 64 bits inside, of which the
-header carries 16, and never used twice. Lost content is retransmitted in a packet with a new packet
-number.
+Fiedler's sequence is the packet number of RFC 9000, section 12.3. It has 64 bits inside, of which
+the header carries 16, and is never used twice: lost content is retransmitted in a packet with a new
+sequence.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,8 @@ from sphtp.errors import RemoteError
 T = TypeVar("T")
 
 FARTHEST: Final = HALF // 2
-"""The most packets that may leave beyond the newest acked one: a quarter of the span of 16 bits.
-Sequences stay unambiguous up to half of the span. The second quarter is for acks and pings, which
-are not limited."""
+"""The most packets beyond the newest acked one after which a message may still leave: a quarter of
+the 16-bit span. Acks and control frames leave nevertheless, and need the rest up to half of it."""
 
 NO_STAMP: Final = RateSnapshot(0.0, 0, 0.0, 0.0, app_limited=False)
 
@@ -53,14 +52,15 @@ SETTLED: Final = Skip(0, 0, 0)
 
 
 class SentFrame:
-    """One frame of a lane, from when a packet takes it until it is acked.
+    """One frame of a lane, from the moment at which a packet takes it until its ack.
 
-    ``first_id`` and ``index`` are its place in the lane. ``count`` is the number of messages that
-    end in it, ``size`` the bytes of messages in it, and ``cost`` the most bytes that the frame
-    takes in a packet. ``tickets`` are those of its messages. ``copies`` is the number of further
-    packets that will repeat it, and ``packets`` the number of packets in flight that carry it.
-    ``queued`` is true while it waits for retransmission, ``awaits_copy`` while it waits for its
-    next copy. A frame that is not ``is_reliable`` is never retransmitted.
+    ``first_id``, the id of its first message, and ``index``, the offset in that message, are its
+    place in the lane. ``count`` is the number of messages that end in it, ``size`` the bytes of
+    messages in it, and ``cost`` the most bytes that the frame takes. ``tickets`` are those of its
+    messages. ``copies`` is the number of further packets that are to repeat it, and ``packets`` the
+    number of packets in flight with it. ``queued`` is true while it waits for retransmission,
+    ``awaits_copy`` while it waits for its next copy. A frame with ``is_reliable`` false is never
+    retransmitted.
     """
 
     __slots__ = ("acked", "awaits_copy", "copies", "cost", "count", "first_id", "frame", "index",
@@ -95,7 +95,7 @@ class SentFrame:
     def __lt__(self, other: "SentFrame") -> bool:
         return (self.first_id, self.index) < (other.first_id, other.index)
 
-    # Compiled, a class that defines a comparison inherits no hash.
+    # If compiled, a class that defines a comparison inherits no hash.
     def __hash__(self) -> int:
         return id(self)
 
@@ -105,7 +105,7 @@ class SentFrame:
         self.frame, self.tickets = SETTLED, ()
 
     def skip(self) -> None:
-        """Replace the content by a SKIP, because the message has expired."""
+        """Replace the content by a SKIP, because the message was given up."""
         if not isinstance(self.frame, Skip):
             total = self.frame.total if isinstance(self.frame, Fragment) else self.size
             self.frame = Skip(self.frame.lane, self.first_id & MASK, total)
@@ -115,7 +115,7 @@ class SentFrame:
 def make_fragment(
     lane: int, message_id: int, payload: bytes, start: int, end: int, tickets: Sequence[Ticket] = ()
 ) -> SentFrame:
-    """Make the frame that carries ``payload[start:end]``."""
+    """Return a frame with the fragment ``payload[start:end]`` of a message."""
     total = len(payload)
     part = memoryview(payload)[start:end]
     frame = Fragment(lane, message_id & MASK, start, total, part)
@@ -127,17 +127,15 @@ def make_fragment(
 class FragmentRun:
     """A part of one message in n packets, with ``length`` bytes each, from offset ``index`` on.
 
-    It has one place in its lane, like a frame. Its bits are those of its batch: bit n is the
-    fragment n before the last. When a fragment is retransmitted, expires, or has to be cut anew,
-    the run is broken up into frames.
+    The lane records it like one frame. Its bits are those of its batch: bit n is the fragment n
+    before the last. When its fragments need different treatment, the run is broken up into frames.
     """
 
     __slots__ = ("_frames", "_open", "_payload", "first_id", "index", "lane_byte", "length",
                  "number", "tickets")  # fmt: skip
 
     count = 0
-    """The number of messages that end in the run: none, because no run contains the last
-    fragment."""
+    """The number of messages that end in the run: none, for it never has the last fragment."""
 
     def __init__(
         self,
@@ -180,12 +178,12 @@ class FragmentRun:
 
     @property
     def size(self) -> int:
-        """Bytes of the message in it."""
+        """Bytes of the message in the run."""
         return self.number * self.length
 
     @property
     def payload(self) -> bytes:
-        """The whole message; empty after the whole run was acked."""
+        """The whole message; empty after the whole run was acked or broken up."""
         return self._payload
 
     @property
@@ -194,7 +192,7 @@ class FragmentRun:
         return self.index + self.number * self.length
 
     def settle(self, bits: int) -> int:
-        """Record acked fragments; return how many bytes of the message were not acked before."""
+        """Record acked fragments, by their bits; return the bytes acked for the first time."""
         fresh = bits & self._open
         self._open ^= fresh
         if not self._open:
@@ -202,9 +200,10 @@ class FragmentRun:
         return fresh.bit_count() * self.length
 
     def break_up(self) -> None:
-        """Replace the run by a frame for each fragment that is not acked, the oldest first.
+        """Replace the run by a frame for each fragment that was not acked, the oldest first.
 
-        Its tickets are settled when all of them are acked. A second call does nothing.
+        The tickets of the run are settled when all these frames are acked. A second call does
+        nothing.
         """
         if not self._open:
             return
@@ -241,9 +240,10 @@ class SentBatch:
     """Packets of ``size`` bytes with consecutive sequences from ``sequence`` on, and their content.
 
     ``acked`` and ``lost`` have a bit for each packet that was acked, or declared lost; a lost
-    packet may still be acked. ``open`` has the bits of the packets that were neither. ``repeated``
-    has the bits of the packets whose content a probe has repeated. ``closing`` and ``credit`` are
-    true if the packet carries CLOSE or CREDIT, ``probe`` if it is an MTU probe.
+    packet may still be acked. ``open`` has the bits of the others. ``repeated`` has the bits of the
+    packets whose content a probe has repeated. ``closing`` is true if the packet carries CLOSE,
+    ``credit`` if it carries CREDIT, and ``probe`` if it is an MTU probe. ``sent_at`` is the time of
+    departure in seconds.
     """
 
     __slots__ = (
@@ -291,11 +291,11 @@ class SentBatch:
         self.closing = closing
         self.credit = credit
         self.probe = probe
-        # True if it is ack-eliciting (RFC 9000, section 13.2), and if it carries more than
-        # a PING.
+        # ``eliciting``: true if the packets are ack-eliciting (RFC 9000, section 13.2).
+        # ``has_content``: true if they carry more than a PING.
         self.eliciting = eliciting or has_messages
         self.has_content = has_messages or closing or credit or probe
-        # The delivery state when it left, and the number of packets tracked before it.
+        # The delivery state at departure, and the number of packets tracked before these.
         self.stamp = NO_STAMP
         self.ordinal = 0
         self.open = (1 << number) - 1
@@ -305,7 +305,7 @@ class SentBatch:
 
     @property
     def oldest_open(self) -> int:
-        """The sequence of the first open packet; there must be one."""
+        """The sequence of the first open packet. Only defined while a packet is open."""
         return self.last + 1 - self.open.bit_length()
 
     def open_before(self, sequence: int) -> int:
@@ -314,7 +314,10 @@ class SentBatch:
         return self.open >> ahead << ahead
 
     def frames(self, bits: int) -> Sequence[SentFrame]:
-        """Return the frames of some packets, oldest first. This breaks up a run of fragments."""
+        """Return the frames of the packets with these bits, oldest first.
+
+        A run of fragments is broken up. A batch of one packet returns its frames for any bits.
+        """
         contents = self.contents
         if isinstance(contents, FragmentRun):
             contents.break_up()
@@ -334,14 +337,14 @@ class SentBatch:
         return bool(self.lost >> self.last - sequence & 1)
 
     def named_by(self, newest: int, bits: int) -> int:
-        """Return the bits of this batch that ack bits name; their bit 0 is packet ``newest``."""
+        """Return the bits of the batch's packets that ``bits`` ack, from packet ``newest`` back."""
         ahead = newest - self.last
         named = bits >> ahead if ahead >= 0 else bits << -ahead
         return named & (1 << self.number) - 1
 
 
 class PacketSubset(NamedTuple):
-    """Some packets of a batch, by their bits: those that an ack names, or that were lost."""
+    """Some packets of a batch, by their bits: those acked, lost, or repeated together."""
 
     batch: SentBatch
     bits: int
@@ -380,11 +383,11 @@ class PacketSubset(NamedTuple):
 class SequenceBuffer(Generic[T]):
     """A rolling buffer of ``size`` entries indexed by sequence modulo its capacity.
 
-    Insert, find and remove take constant time. Inserting a sequence beyond the highest one clears
-    the entries of the skipped sequences, so that no old entry is found under a new sequence.
-    Clearing takes at most as many steps as the capacity. The capacity starts small, because most
-    channels are idle. It doubles, up to ``size``, when two entries within the span would share a
-    slot.
+    Find and remove take constant time, and so does insert on average. An insert beyond the highest
+    sequence clears the entries of the skipped sequences that are out of the span of ``size``
+    sequences; that takes at most as many steps as the capacity. The capacity starts small, because
+    most channels are idle. It doubles, up to ``size``, when two entries within the span would share
+    a slot.
     """
 
     __slots__ = ("_entries", "_sequences", "highest", "size")
@@ -398,7 +401,7 @@ class SequenceBuffer(Generic[T]):
         self._allocate(min(size, self.SMALL))
 
     def insert(self, sequence: int, entry: T) -> None:
-        """Store ``entry`` over any older entry in its slot.
+        """Store ``entry``; it replaces an entry of the same sequence, or one out of the span.
 
         A sequence below the buffer's span is not stored: its slot belongs to a newer one.
         """
@@ -421,7 +424,7 @@ class SequenceBuffer(Generic[T]):
         self._entries[index] = entry
 
     def find(self, sequence: int) -> T | None:
-        """Return the entry of exactly this sequence, or None."""
+        """Return the entry of exactly this sequence; None if there is none."""
         index = sequence % len(self._sequences)
         return self._entries[index] if self._sequences[index] == sequence else None
 
@@ -450,7 +453,7 @@ class SequenceBuffer(Generic[T]):
             self.insert(sequence, entry)
 
     def remove_run(self, first: int, number: int) -> None:
-        """Remove the entries of consecutive sequences."""
+        """Remove the entries of ``number`` consecutive sequences; absent ones are no error."""
         if number == 1:
             self.remove(first)
             return
@@ -479,7 +482,8 @@ class SequenceBuffer(Generic[T]):
         return present not in (self.EMPTY, sequence) and present > self.highest - self.size
 
     def _clear_between(self, first: int, end: int) -> None:
-        # A slot may hold an entry of an earlier round; it is cleared if it is outside the span.
+        # Entries in these slots are from an earlier round of the buffer. Those outside the span are
+        # cleared.
         oldest = end - self.size
         for sequence in range(max(first, end - len(self._sequences)), end):
             index = sequence % len(self._sequences)
@@ -505,8 +509,8 @@ class SequenceBuffer(Generic[T]):
 class SentPackets:
     """The packets that may still be acked, by sequence: the send half of the acks (Fiedler).
 
-    ``ambiguous`` is true while more than ``FARTHEST`` packets have left since the newest acked one:
-    with many more, 16 bits could not tell their sequences apart.
+    ``ambiguous`` is true when so many packets left since the newest acked one that the 16 bits of
+    further sequences would soon be ambiguous.
     """
 
     __slots__ = (
@@ -523,7 +527,7 @@ class SentPackets:
         self.ambiguous = False
         self.newest_acked = first - 1
         self._oldest_kept = first
-        # The ack bits already seen; bit n is the packet n before the newest acked one.
+        # The ack bits received so far; bit n is the packet n before the newest acked one.
         self._acked = 0
         # The span is as large as 16 bits allow; the buffer grows with the packets in flight.
         self._sent: SequenceBuffer[SentBatch] = SequenceBuffer(HALF, first)
@@ -538,9 +542,9 @@ class SentPackets:
         self.ambiguous = self.next_sequence - self.newest_acked > FARTHEST
 
     def named(self, ack: int) -> int:
-        """Return the full sequence of the packet that a header's 16 bits ack.
+        """Return the full sequence for the 16 bits of a header's ``ack``.
 
-        Raises ``RemoteError`` if it was never sent.
+        Raises ``RemoteError`` if no packet with that sequence was sent.
         """
         # ``unwrap`` inlined, to save a call for nearly each packet.
         last = self.next_sequence - 1
@@ -552,8 +556,7 @@ class SentPackets:
     def acknowledge(self, newest: int, bits: int) -> list[PacketSubset]:
         """Apply ack bits from packet ``newest`` back; return the packets newly acked, oldest first.
 
-        A header repeats the acks of the 32 newest packets, so only bits that were not seen before
-        count.
+        Some thirty headers ack the same packet, so that only bits not received before count.
         """
         ahead = newest - self.newest_acked
         if ahead > 0:
@@ -581,7 +584,8 @@ class SentPackets:
             if newest <= batch.last:
                 break
             bits &= (1 << newest - batch.last) - 1
-        # No ack reaches back so far. Records of lost packets there would stay for ever.
+        # No ack reaches back further than this, so older records are dropped: those of lost packets
+        # would otherwise stay for ever.
         behind = self.newest_acked - BUFFER - self._oldest_kept
         if behind > 0:
             sent.remove_run(self._oldest_kept, behind)

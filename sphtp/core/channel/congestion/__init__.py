@@ -3,6 +3,6 @@
 ``controller`` has the interface of all controllers, the fixed rate, and the factory that makes a
 controller by name. ``delivery_rate`` has the inputs of controllers: acks, losses, and the rate at
 which packets arrive. ``new_reno``, ``cubic`` and ``tolerant`` are the other controllers;
-``hystart`` ends the slow start of the first two. ``sphtp.core.channel.path`` calls all of them,
-with the pacer of ``sphtp.core.token_bucket``.
+``hystart`` ends the first slow start of ``cubic``. ``sphtp.core.channel.path`` owns a controller
+and a pacer (``sphtp.core.token_bucket``), and calls both.
 """

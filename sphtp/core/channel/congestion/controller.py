@@ -13,7 +13,7 @@ from sphtp.errors import SettingsError
 class FixedRate:
     """The controller that always paces at ``rate`` bytes/s, for links without other traffic.
 
-    Only ``limit`` bounds the bytes in flight.
+    At most ``limit`` bytes are in flight.
     """
 
     __slots__ = ("pacing_rate", "window")
@@ -25,58 +25,61 @@ class FixedRate:
     phase = "fixed"
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Change nothing: the rate is fixed."""
+        """Ignore an ack: the rate is fixed."""
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Change nothing."""
+        """Ignore lost packets."""
 
     def spurious(self, now: float, size: int) -> None:
-        """Change nothing."""
+        """Ignore spurious losses."""
 
     def persistent(self, now: float) -> None:
-        """Change nothing."""
+        """Ignore persistent congestion."""
 
     def resize(self, datagram: int) -> None:
-        """Change nothing."""
+        """Ignore another size of datagrams."""
 
 
 class Controller(Protocol):
-    """A congestion controller: it decides how many bytes may be in flight, and their rate."""
+    """A congestion controller: it limits the bytes in flight, and the rate at which packets leave.
+
+    Sizes are in bytes, and times in seconds.
+    """
 
     @property
     def window(self) -> int:
-        """Bytes that may be in flight: at least two datagrams, at most the limit."""
+        """Bytes that may be in flight: at least two datagrams, at most ``max_window``."""
         ...
 
     @property
     def pacing_rate(self) -> float | None:
-        """Bytes per second; None while no round trip is known."""
+        """Bytes per second at which packets may leave; None while no round trip is measured."""
         ...
 
     @property
     def phase(self) -> str:
-        """The name of its phase, in lower case."""
+        """The name of the controller's phase, in lower case."""
         ...
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Handle an ack of new packets. It is called once per received header."""
+        """Handle newly acked packets: at most one call for each received header."""
         ...
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Handle packets that were declared lost together. Lost MTU probes are not reported."""
+        """Handle packets that were declared lost together. ``Path`` reports no lost MTU probes."""
         ...
 
     def spurious(self, now: float, size: int) -> None:
-        """Handle the late arrival of packets of ``size`` bytes that were declared lost.
+        """Handle the ack of packets with ``size`` bytes in all that were declared lost before.
 
-        If all losses of the latest reaction were spurious, the reaction is undone.
+        A loss-based controller undoes its latest reaction when all losses behind it were spurious.
         """
         ...
 
     def persistent(self, now: float) -> None:
-        """Handle persistent congestion (RFC 9002, 7.6): start from the smallest window.
+        """Handle persistent congestion (RFC 9002, 7.6) or another path.
 
-        The losses themselves may be reported before or after.
+        Start again from the smallest window. The lost packets may be reported before or after.
         """
         ...
 
@@ -95,8 +98,8 @@ MAKERS: Mapping[str, type[NewReno | Cubic | LossTolerant]] = {
 def make_controller(kind: str, rate: float | None, datagram: int, limit: int) -> Controller:
     """Make a controller for datagrams of ``datagram`` bytes and windows up to ``limit`` bytes.
 
-    ``kind`` and ``rate`` are as ``settings.parse_congestion`` gives them. Raises ``SettingsError``
-    when the limit is under two datagrams.
+    ``kind`` and ``rate`` are the results of ``settings.parse_congestion``. Raises ``SettingsError``
+    if the limit is under two datagrams.
     """
     if limit < 2 * datagram:
         raise SettingsError(f"a window limit of {limit} is under two datagrams of {datagram} bytes")

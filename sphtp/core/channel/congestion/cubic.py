@@ -1,9 +1,8 @@
 """CUBIC (RFC 9438), with HyStart++ in its first slow start.
 
-The window is a cubic function of the time since the last loss. It grows fast up to the size at
-which that loss occurred, slowly around it, and then fast again to find free bandwidth. So its
-growth does not depend on the round trip. On short paths, where Reno would grow faster, it grows as
-Reno does.
+The window is a cubic function of the time since the last loss. It grows fast at first, slowly near
+the size at which that loss occurred, and then fast again to find free bandwidth. So its growth does
+not depend on the round trip. On short paths, where Reno would grow faster, it grows as Reno does.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
@@ -17,7 +16,10 @@ STEEPEST = 1.5
 
 
 class Cubic(LossBased):
-    """The controller CUBIC. In RFC 9438 ``_peak`` is W_max, ``_reno`` W_est, ``_inflection`` K."""
+    """The controller CUBIC.
+
+    ``_peak`` is W_max of RFC 9438, ``_reno`` is W_est, and ``_inflection`` is K.
+    """
 
     def __init__(self, datagram: int, limit: int) -> None:
         super().__init__(datagram, limit)
@@ -29,7 +31,7 @@ class Cubic(LossBased):
         self._used_at = 0.0
 
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow by HyStart++ in the first slow start, and along the curve after it."""
+        """Grow by HyStart++ in the first slow start, and by the curve in congestion avoidance."""
         window = self.window
         if ack.busy_since > self._used_at:
             # A pause does not count as time of the curve (RFC 9438, 5.8).
@@ -66,7 +68,7 @@ class Cubic(LossBased):
         self._epoch = None
 
     def resize(self, datagram: int) -> None:
-        """Adopt the new size; the curve, which counts in datagrams, begins anew."""
+        """Adopt another size of datagrams; the curve, which counts in datagrams, begins anew."""
         super().resize(datagram)
         self._slow.resize(datagram)
         self._epoch = None
@@ -104,6 +106,6 @@ class Cubic(LossBased):
         self._inflection = ((self._peak - self._reno) / C) ** (1 / 3)
 
     def _curve(self, when: float) -> float:
-        """Return W_cubic at a time, in datagrams."""
+        """Return W_cubic of RFC 9438 at a time, in datagrams."""
         elapsed = when - (self._epoch or 0.0) - self._inflection
         return C * elapsed * elapsed * elapsed + self._peak

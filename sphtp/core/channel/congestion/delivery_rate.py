@@ -5,28 +5,28 @@ received ack makes one, and a frozen dataclass takes three times as long.
 
 The delivery rate is the rate at which packets arrive (draft-cheng-iccrg-delivery-rate-estimation).
 Each packet has a snapshot of the bytes that had been delivered when it left. When it is acked, the
-bytes delivered in between, divided by the time, are a sample of the path's bandwidth. The time is
-the longer one of sending and acking, so that acks which arrive in a bunch do not make the path look
-faster.
+bytes delivered since then, divided by an interval, are a sample of the path's bandwidth. The
+interval is the time of sending or the time of acking, whichever is longer, so that acks that arrive
+in a bunch do not make the path look faster.
 
 A sample is app-limited if the application had too little to send (section 3.4 of the draft): the
-path may carry more. Once the sender runs out of messages, samples are app-limited until the bytes
-then in flight are delivered.
+path may carry more. When the application runs out of messages, the sender is app-limited until the
+bytes that are in flight at that moment are delivered.
 """
 
 from typing import Final, NamedTuple
 
 
 class Ack(NamedTuple):
-    """The signal that a received header has acked new packets.
+    """The signal that a received header has acked new packets of ``size`` bytes in all.
 
-    ``size`` is the bytes of these packets, and ``sent_at`` when the newest of them left.
-    ``round_trip`` is the sample of its round trip, less the receiver's ack delay, or None.
-    ``smoothed`` and ``minimum`` are the estimates (0 and infinity before the first sample).
-    ``in_flight`` is the bytes that remain in flight. ``limited`` is true if window or pacing held
-    the sender back; if it had too few messages instead, a window does not grow. ``delivered_rate``
-    is the sample of the delivery rate. ``busy_since`` is when a packet last left while none was in
-    flight.
+    ``sent_at`` is the departure time of the newest of them. ``round_trip`` is its sample of the
+    round trip, less the receiver's ack delay; None if there is no sample. ``smoothed`` and
+    ``minimum`` are the estimates of the round trip (0 and infinity before the first sample).
+    ``in_flight`` counts the bytes that remain in flight. ``limited`` is true if window or pacing
+    held the sender back, and not a lack of messages: otherwise a window does not grow.
+    ``delivered_rate`` is the sample of ``DeliveryRate``; None if there is none. ``busy_since`` is
+    the last time at which a packet left while none was in flight.
     """
 
     size: int
@@ -41,10 +41,10 @@ class Ack(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Packets that were declared lost together.
+    """The signal that packets of ``size`` bytes in all were declared lost together.
 
-    ``size`` is their bytes. The newest of them left at ``newest_sent_at``. ``in_flight`` is the
-    bytes that remain in flight.
+    ``newest_sent_at`` is the departure time of the newest of them. ``in_flight`` counts the bytes
+    that remain in flight.
     """
 
     size: int
@@ -53,7 +53,12 @@ class Lost(NamedTuple):
 
 
 class RateSnapshot(NamedTuple):
-    """The delivery state when a packet left; packets of one batch share one."""
+    """The delivery state at the departure of a packet; packets of one batch share one.
+
+    ``delivered`` counts the bytes delivered until then, and ``delivered_at`` is the time of the
+    last delivery. ``first_sent_at`` is the time at which the interval of sending begins.
+    ``app_limited`` is true if the sender had too little to send.
+    """
 
     sent_at: float
     delivered: int
@@ -63,7 +68,7 @@ class RateSnapshot(NamedTuple):
 
 
 class RateSample(NamedTuple):
-    """A delivery rate in bytes/s; None if the interval was too short to measure.
+    """A delivery rate in bytes/s; ``rate`` is None if the interval was too short to measure.
 
     ``limited`` is False if the sender had too little to send, so that the path may carry more.
     """
@@ -80,7 +85,7 @@ class DeliveryRate:
 
     def __init__(self) -> None:
         self.delivered = 0
-        # When a packet last left while none was in flight.
+        # The last time at which a packet left while none was in flight.
         self.busy_since = 0.0
         self._delivered_at = 0.0
         self._first_sent_at = 0.0
@@ -88,10 +93,7 @@ class DeliveryRate:
         self._latest: RateSnapshot | None = None
 
     def stamp(self, now: float, in_flight: int) -> RateSnapshot:
-        """Return the snapshot for a packet that leaves now.
-
-        ``in_flight`` is the bytes in flight without it.
-        """
+        """Return the snapshot for a packet that leaves now; ``in_flight`` does not count it yet."""
         if in_flight == 0:
             self._first_sent_at = self._delivered_at = self.busy_since = now
         latest = self._latest
@@ -114,10 +116,10 @@ class DeliveryRate:
     def acked(
         self, now: float, newest: RateSnapshot, size: int, minimum: float = 0.0
     ) -> RateSample:
-        """Count ``size`` acked bytes; return the sample of the newest packet, by its snapshot.
+        """Count ``size`` acked bytes; return the sample of the newest acked packet.
 
-        An interval shorter than ``minimum``, the shortest round trip, gives no rate: it would be
-        noise.
+        ``newest`` is the snapshot of that packet. An interval shorter than ``minimum``, the
+        shortest round trip, gives no rate, because the rate would be noise.
         """
         sent_at, delivered, delivered_at, first_sent_at, app_limited = newest
         self.delivered += size
@@ -139,8 +141,8 @@ SHORTEST_PERIOD: Final = 0.1
 class MaxBandwidth:
     """The highest delivery rate of this period and the last, in bytes/s; times are in seconds.
 
-    A period is eight round trips, or 0.1 s if that is longer. Single samples are too low when acks
-    are late.
+    A period is eight round trips, but at least 0.1 s. The highest sample counts, because single
+    samples are too low when acks are late.
     """
 
     __slots__ = ("_last", "_present", "_until")
@@ -157,7 +159,7 @@ class MaxBandwidth:
         return max(rates, default=None)
 
     def note(self, now: float, rate: float, round_trip: float) -> None:
-        """Add a sample."""
+        """Add a sample of the rate; ``round_trip`` sets the length of a period that begins."""
         if now >= self._until:
             self._last, self._present = self._present, None
             self._until = now + max(ROUND_TRIPS * round_trip, SHORTEST_PERIOD)

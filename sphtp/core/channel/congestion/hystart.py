@@ -1,10 +1,9 @@
 """HyStart++ (RFC 9406): end slow start when the round trip grows, before packets get lost.
 
-Slow start doubles the window each round trip, so its first loss takes half a window. A queue is
-visible earlier: the shortest round trip of a round is longer than that of the round before, by an
-eighth (at least 4 ms, and 16 ms at most). From then on the window grows at a quarter of that pace
-for five rounds, and then slow start is over. If the round trip falls again meanwhile, the rise was
-jitter, and slow start continues.
+Slow start doubles the window each round trip, so that half a window may be lost when the queue of
+the path overflows. The round trip shows a queue earlier: its minimum in one round exceeds its
+minimum in the round before. From then on the window grows at a quarter of that pace for some
+rounds. If the round trip falls again, the rise was jitter, and slow start goes on.
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack
@@ -26,18 +25,18 @@ class HyStartPhase(Name):
 
 
 class HyStartEvent(Name):
-    """The signs of a queue."""
+    """The events of slow start."""
 
     ROSE = "the shortest round trip of a round is longer than that of the one before"
-    FELL = "the round trip is shorter again than at its rise"
-    CAREFUL_OVER = "the round trip stayed longer for five rounds"
-    LOSS = "a packet was lost"
+    FELL = "the shortest round trip of a round is shorter again than at its rise"
+    CAREFUL_OVER = "the round trip stayed longer for some rounds"
+    LOSS = "packets were lost"
 
 
 class HyStartAction(Name):
     """The actions of slow start."""
 
-    TAKE_BASELINE = "record the round trip, and start to count rounds"
+    TAKE_BASELINE = "record the shortest round trip, and start to count rounds"
 
 
 S, E = HyStartPhase, HyStartEvent
@@ -74,7 +73,7 @@ GROWTH: dict[HyStartPhase, float] = {S.DOUBLING: 1.0, S.CAREFUL: 0.25, S.OVER: 1
 
 
 class HyStart:
-    """The end of slow start, found by the shortest round trip of each round."""
+    """The detector of the end of slow start, by the shortest round trip of each round."""
 
     def __init__(self, datagram: int) -> None:
         self.state = SLOW_START.initial
@@ -91,7 +90,7 @@ class HyStart:
         return self.state in SLOW_START.final
 
     def growth(self, now: float, ack: Ack) -> float:
-        """Handle an ack; return the share of its size by which the window may grow."""
+        """Handle an ack; return the share of the acked bytes by which the window may grow."""
         if ack.sent_at >= self._round_start:
             # A packet that left after this round began is acked, so the round ends.
             self._round_start = now
@@ -108,11 +107,11 @@ class HyStart:
         return GROWTH[self.state]
 
     def lost(self) -> None:
-        """End slow start: packets were lost."""
+        """End slow start, because packets were lost."""
         self._step(HyStartEvent.LOSS)
 
     def resize(self, datagram: int) -> None:
-        """Adopt another datagram size."""
+        """Adopt another size of datagrams, in bytes."""
         self._enough = SAMPLES * datagram
 
     def _judge(self) -> None:

@@ -1,7 +1,7 @@
-"""NewReno, and the base of loss-based controllers: one reaction to losses per round trip.
+"""NewReno, and the base of the loss-based controllers: one reaction to losses per round trip.
 
 A reaction is undone if its losses were spurious (RFC 9438, 4.9). A loss is spurious when the packet
-arrives later: then no full queue had dropped it.
+is acked after all: the packet was late, and no queue was full.
 """
 
 from abc import ABC, abstractmethod
@@ -18,13 +18,13 @@ class RecoveryEpoch(Generic[T]):
     __slots__ = ("_before", "_lost", "started")
 
     def __init__(self) -> None:
-        # Losses of packets that left before this time cause no further reaction.
+        # The time of the reaction. Lost packets that left before it cause no further reaction.
         self.started = float("-inf")
         self._lost = 0
         self._before: T | None = None
 
     def begin(self, now: float, before: T) -> None:
-        """Start a reaction at ``now``; ``before`` is the state to restore if it was a mistake."""
+        """Start a reaction; ``before`` is the state to restore if its losses were spurious."""
         self.started, self._lost, self._before = now, 0, before
 
     def lost(self, size: int) -> None:
@@ -32,7 +32,7 @@ class RecoveryEpoch(Generic[T]):
         self._lost += size
 
     def spurious(self, size: int) -> T | None:
-        """Subtract spurious losses; return the state to restore when none remain, else None."""
+        """Subtract spurious losses; if no loss remains, return the state to restore, else None."""
         self._lost -= size
         if self._before is None or self._lost > 0:
             return None
@@ -55,8 +55,8 @@ INITIAL_DATAGRAMS = 10
 INITIAL_BYTES = 14_720
 FEWEST_DATAGRAMS = 2
 
-# Pacing must be fast enough for the window to double in slow start, and to be used up after it (RFC
-# 9002, 7.7).
+# Pacing is faster than a window per round trip: in slow start the window can then double, and after
+# it the window stays full (RFC 9002, 7.7).
 SLOW_START_GAIN = 2.0
 AVOIDANCE_GAIN = 1.25
 
@@ -70,7 +70,7 @@ def initial_window(datagram: int) -> int:
 
 
 class Checkpoint(NamedTuple):
-    """The state to restore when a reaction turns out to be a mistake."""
+    """The state to restore when all losses behind a reaction were spurious. Sizes are in bytes."""
 
     window: int
     threshold: float
@@ -94,19 +94,19 @@ class LossBased(ABC):
 
     @property
     def phase(self) -> str:
-        """The phase: slow start or congestion avoidance."""
+        """The name of the phase: ``slow_start`` or ``congestion_avoidance``."""
         return "slow_start" if self.window < self._threshold else "congestion_avoidance"
 
     @abstractmethod
     def acked(self, now: float, ack: Ack) -> None:
-        """Grow the window, unless the sender did not use it or a reaction is under way."""
+        """Grow the window if it was the limit and the packets left after the last reaction."""
 
     @abstractmethod
     def _shrink(self) -> None:
         """Set threshold and window after a loss."""
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Shrink the window, once per round trip."""
+        """Shrink the window if a packet left after the last reaction: once per round trip."""
         if loss.newest_sent_at > self._recovery.started:
             self._react(now)
         self._recovery.lost(loss.size)
@@ -118,16 +118,16 @@ class LossBased(ABC):
             self._undo(before)
 
     def persistent(self, now: float) -> None:
-        """Fall to the smallest window; slow start follows.
+        """Reduce the window to the smallest; slow start follows.
 
-        The losses themselves may be reported before or after; together they cause one reaction.
+        The lost packets may be reported before or after; together they cause one reaction.
         """
         if now > self._recovery.started:
             self._react(now)
         self._set_window(0)
 
     def resize(self, datagram: int) -> None:
-        """Adopt the new size; an initial window becomes that of the new size."""
+        """Adopt another size of datagrams; an initial window becomes that of the new size."""
         if self.window == initial_window(self._datagram):
             self.window = initial_window(datagram)
         self._datagram = datagram
@@ -147,7 +147,7 @@ class LossBased(ABC):
         self.window = min(max(window, FEWEST_DATAGRAMS * self._datagram), self._limit)
 
     def _grow_to(self, window: int, smoothed: float) -> None:
-        """Set window and pacing rate after an ack; the limit bounds the window."""
+        """Set the window, up to the limit, and the pacing rate after an ack."""
         self.window = window = min(window, self._limit)
         if smoothed > 0:
             gain = SLOW_START_GAIN if window < self._threshold else AVOIDANCE_GAIN
@@ -160,7 +160,7 @@ BETA = 0.5
 class NewReno(LossBased):
     """The controller NewReno, as in RFC 9002, section 7: no packet number is sent twice.
 
-    The window grows by one datagram per round trip, and halves after a loss.
+    After slow start the window grows by one datagram per round trip, and halves after a loss.
     """
 
     def __init__(self, datagram: int, limit: int) -> None:

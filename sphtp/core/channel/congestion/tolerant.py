@@ -1,8 +1,9 @@
 """The loss-tolerant controller (after BBR, draft-ietf-ccwg-bbr).
 
-Once it has measured the bandwidth of the path, it sends at that rate, probes from time to time for
-more, and then lets the queue that the probe made run empty. If the shortest round trip has not
-recurred for five seconds, it keeps the queue empty on purpose, to measure the true round trip.
+When the controller has found the bandwidth of the path, it keeps that rate (CRUISE). Every few
+round trips it probes for more bandwidth (UP), and then sends less until the queue that the probe
+made is empty (DOWN). If the shortest round trip has not occurred for five seconds, the controller
+keeps the queue empty on purpose to measure it again (PROBE_RTT).
 """
 
 from sphtp.core.channel.congestion.delivery_rate import Ack, Lost
@@ -22,25 +23,25 @@ class TolerantPhase(Name):
 
 
 class TolerantEvent(Name):
-    """The ends of phases."""
+    """The events that end phases."""
 
     FULL = "the rate stopped growing, or many packets were lost"
-    DRAINED = "the bytes in flight fit the path, or three round trips have passed"
-    CRUISED = "three round trips have passed"
-    TRIED = "the probe filled the path, lasted three round trips, or lost many packets"
-    STALE = "the shortest round trip has not recurred for five seconds"
-    SEEN = "the measurement took 0.1 s and a round trip"
-    PERSISTENT = "congestion is persistent, or packets take a new path"
+    DRAINED = "the bytes in flight fit the path, or three round trips passed"
+    CRUISED = "three round trips passed"
+    TRIED = "the probe has its result, or many packets were lost"
+    STALE = "the shortest round trip has not occurred for five seconds"
+    SEEN = "the measurement took a tenth of a second and a round trip"
+    PERSISTENT = "persistent congestion, or packets take another path"
 
 
 class TolerantAction(Name):
     """The actions of the controller."""
 
-    AGE_RATE = "forget the highest rate of the cycle before the last"
+    AGE_RATE = "forget the highest rates of all cycles but the one that ends"
     BEGIN_ROUNDS = "start to count round trips"
-    RAISE_BOUND = "raise the bound that losses have set"
-    BEGIN_PROBE_RTT = "start the timer of the measurement"
-    ADOPT = "adopt the present round trip as the shortest"
+    RAISE_BOUND = "raise the bound on the bytes in flight that losses have set"
+    BEGIN_PROBE_RTT = "clear the timer of the measurement, which starts when the queue is empty"
+    ADOPT = "adopt the measured round trip as the shortest"
     FORGET = "start from the smallest window, with an empty model"
 
 
@@ -91,15 +92,16 @@ TOLERANT = Machine(
 )
 
 
-# Processes wake late, so the capacity of the path is computed for a round trip that is longer by
-# this many seconds.
+# Seconds added to the round trip when the capacity of the path is computed: processes wake late.
 GRAIN = 0.002
 
 
 class PathModel:
     """Bandwidth, round trip and losses of the path, filtered over rounds.
 
-    A round ends when a packet that left after its start is acked.
+    A round ends when a packet that left after its start is acked. ``shortest`` is the shortest
+    round trip, infinity before the first sample, and ``shortest_at`` the time at which it last
+    occurred. ``loss_share`` is the share of lost bytes in the last round.
     """
 
     __slots__ = (
@@ -127,17 +129,20 @@ class PathModel:
 
     @property
     def rate(self) -> float:
-        """The highest delivery rate of this cycle and the last one; 0 while unknown."""
+        """The highest delivery rate of this cycle and the last, in bytes/s; 0 while unknown."""
         return max(self._rates)
 
     def holds(self, gain: float) -> float:
-        """Return the bytes that fill the path ``gain`` times; infinity while it is unknown."""
+        """Return ``gain`` times the bytes that fill the path: bandwidth times round trip.
+
+        Infinity while one of them is unknown.
+        """
         if not self.rate or self.shortest == float("inf"):
             return float("inf")
         return gain * self.rate * (self.shortest + GRAIN)
 
     def held(self, gain: float) -> float:
-        """Return the bytes in flight whose acks the receiver holds back, to add to ``holds``."""
+        """Return the bytes in flight beyond ``holds``: those whose acks the receiver holds back."""
         return max(*self._bunches, gain * self.rate * max(self._holds))
 
     def acked(self, now: float, ack: Ack) -> bool:
@@ -160,11 +165,11 @@ class PathModel:
         self._lost += size
 
     def spurious(self, size: int) -> None:
-        """Subtract lost bytes that arrived after all."""
+        """Subtract lost bytes that were acked after all."""
         self._lost = max(self._lost - size, 0)
 
     def age_rate(self) -> None:
-        """Begin a cycle, and forget the rates of all cycles but the one that ends here."""
+        """Begin a cycle, and forget the rates of all cycles but the one that ends now."""
         if self._rates[1]:
             self._rates = (self._rates[1], 0.0)
 
@@ -189,9 +194,10 @@ class PathModel:
 
 # The controller: it does not take a loss for a full queue (after BBR, draft-ietf-ccwg-bbr).
 #
-# It measures bandwidth and round trip of the path, sends at that bandwidth, and keeps no more in
-# flight than their product. Losses matter only when they are many: then the queue of the path is
-# short, and the bytes in flight get a bound.
+# It measures bandwidth and round trip of the path, sends at that bandwidth, and limits the bytes in
+# flight by their product: 1.25 times as many while it keeps its rate. Losses matter only if over a
+# fifth of a round is lost. Then the queue of the path is short, and the bytes in flight get a
+# bound.
 
 
 PACING_GAIN: dict[TolerantPhase, float] = {
@@ -223,9 +229,9 @@ HEAVY_RESPONSE = 0.85
 BOUND_GROWTH = 1.25
 STALE_AFTER = 5.0
 PROBE_RTT_TIME = 0.1
-# DRAIN, DOWN and PROBE_RTT wait until fewer bytes are in flight. If that does not happen in this
-# many round trips, because the path got longer or others fill its queue, waiting longer would not
-# help (as BBR leaves Drain).
+# In DRAIN, DOWN and PROBE_RTT the bytes in flight should fall within this many rounds. If they do
+# not, because the path got longer or other flows fill its queue, a longer wait shows nothing new
+# (as BBR leaves Drain).
 EMPTYING_ROUNDS = 3
 
 
@@ -256,14 +262,14 @@ class LossTolerant:
 
     @property
     def phase(self) -> str:
-        """The name of its phase, in lower case."""
+        """The name of the controller's phase, in lower case."""
         return self.state.name.lower()
 
     def acked(self, now: float, ack: Ack) -> None:
         """Update the model, end the phase if that is due, and set window and rate."""
         if ack.round_trip is not None:
             self._probe_rtt = min(self._probe_rtt, ack.round_trip)
-            # After a pause none of our packets is in the queue, so this sample is the true one.
+            # After a pause no packet of this sender is in the queue, so this sample is accurate.
             if ack.busy_since > self._busy_since and self._is_stale(now):
                 self._path.adopt(now, ack.round_trip)
             self._busy_since = ack.busy_since
@@ -280,7 +286,7 @@ class LossTolerant:
         self._pace(ack.smoothed)
 
     def lost(self, now: float, loss: Lost) -> None:
-        """Count the losses; the controller reacts only to a round with many of them."""
+        """Count lost bytes. Only a round in which over a fifth is lost changes anything."""
         self._path.lost(loss.size)
 
     def spurious(self, now: float, size: int) -> None:
@@ -288,11 +294,11 @@ class LossTolerant:
         self._path.spurious(size)
 
     def persistent(self, now: float) -> None:
-        """Start anew, from the smallest window."""
+        """Start again from the smallest window, with an empty model of the path."""
         self._step(now, TolerantEvent.PERSISTENT)
 
     def resize(self, datagram: int) -> None:
-        """Adopt the new size; an initial window becomes that of the new size."""
+        """Adopt another size of datagrams; an initial window becomes that of the new size."""
         if self.window == initial_window(self._datagram):
             self.window = initial_window(datagram)
         self._datagram = datagram
@@ -312,7 +318,7 @@ class LossTolerant:
         return now - self._path.shortest_at > STALE_AFTER
 
     def _judge_drain(self, now: float, ack: Ack, ends_round: bool) -> TolerantEvent | None:
-        # On a path that holds less than the smallest window, that window is as empty as it gets.
+        # If the path holds less than the smallest window, no less than that window is in flight.
         is_empty = ack.in_flight <= self._clamp(self._path.holds(1.0))
         return TolerantEvent.DRAINED if is_empty or self._rounds >= EMPTYING_ROUNDS else None
 
@@ -364,7 +370,7 @@ class LossTolerant:
         return ends_round and self._path.loss_share > HEAVY_LOSS
 
     def _heed_losses(self) -> None:
-        # In startup many losses belong to packets before it: it ends, or goes on without a bound.
+        # In STARTUP many losses may be of packets that left before it, so they set no bound.
         if self.state is not TolerantPhase.STARTUP and self._is_loss_heavy(ends_round=True):
             lower = HEAVY_RESPONSE * min(self._bound, self.window)
             self._bound = max(lower, min(self._path.holds(1.0), self.window))
@@ -373,7 +379,7 @@ class LossTolerant:
         target = min(self._target(self.state), self._bound)
         grown = self.window + ack.size if ack.limited else self.window
         if self.state is TolerantPhase.STARTUP:
-            # In startup the window never shrinks for want of samples, and doubles at most.
+            # In STARTUP the window never shrinks for want of samples, and at most doubles.
             target = max(target, self.window)
         self.window = self._clamp(min(target, grown))
 
@@ -388,7 +394,7 @@ class LossTolerant:
     def _pace(self, smoothed: float) -> None:
         gain = PACING_GAIN[self.state]
         if self._path.rate:
-            # At least one packet per round trip: pings would use up a slower rate.
+            # At least one packet per round trip: PINGs would use up a slower rate.
             least = self._datagram / max(smoothed, CLOCK_GRAIN)
             rate = max(gain * MARGIN * self._path.rate, least)
         elif smoothed > 0:
