@@ -96,7 +96,7 @@ class HyStart:
             self._round_start = now
             self._last, self._shortest, self._sampled = self._shortest, float("inf"), 0
             self._careful_rounds += 1
-            if self.state is HyStartPhase.CAREFUL and self._careful_rounds > CAREFUL_ROUNDS:
+            if self.state is HyStartPhase.CAREFUL and self._careful_rounds >= CAREFUL_ROUNDS:
                 self._step(HyStartEvent.CAREFUL_OVER)
         if ack.round_trip is not None:
             # One ack counts as a sample for each datagram that it acks.
