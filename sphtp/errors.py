@@ -8,6 +8,27 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+__all__ = [
+    "BusAddressInUseError",
+    "BusError",
+    "ExcludedError",
+    "GroupError",
+    "HandlerCrashedError",
+    "LocalError",
+    "MemberDiedError",
+    "MessageTooLargeError",
+    "RefusedError",
+    "RemoteError",
+    "RequestError",
+    "SettingsError",
+    "SphtpError",
+    "StateError",
+    "UdpAddressError",
+    "UnreachableError",
+    "WebAddressError",
+    "WireError",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
