@@ -587,13 +587,18 @@ async def test_what_a_peer_has_left_unread_costs_its_own_room_and_no_more():
 async def test_the_ring_holds_as_many_entries_as_it_has_and_no_more():
     common, (sender,) = open_common(DATA_START + 8 * PAGE, 1)
     receiver = map_inbound(sender, common)
-    descriptor = sender.store(for_many(b"x", 8))
+    descriptor, taken = sender.store(for_many(b"x", 8)), list[int]()
+    assert descriptor is not None
+
+    def take(_: int, number: int, __: bytes) -> bool:
+        taken.append(number)
+        return True
+
     for number in range(SLOTS):
         assert not sender.is_ring_full
         sender.push(descriptor, 0, number)
     assert sender.is_ring_full
-    taken = []
-    receiver.take_entries_untrusted(lambda _, number, __: not taken.append(number))
+    receiver.take_entries_untrusted(take)
     assert (taken, sender.is_ring_full) == ([*range(SLOTS)], False)
     for segment in (sender, receiver):
         segment.close()
