@@ -396,7 +396,11 @@ class ListeningSocket:
     def _progress(self, now: float, connection: BusConnection, events: int) -> None:
         if events & WRITE_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._send_more(connection)
-        if events & READ_EVENT and connection.stage is not ConnectionStage.ENDED:
+        if connection.is_ready:
+            # It has sent more before the last message was taken. Mostly it has not, so that the
+            # selector is changed here, and not for each message.
+            self._watch(connection, 0)
+        elif events & READ_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._read(connection)
             if connection.stage is ConnectionStage.GREETING:
                 self._read_greeting(now, connection)

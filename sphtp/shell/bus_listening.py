@@ -262,7 +262,6 @@ class ListeningSubSocket(ListeningSocket):
         if size is not None and size > self._max_size:
             self.end(connection)
         elif connection.has_message:
-            self._watch(connection, 0)
             connection.is_ready = True
             self._ready.append(connection)
         else:

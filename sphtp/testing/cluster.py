@@ -13,9 +13,11 @@ trace.
 import heapq
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 from sphtp.core.control.client import ClientMachine
@@ -135,7 +137,6 @@ class SimulatedServer(Participant[ServerMachine]):
 class SimulatedClient(Participant[ClientMachine]):
     """A client of a simulated cluster."""
 
-    subscriptions: set[bytes] = field(default_factory=set)
 
     @property
     def is_established(self) -> bool:
@@ -183,6 +184,7 @@ class SimulatedCluster:
         self._secret = secret
         self._authority = authority
         self._servers: dict[ServerAddress, SimulatedServer] = {}
+        self._subscribers: defaultdict[bytes, dict[SimulatedClient, None]] = defaultdict(dict)
         self._cuts: set[tuple[str, str]] = set()
         self._queue: list[tuple[float, int, Callable[[], Iterable[Participant[Any]]]]] = []
         self._ticket = itertools.count()
@@ -404,9 +406,9 @@ class SimulatedCluster:
     def _obey(self, node: Participant[Any], command: Any) -> None:
         match command:
             case Subscribe(topic) if isinstance(node, SimulatedClient):
-                node.subscriptions.add(topic)
+                self._subscribers[topic][node] = None
             case Unsubscribe(topic) if isinstance(node, SimulatedClient):
-                node.subscriptions.discard(topic)
+                self._subscribers[topic].pop(node, None)
             case Dial(where):
                 node.dialled[where] = None
                 self._at(self.now + self._lag(), partial(self._connect, node, where))
@@ -450,16 +452,26 @@ class SimulatedCluster:
             message = message.data
         topic, data = message[:4], trust.mark(message)
         node.published.append(data)
-        for target, pipe in node.links.items():
-            if isinstance(target, SimulatedServer) is not is_to_servers:
-                continue
-            if isinstance(target, SimulatedClient) and topic not in target.subscriptions:
-                continue
+        for target, pipe in self._receivers(node, None if is_to_servers else topic):
             if not self._is_cut(node, target) and not self._is_lost():
                 link = node, target
                 arrival = max(self.now + self._lag(), self._busy.get(link, 0.0))
                 self._busy[link] = arrival
                 self._at(arrival, partial(self._deliver, node, target, data, pipe))
+
+    def _receivers(
+        self, node: Participant[Any], topic: bytes | None
+    ) -> list[tuple[Participant[Any], int]]:
+        """Return the linked servers, or with a topic the linked clients that subscribe to it.
+
+        Each comes with its pipe. The order is that of the links.
+        """
+        if topic is None:
+            return [it for it in node.links.items() if isinstance(it[0], SimulatedServer)]
+        # Most topics have one subscriber, and a server may have thousands of links.
+        links = node.links
+        found = [(it, links[it]) for it in self._subscribers.get(topic, ()) if it in links]
+        return sorted(found, key=itemgetter(1))
 
     def _deliver(
         self, sender: Participant[Any], target: Participant[Any], data: bytes, pipe: int
