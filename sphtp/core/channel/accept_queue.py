@@ -1,7 +1,7 @@
-"""Channels that peers have opened and the application has not accepted yet.
+"""Accept queues: channels that peers open and that the application has not accepted yet.
 
-The schema of a channel determines its purpose: the application's messages, or a service of the node
-itself. Each schema has an accept queue of its own.
+A channel carries the application's messages or those of a service of the node, such as its streams.
+Each of these has a schema of its own, and so each schema has its own accept queue.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class AcceptQueue:
-    """The half-open channels and the channels that wait to be accepted, ``limit`` in all.
+    """The half-open channels and the channels that wait to be accepted, at most ``limit`` together.
 
-    Places are counted per opener, which is identified by its proven key, or by its host in the
-    clear. When all places are taken, a new opener takes a place from the opener with the most of
-    them if that has at least two more. It also takes the place of a channel that is older than
-    ``patience`` seconds. So no peer can shut out the others for long.
+    An opener is identified by its proven key, or by its host in the clear. If all places are taken,
+    a new channel replaces one of the opener with the most places, if its own opener has at least
+    two fewer. If not, it replaces the oldest channel, if that began at least ``patience`` seconds
+    ago. So no peer can exclude the others for long.
     """
 
     def __init__(self, limit: int, patience: float) -> None:
         self._limit = limit
         self._patience = patience
         self._half_open: dict[int, Connection] = {}
-        # The oldest first.
+        # Open channels, the one that opened first at the front.
         self._waiting: dict[int, Connection] = {}
 
     def __len__(self) -> int:
@@ -46,9 +46,9 @@ class AcceptQueue:
         return bool(self._waiting)
 
     def make_room(self, now: float, opener: bytes) -> "Connection | None":
-        """Free a place for ``opener``.
+        """Remove a channel to make room for one of ``opener``, as ``opener_of`` returns it.
 
-        Return the channel whose place was freed, which the caller must end; None if there is none.
+        Return the removed channel, which the caller has to end; None if no channel may be replaced.
         """
         places = [*self._waiting.values(), *self._half_open.values()]
         counts = Counter(map(_opener_of, places))
@@ -56,7 +56,7 @@ class AcceptQueue:
             return None
         most, number = counts.most_common(1)[0]
         if number >= counts[opener] + 2:
-            # The newest channel, which the application would accept last.
+            # The newest channel of that opener is replaced: the application would accept it last.
             loser = next(it for it in reversed(places) if _opener_of(it) == most)
         else:
             loser = min(places, key=lambda it: it.began_at)
@@ -67,7 +67,7 @@ class AcceptQueue:
         return loser
 
     def expect(self, connection: "Connection") -> None:
-        """Add a half-open channel, which the peer has yet to confirm."""
+        """Add a half-open channel, for which no data has arrived yet."""
         self._half_open[connection.connection_id] = connection
 
     def settle(self, connection: "Connection") -> None:
@@ -75,7 +75,7 @@ class AcceptQueue:
         connection_id = connection.connection_id
         if connection_id in self._half_open and connection.state is not State.ANSWERING:
             del self._half_open[connection_id]
-            # A connection that closed before it opened was never a channel.
+            # A half-open channel that closed was never open, so that nobody accepts it.
             if connection.state is not State.CLOSED:
                 self._waiting[connection_id] = connection
         is_over = connection.state is State.CLOSED and not connection.port.readable
@@ -88,7 +88,11 @@ class AcceptQueue:
 
 
 class AcceptQueues:
-    """The schemas that channels may have, with an accept queue for each."""
+    """The schemas of the channels that this side accepts, each with an accept queue.
+
+    ``schema`` is that of the application's messages. While ``is_closed`` is true, this side refuses
+    all new channels.
+    """
 
     def __init__(self, schema: Schema, limit: int, patience: float) -> None:
         self.main = schema
@@ -99,19 +103,22 @@ class AcceptQueues:
         self.add(schema)
 
     def add(self, schema: Schema) -> None:
-        """Accept channels of this schema as well."""
+        """Accept channels of this schema from now on."""
         self._schemas[schema.schema_hash] = schema
         self._queues.setdefault(schema.schema_hash, AcceptQueue(self._limit, self._patience))
 
     def remove(self, schema: Schema) -> bool:
-        """Stop accepting channels of this schema. Return False while some are in the queue."""
+        """Refuse channels of this schema from now on.
+
+        Return False, and change nothing, if its accept queue is not empty.
+        """
         if self._queues[schema.schema_hash]:
             return False
         del self._queues[schema.schema_hash], self._schemas[schema.schema_hash]
         return True
 
     def find(self, schema_hash: int) -> Schema | None:
-        """Return the schema with this hash; None if this side does not serve it."""
+        """Return the schema with this hash; None if this side accepts no such channels."""
         return self._schemas.get(schema_hash)
 
     def objection_to(self, connect: Connect, peer_id: int) -> Refusal | None:
@@ -126,23 +133,23 @@ class AcceptQueues:
         return None if self.find(connect.offer.schema_hash) else Refusal.SCHEMA
 
     def queue(self, schema: Schema) -> AcceptQueue:
-        """Return the accept queue of a schema."""
+        """Return the accept queue of a schema that this side accepts."""
         return self._queues[schema.schema_hash]
 
     def expect(self, connection: "Connection") -> None:
-        """Add a half-open channel, which the peer has yet to confirm."""
+        """Add a half-open channel, for which no data has arrived yet."""
         self.queue(connection.handshake.schema).expect(connection)
 
     def settle(self, connection: "Connection") -> None:
         """Update the queue of a channel that has opened or ended."""
-        # A channel whose schema was removed has left its queue before.
+        # A schema has no queue after ``remove``; its channels had left the queue before.
         queue = self._queues.get(connection.handshake.schema.schema_hash)
         if queue is not None:
             queue.settle(connection)
 
 
 def opener_of(key: bytes, address: Address | None) -> bytes:
-    """Return the identity of an opener: its proven key, or its host if there is none."""
+    """Return the opener that a place is counted for: its key, or its host if it has no key."""
     return key or (address[0].encode() if address is not None else b"")
 
 

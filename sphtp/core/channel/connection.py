@@ -1,10 +1,11 @@
-"""One connection: it runs the lifecycle table, sets the timers, and owns the parts.
+"""One connection: one side of a channel, with its states, timers and parts.
 
-A connection owns a handshake and a packet protection, as in QUIC. In the clear these are
-``ClearHandshake`` and ``Plain``. In a sealed channel, the same CONNECT and ACCEPT travel inside
-Noise messages (an ``Initiator`` on the dialling side, a ``ResponderHandshake`` on the answering
-side), and ``AesGcm`` seals the packets. After the handshake the connection also has a send side and
-a receive side. ``lifecycle`` is the table of states.
+A connection has a handshake and a packet protection, as in QUIC. In the clear these are a
+``ClearHandshake`` and ``Plain``. In a sealed channel, the CONNECT and ACCEPT of the
+``ClearHandshake`` travel inside Noise messages, and ``AesGcm`` seals the packets. An ``Initiator``
+makes the Noise messages of the dialling side, and a ``ResponderHandshake`` those of the answering
+side. When the peer's parameters have arrived, the connection makes a send side and a receive side.
+The states are in the table of ``lifecycle``.
 """
 
 from collections import deque
@@ -52,37 +53,35 @@ from sphtp.core.entropy import Secrets
 from sphtp.core.fsm import Alarms, Runner
 
 MOST_EXTENDED: Final = 4
-"""The longest time to open, as a multiple of ``connect_timeout``, however much progress the
-handshake makes. A sealed handshake has three flights, and may have to start one of them anew."""
+"""The longest opening, as a multiple of ``connect_timeout``, whatever its progress. A sealed
+opening has up to three flights, and one of them may have to begin again."""
 
 ANSWERER_WAITS: Final = 1.25
-"""The time without a sent packet after which the answering side sends a PING, as a multiple of the
-dialling side's. So in an idle channel only the dialling side sends PINGs. A PING and its ack show
-both sides that the other lives: two datagrams instead of four, as long as the round trip varies by
-less than the difference."""
+"""The keepalive interval of the answering side, as a multiple of the setting. In an idle channel,
+usually only the dialling side sends PINGs then. The ack of a PING is a sign of life of the other
+side, and the PING one of the dialling side: two datagrams for each interval instead of four."""
 
 MOST_ANSWERS: Final = 64
-"""The most datagrams that may wait to leave when an answer is added; further answers are dropped. A
-peer can repeat a CONNECT or a CHALLENGE faster than the socket sends, and a correct peer
-retransmits."""
+"""The number of waiting datagrams from which on replies to a peer are dropped. A peer can repeat a
+CONNECT or a CHALLENGE faster than the socket sends; an honest peer repeats its request later."""
 
 KEEPALIVE_STEPS: Final = 16
-"""The due time of a keepalive is rounded down to a multiple of a sixteenth of its interval. So many
-idle channels share one turn of the event loop: for a single channel, the turn costs more than the
-PING."""
+"""The parts of the keepalive interval. A PING leaves at a multiple of one part, at most one part
+early and never late, so that many idle channels share one turn of the event loop. A turn for one
+PING costs more than the PING."""
 
 
 class Connection:
     """One side of a channel.
 
-    In a sealed channel ``protection`` is None until there are keys. ``initiator`` is set while this
-    side's own attempt goes on, ``responder`` from the peer's CONNECT until the peer uses the keys.
-    ``observer`` gets the events of the connection.
+    In a sealed channel, ``protection`` is None until there are keys. ``initiator`` is None except
+    during a sealed attempt of this side, and ``responder`` except from the peer's sealed CONNECT
+    until the peer uses the keys. ``observer`` is the instrument that observes the connection.
 
     Inputs are the ``handle_*`` methods. Commands are ``close`` and ``abort``, and those of
-    ``port``, which sends and receives messages. After any of them call ``poll_transmit`` until it
+    ``port``, which sends and receives messages. After each of them call ``poll_transmit`` until it
     returns None, ``poll_event`` until it returns None, and then ``poll_timeout``. If ``has_more``
-    returns False, the next ``poll_transmit`` would return None and can be left out.
+    returns False, ``poll_transmit`` would return None, and the caller can omit it.
     """
 
     def __init__(
@@ -105,16 +104,16 @@ class Connection:
         self.began_at = now
         self.peer_id = handshake.wanted
         self.known_as = ""
-        """The name of the peer, as servers report it; empty if unknown."""
+        """The peer's name in the cluster, as the servers announced it; empty if there is none."""
         self.address: Address | None = None
         self.peer_key = b""
         self.closed: Closed | None = None
         self.initiator = initiator
         self.protection = protection
         self.path_validation: PathValidation | None = None
-        # An object that the shell attaches to this connection.
+        # An object of the shell, with the lifetime of this connection.
         self.attachment: object = None
-        # The state when the endpoint last settled this connection.
+        # The state at the last ``Openings.settle``.
         self.noted: State | None = None
         self.responder: ResponderHandshake | None = None
         self._refused: Closed | None = None
@@ -132,10 +131,10 @@ class Connection:
         # Seconds without a sent packet after which this side sends a PING.
         self._keepalive = settings.keepalive_interval
         self._keepalive_step = self._keepalive / KEEPALIVE_STEPS
-        # When the keepalive is due, and when the last valid packet of the peer came.
+        # The time of the next keepalive, and that of the peer's last sign of life.
         self._keepalive_due = self._received_at = now
-        # Datagrams of the handshake and of the end, which leave first; and control frames for the
-        # next packet.
+        # Datagrams that leave before packets: those of the handshake, of path validation and of an
+        # abort. And control frames for the next packet.
         self._outgoing: deque[Datagrams] = deque()
         self._control: list[Frame] = []
         self.events: deque[ConnectionEvent] = deque()
@@ -152,7 +151,7 @@ class Connection:
 
     @property
     def rendezvous(self) -> tuple[Rendezvous, Rendezvous] | None:
-        """The rendezvous of this side and of the peer, if both take messages by shared memory."""
+        """The rendezvous of this side and of the peer; None unless both use shared memory."""
         own, peer = self.handshake.rendezvous, self.handshake.peer_rendezvous
         return None if own is None or peer is None else (own, peer)
 
@@ -165,19 +164,22 @@ class Connection:
 
     @property
     def received_at(self) -> float:
-        """The time at which the last valid packet of the peer came."""
+        """The time at which the last valid packet of the peer arrived, in seconds.
+
+        Before the first one, it is the time at which the connection was made or opened.
+        """
         return self._received_at
 
     @property
     def is_owed(self) -> bool:
-        """True if an ack-eliciting packet is in flight."""
+        """True if this side waits for the ack of a packet."""
         side = self._send_side
         return side is not None and side.recovery.bytes_in_flight > 0
 
     # Inputs
 
     def handle_start(self, now: float) -> None:
-        """Dial the peer."""
+        """Begin to dial the peer."""
         self._step(now, Event.RETRY)
 
     def handle_connect(
@@ -187,15 +189,16 @@ class Connection:
         connect: Connect,
         responder: ResponderHandshake | None = None,
     ) -> None:
-        """Reply to a CONNECT, unless the peer has accepted this side's own or the state refuses it.
+        """Accept a CONNECT.
 
-        If the CONNECT came sealed, ``responder`` is its handshake, which also carries the reply.
+        If it came sealed, ``responder`` is its handshake, which also carries the ACCEPT. This does
+        nothing if the peer has accepted this side's own attempt, if the peer already uses the keys,
+        or if the state refuses it.
         """
         if self.handshake.has_won or LIFECYCLE.find(self.state, Event.CONNECT_AGAIN) is None:
             return
         if isinstance(self.protection, AesGcm) and self.protection.is_used:
-            # The handshake is over. A repeated CONNECT is a recording, and must not change the
-            # keys.
+            # The handshake is over, so the CONNECT is a recorded one. It must not change the keys.
             return
         self.responder = responder
         self.handshake.grant(address, connect)
@@ -204,14 +207,14 @@ class Connection:
         self._step(now, Event.CONNECT_AGAIN)
 
     def handle_crossed(self, now: float, answered: "Connection") -> None:
-        """Adopt the connection that answered the peer's own attempt, which crossed this one.
+        """Adopt the peer's own attempt, which crosses this one and has proven to be authentic.
 
-        A packet of the peer has confirmed it.
+        ``answered`` is the connection that has accepted the peer's attempt; it ends.
         """
         answered.handle_joined(now)
         self._make_sides(*self.handshake.give_way(answered.handshake))
         self.connection_id = answered.connection_id
-        # The peer has used the keys, so that neither handshake is needed any more.
+        # The peer uses the connection already, so that neither handshake is needed any more.
         self._outgoing.clear()
         self.initiator = None
         self.protection, self.peer_key = answered.protection, answered.peer_key
@@ -219,9 +222,9 @@ class Connection:
         self._step(now, Event.CROSSED)
 
     def handle_candidate(self, now: float, address: Address, secrets: Secrets) -> None:
-        """Handle another address at which the peer may be reached.
+        """Handle a further address at which the peer may be reachable.
 
-        An attempt dials it at once. A connection with keys validates the path to it.
+        An attempt dials it at once. A sealed channel that is open validates the path to it.
         """
         if self.state is State.CONNECTING:
             if self.handshake.add_candidate(address):
@@ -232,11 +235,11 @@ class Connection:
             self.handle_moved(now, address, secrets)
 
     def handle_joined(self, now: float) -> None:
-        """End, because this side's own attempt has adopted this connection."""
+        """End, because an attempt of this side has adopted this connection."""
         self._step(now, Event.JOINED)
 
     def handle_accept(self, now: float, address: Address, accept: Accept) -> None:
-        """Handle an ACCEPT. A second one, from another candidate, comes too late and is ignored."""
+        """Handle an ACCEPT: open the channel. A later ACCEPT from another candidate is ignored."""
         if self.state is State.CONNECTING and self.handshake.is_answered_by(accept):
             self.handshake.accepted(address, accept)
             self._make_sides(address, accept.offer)
@@ -247,14 +250,17 @@ class Connection:
         return self.initiator is not None and self.initiator.was_asked(address)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> None:
-        """Handle a COOKIE, which answers a GREET."""
+        """Handle the cookie of a COOKIE, the reply to a GREET."""
         if self.initiator is not None:
             self._apply(now, address, self.initiator.handle_cookie(now, address, cookie))
 
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
     ) -> SealedAnswer | None:
-        """Handle a WELCOME, which answers a GREET; return the peer's answer if it is complete."""
+        """Handle the Noise message of a WELCOME; return the peer's answer if it contains one.
+
+        Raises ``RemoteError`` if it is invalid.
+        """
         assert self.initiator is not None
         actions, answer = self.initiator.handle_welcome_untrusted(now, address, noise)
         self._apply(now, address, actions)
@@ -263,7 +269,8 @@ class Connection:
     def read_confirmed_untrusted(self, token: int, payload: bytes) -> SealedAnswer | None:
         """Read a sealed answer to a CONFIRM; return None if it belongs to another attempt.
 
-        The address that it came from does not prove that the peer is there.
+        Its address is taken from the CONFIRM, because the source address of the answer proves
+        nothing. Raises ``RemoteError`` if the answer is invalid.
         """
         initiator = self.initiator
         if initiator is None or initiator.token != token or initiator.protection is None:
@@ -273,9 +280,10 @@ class Connection:
         return initiator.read_answer_untrusted(initiator.confirmed_to, key, payload)
 
     def handle_answer_untrusted(self, now: float, answer: SealedAnswer, *, is_free: bool) -> bool:
-        """Handle a peer's answer; return True if its ACCEPT or REFUSE is to be handled next.
+        """Handle a peer's answer; return True if the caller has to handle its ACCEPT or REFUSE.
 
-        ``is_free`` is True unless another peer has the connection id that the answer names.
+        ``is_free`` is True unless another peer has the connection id that the answer names. Raises
+        ``RemoteError`` if it is False.
         """
         assert self.initiator is not None
         message = answer.message
@@ -287,31 +295,34 @@ class Connection:
         )
         self._apply(now, answer.address, actions)
         if InitiatorAction.SEAL in actions:
-            # The handshake would give the same keys again, with a counter that starts at zero.
+            # The same handshake would give the same keys with a counter that starts at zero again.
             self.initiator, self.peer_key = None, answer.key
             self.handshake.keep_only(answer.address)
         return InitiatorAction.HAND_ON in actions
 
     def handle_progress(self, now: float) -> None:
-        """Handle evidence that the peer continues its handshake."""
+        """Handle a sign that the peer continues its handshake."""
         self._step(now, Event.PROGRESS)
 
     def handle_hint(self, refuse: Refuse) -> None:
-        """Record a REFUSE that is not authenticated: the reason to report if the attempt fails."""
+        """Record a REFUSE that ends nothing. It is the reason if the attempt times out."""
         self._refused = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
 
     def handle_refuse(self, now: float, address: Address, refuse: Refuse) -> None:
-        """Handle a REFUSE of this side's CONNECT, or of its ACCEPT to an attempt that is over."""
+        """Handle a REFUSE of this side's CONNECT or ACCEPT."""
         event = self.handshake.refusal(address, refuse)
         if event is not None:
             closed = endings.refused_by_peer(self.peer_name, refuse, self.handshake.schema)
             self._step(now, event, closed)
         elif refuse.token == self.handshake.token:
-            # This is the reason to report if no other candidate answers.
+            # This is the reason of the end if no other candidate accepts.
             self.handle_hint(refuse)
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Handle DATA datagrams; count and drop those malformed or from a wrong address."""
+        """Handle DATA datagrams in the clear.
+
+        Datagrams that are malformed or from a wrong address are dropped and counted.
+        """
         address, data, size = datagrams
         if self._receive_side is not None and address != self.address:
             self._counters.foreign_address += self._drop(now, datagrams, Drop.FOREIGN_ADDRESS)
@@ -321,10 +332,10 @@ class Connection:
     def handle_authentic_untrusted(
         self, now: float, address: Address, data: bytes | Sequence[bytes], size: int = 0
     ) -> None:
-        """Handle DATA datagrams that are authentic or checked to come from the peer.
+        """Handle DATA datagrams of the peer, whatever their source address.
 
-        ``data`` has them one behind the other, ``size`` bytes each. An open connection also takes a
-        list of datagrams of any size.
+        ``data`` has them one behind the other, ``size`` bytes each; the last one may be shorter. An
+        open connection also accepts a list of datagrams of any sizes.
         """
         side = self._receive_side
         if side is None:
@@ -339,7 +350,7 @@ class Connection:
             self._handle_life(now, close)
 
     def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
-        """Challenge the new address from which an authentic datagram came.
+        """Send a CHALLENGE to an address at which the peer may be from now on.
 
         Return False if the last challenge was too recent.
         """
@@ -352,17 +363,17 @@ class Connection:
         return True
 
     def handle_challenge(self, address: Address, nonce: int) -> None:
-        """Answer a CHALLENGE, to the address that it came from."""
+        """Send a RESPONSE to the address from which a CHALLENGE came."""
         if isinstance(self.protection, AesGcm) and self.protection.peer:
             response = encode_path(Kind.RESPONSE, self.protection.peer, nonce)
             self._answer(self.protection.seal(address, response, len(response)))
 
     def handle_forgotten(self, now: float) -> None:
-        """End the connection: a stateless reset showed that the peer does not have it."""
+        """End the connection, because the peer has sent a stateless reset."""
         self._step(now, Event.FORGOTTEN, endings.forgotten_by_peer(self.peer_name))
 
     def handle_new_path(self, now: float, address: Address) -> None:
-        """Send to another address of the peer from now on."""
+        """Send to this new address of the peer from now on."""
         self.address = address
         if self._send_side is not None:
             self._send_side.handle_new_path(now)
@@ -383,18 +394,19 @@ class Connection:
     # Commands
 
     def close(self, now: float) -> None:
-        """Drain, then close.
+        """Drain the channel, then close it.
 
-        A connection that has not opened yet ends at once. This does nothing on a connection that is
+        A connection that is not open yet ends at once. This does nothing on a connection that is
         already ending.
         """
         self._step(now, Event.CLOSE, endings.CLOSED_HERE)
         self._check_drained(now)
 
     def abort(self, now: float, why: str = "aborted") -> None:
-        """Close at once; messages not yet acked may be lost.
+        """End the connection at once; messages that are not acked may be lost.
 
-        One CLOSE leaves, with the first 120 bytes of ``why``. It is not repeated if it gets lost.
+        One CLOSE with the reason ``why`` leaves. It is not retransmitted, so the peer may not
+        receive it. No CLOSE leaves while this side dials, or after either side has sent one.
         """
         self._step(now, Event.ABORT, endings.aborted_here(why))
 
@@ -412,7 +424,7 @@ class Connection:
         control = self._take_control() if self._control else ()
         data, size = send_side.poll(now, control, most)
         if not data and self.state is State.DRAINING:
-            # Unreliable messages need no ack, so no event shows that the last one has left.
+            # No ack reports that the last unreliable message has left, so it is checked here.
             self._check_drained(now)
             data, size = send_side.poll(now, self._take_control(), most)
         if not data:
@@ -430,22 +442,22 @@ class Connection:
     def has_more(self, now: float) -> bool:
         """Return True if ``poll_transmit`` may return datagrams."""
         if self.state is not State.OPEN or self._outgoing or self._control:
-            # Only a poll that finds nothing to send shows the end of a drain.
+            # Only ``poll_transmit`` detects the end of a drain.
             return True
         return self._send_side is not None and self._send_side.has_more(now)
 
     @property
     def has_outcome(self) -> bool:
-        """True if ``poll_event`` has an event, or a ticket was settled."""
+        """True if ``poll_event`` has an event to return, or the port has a settled ticket."""
         side = self._send_side
         return bool(self.events) or (side is not None and bool(side.receipts.settled))
 
     def poll_event(self) -> ConnectionEvent | None:
-        """Return the next event; None if there is none. ``Closed`` comes exactly once, and last."""
+        """Return the next event; None if there is none. ``Closed`` is the last one."""
         return self.events.popleft() if self.events else None
 
     def poll_timeout(self) -> float | None:
-        """Return when ``handle_timeout`` is due, and ``poll_transmit`` after it; None if never."""
+        """Return when to call ``handle_timeout``, and ``poll_transmit`` after it; None if never."""
         if self.state is State.CLOSED:
             return None
         due = self._alarms.next_due()
@@ -457,7 +469,7 @@ class Connection:
     # Handshake
 
     def _apply(self, now: float, address: Address, actions: Actions) -> None:
-        """Do the actions that a row of the initiator leaves to the connection."""
+        """Perform the actions that the initiator leaves to the connection."""
         assert self.initiator is not None
         self._outgoing.extend(self.initiator.take_datagrams())
         self.protection = self.initiator.protection
@@ -469,7 +481,7 @@ class Connection:
     # Events
 
     def _handle_life(self, now: float, close: Close | None) -> None:
-        """Handle a valid packet in a state that it may change, or a CLOSE."""
+        """Handle a packet of the peer in a state other than OPEN, or a CLOSE."""
         self._step(now, Event.CONFIRMED)
         self._handle_events(now)
         if close is not None:
@@ -484,7 +496,7 @@ class Connection:
             self._step(now, event, self._path_ending(event))
         if self.state is State.DRAINING:
             if send_side.poll_progress():
-                # A drain may take long, but it ends if no message is acked for ``close_timeout``.
+                # A drain may take long, but must not stop: each ack of messages restarts the timer.
                 self._alarms.move(Timer.CLOSE, now + self._settings.close_timeout)
             self._check_drained(now)
 
@@ -511,7 +523,8 @@ class Connection:
             self._alarms.move(Timer.IDLE, self._received_at + self._settings.timeout)
             return
         if timer is Timer.IDLE and (due := self._received_at + self._settings.timeout) > now:
-            # Each arriving packet postpones the timeout, which is checked only when it expires.
+            # The packets that arrived have postponed the end. Checking here costs less than moving
+            # the timer with each packet.
             self._alarms.set(Timer.IDLE, due)
             return
         after = now - self.began_at if self._is_answered else None
@@ -575,7 +588,7 @@ class Connection:
         self._received_at = now
         self._alarms.set(Timer.KEEPALIVE, now + self._keepalive)
         self._alarms.set(Timer.IDLE, now + self._settings.timeout)
-        # Only the first DATA proves this side's address to the answering side.
+        # The answering side opens when this DATA arrives, which proves this side's address.
         self._add_control(Ping())
         self.events.append(Opened())
         if self._observer is not None:
@@ -620,8 +633,8 @@ class Connection:
                 Action.END: cls._end,
                 Action.FINISH: cls._finish,
             },
-            # An event of the network or of a timer is refused if it came too late to matter, and a
-            # command if the connection is already ending.
+            # A refused event of the network or of a timer is too late to matter, as is a command
+            # to a connection that is already ending.
             ignored=Event,
         )
 
@@ -638,7 +651,7 @@ class Connection:
     # Parts
 
     def _add_control(self, frame: Frame) -> None:
-        """Put a frame into the next packet, unless it is there already."""
+        """Put a frame into the next packet, unless an equal one is there already."""
         if frame not in self._control:
             self._control.append(frame)
 
@@ -658,7 +671,7 @@ class Connection:
         self.address = address
         self.peer_id = offer.peer_id
         settings, counters, observer = self._settings, self._counters, self._observer
-        # The receive side records received packets; the send side sends their acks.
+        # The receive side records the packets that arrive; the send side sends their acks.
         received = ReceivedPackets(offer.first_sequence)
         ack_timer = AckTimer(settings.ack_every, settings.ack_delay)
         queue = ReceiveQueue(settings, offer.first_sequence, counters.bounds, self._node)

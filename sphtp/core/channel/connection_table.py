@@ -1,15 +1,14 @@
 """The connections of an endpoint, by id, by origin and by peer address, and their turns to send.
 
-A datagram carries the connection id that the receiver chose (RFC 9000, section 5.1). A CONNECT has
-no such id yet, so a repeated one is recognised by its origin: the peer's address and connection id.
-A RESET, and a handshake with a peer that has keys here, is matched by the peer's address and
-connection id.
+A datagram carries the connection id that this side chose (RFC 9000, section 5.1). A CONNECT carries
+no such id, because the opener does not have it yet. So a repeated CONNECT is recognised by its
+origin: the opener's address and connection id. ``peers`` finds the keys of a sealed connection by
+the peer's address and connection id, for example for a RESET.
 
 ``ready`` holds the connections that may have something to send, in the order of their turns.
-``active`` holds those with a change for which the application may wait. ``timers`` holds the next
-deadline of each. A received packet or an expired timer puts a connection into both ``ready`` and
-``active``. A command puts it into ``ready``; the next poll puts it into ``active`` if the command
-had an effect.
+``active`` holds those with a change that the application may wait for. ``timers`` holds the next
+deadline of each. An arriving packet or an expired timer makes a connection ready and active. A
+command only makes it ready; the next poll makes it active if the command had an effect.
 """
 
 from collections.abc import Iterator
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 class ConnectionTable:
     """The connections of an endpoint, those ready to send, and their timers.
 
-    ``connections`` maps each id to its connection. ``peers`` maps the address and the connection id
-    of each sealed peer to its keys.
+    ``connections`` maps each connection id of this side to its connection. ``peers`` maps the
+    peer's address and connection id of each sealed connection to its keys.
     """
 
     def __init__(self) -> None:
@@ -56,14 +55,17 @@ class ConnectionTable:
                 return connection_id
 
     def find(self, connection_id: int) -> "Connection | None":
-        """Return the connection with an id for which a datagram came; mark it ready and active."""
+        """Return the connection with this id and mark it ready and active; None if there is none.
+
+        Call it for an arriving datagram.
+        """
         connection = self.connections.get(connection_id)
         if connection is not None:
             self.ready[connection] = self.active[connection] = None
         return connection
 
     def opened_from(self, origin: Origin) -> "Connection | None":
-        """Return the connection that handles the CONNECTs of an address and its connection id."""
+        """Return the connection that handles the CONNECTs of an opener; None if there is none."""
         return self._by_origin.get(origin)
 
     def add(self, connection: "Connection") -> None:
@@ -78,7 +80,7 @@ class ConnectionTable:
             self.ready[connection] = None
 
     def index(self, connection: "Connection") -> None:
-        """Index a connection by the origin of its CONNECTs and by the address of its peer."""
+        """Index a connection by its origin, and by the address and connection id of its peer."""
         origin, keys = connection.handshake.origin, connection.protection
         if origin is not None:
             self._by_origin.setdefault(origin, connection)
@@ -86,7 +88,7 @@ class ConnectionTable:
             self.peers[connection.address, keys.peer] = keys
 
     def remove(self, connection: "Connection") -> None:
-        """Remove a connection. Its last events can still be polled."""
+        """Remove a connection. The application can still poll its last events."""
         origin = connection.handshake.origin
         self.connections.pop(connection.connection_id, None)
         self.ready.pop(connection, None)

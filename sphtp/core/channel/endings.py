@@ -1,4 +1,4 @@
-"""The ends of a channel: the reason of each, and the text that error messages show."""
+"""The ends of a channel: reasons, and their texts for users."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,8 +14,8 @@ from sphtp.core.schema import Schema
 
 CLOSED_HERE = Closed(CloseReason.DONE, "closed by this side", by_peer=False)
 
-# The event and the ending for each timer whose expiry is an event. ``timed_out`` fills the peer and
-# the settings into the text.
+# The event of each timer except KEEPALIVE, with the reason and the text of the ending if the event
+# ends the channel. ``timed_out`` puts the peer and the settings into the text.
 TIMEOUTS: dict[Timer, tuple[Event, CloseReason, str]] = {
     Timer.RETRY: (Event.RETRY, CloseReason.DONE, ""),
     Timer.LINGER: (Event.LINGER_OVER, CloseReason.DONE, ""),
@@ -60,10 +60,11 @@ def timed_out(
     refused: Closed | None,
     answered: float | None,
 ) -> tuple[Event, Closed]:
-    """Return the event of a timer that has expired, and the ending for it.
+    """Return the event of a timer that has expired, and the ending if the event ends the channel.
 
-    An attempt that the peer ``refused`` at some address ends with that refusal. ``answered`` is the
-    age of the attempt in seconds if the peer has replied at all, else None.
+    ``peer`` is the peer's name for the text. ``refused`` is the refusal of some address of the
+    peer; an attempt that times out ends with it. ``answered`` is the age of the attempt in seconds
+    if the peer has replied at all, else None.
     """
     event, reason, text = TIMEOUTS[timer]
     if timer is Timer.HANDSHAKE and refused is not None:
@@ -75,7 +76,7 @@ def timed_out(
 
 
 def name_peer(name: str, peer_id: int, addresses: Sequence[Address | None]) -> str:
-    """Return the name of the peer for error messages, with its first known address."""
+    """Return the peer's name, id and first known address, for error messages."""
     host, port = next((address for address in addresses if address), ("nowhere", 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     who = f"peer {peer_label(name, peer_id)}" if peer_id else "the peer"
@@ -83,7 +84,10 @@ def name_peer(name: str, peer_id: int, addresses: Sequence[Address | None]) -> s
 
 
 def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
-    """Return the ending for a REFUSE from the peer. ``schema`` is this side's."""
+    """Return the ending for a REFUSE from the peer.
+
+    ``peer`` is the peer's name for the text, and ``schema`` the schema of this side.
+    """
     known = BY_NUMBER.get(refuse.reason)
     word = known.name.lower() if known else f"reason {refuse.reason}"
     why = REFUSAL_TEXTS[known] if known else word
@@ -94,7 +98,7 @@ def refused_by_peer(peer: str, refuse: Refuse, schema: Schema) -> Closed:
 
 
 def forgotten_by_peer(peer: str) -> Closed:
-    """Return the ending for a stateless reset: the peer has no such channel any more."""
+    """Return the ending of a channel for which the peer sent a stateless reset."""
     text = f"{peer} has forgotten the channel: it restarted, or ended it"
     return Closed(CloseReason.VANISHED, text, by_peer=True)
 
@@ -102,9 +106,9 @@ def forgotten_by_peer(peer: str) -> Closed:
 def path_too_small(peer: str, size: int, needed: int) -> Closed:
     """Return the ending for a path that drops datagrams of ``size`` bytes.
 
-    A channel needs ``needed`` bytes.
+    ``needed`` is the size in bytes that a channel needs at least.
     """
-    # A CLOSE carries the first 120 bytes of the text to the other side (``MAX_CLOSE_TEXT``).
+    # A CLOSE carries at most 120 bytes of this text to the peer.
     text = f"the path MTU to {peer} is too small: {size} bytes vanish, {needed} have to pass"
     return Closed(CloseReason.PATH_TOO_SMALL, text, by_peer=False)
 

@@ -1,14 +1,15 @@
-"""All channels of one socket, as in QUIC's endpoint: it routes, accepts, refuses and resets.
+"""The endpoint: all channels of one socket, as in QUIC.
 
-A datagram goes to the connection whose id is in its front. The endpoint itself handles datagrams
-without a connection. A CONNECT in the clear opens a connection or draws a REFUSE. A GREET begins a
-sealed handshake with the ``Responder``, which returns the CONNECT in it when the opener has proven
-its identity. A datagram for an unknown connection draws a stateless reset, if this side has keys.
+The endpoint passes each datagram to the connection whose id is in its front. It handles a datagram
+without a connection itself. A CONNECT in the clear opens a connection or draws a REFUSE. A GREET
+begins a sealed handshake with the ``Responder``, which passes the opener's CONNECT to the endpoint
+when the opener has proven its identity. A sealed datagram for an unknown connection draws a
+stateless reset.
 
-An endpoint either has ``Security``, and all its channels are sealed, or it has none, and all are in
-the clear. In the clear it handles DATA, CONNECT, ACCEPT and REFUSE, and refuses a GREET. With keys
-it handles Noise handshakes, sealed datagrams, resets, and a REFUSE in the clear as a hint, and
-refuses a CONNECT in the clear. Behind that, both cases share the same code.
+If an endpoint has ``Security``, all its channels are sealed; if it has none, all are in the clear.
+In the clear it handles DATA, CONNECT, ACCEPT and REFUSE, and refuses a GREET. With security it
+handles Noise handshakes, sealed datagrams, stateless resets, and a REFUSE in the clear as an
+unauthenticated hint; it refuses a CONNECT in the clear. All other code serves both cases.
 """
 
 from collections import deque
@@ -70,12 +71,12 @@ from sphtp.errors import RemoteError, SettingsError, UnreachableError
 
 TURN: Final = MOST_DATAGRAMS
 TURN_BYTES: Final = MOST_BYTES
-"""The most packets, and bytes in them, that one connection sends before the others have their turn:
-about as much as one system call sends."""
+"""The packets and bytes that one connection sends before the next one has its turn: as much as one
+system call sends."""
 
 RENEW_AFTER: Final = 0.5
-"""A handshake in which this side sent its identity in a CONFIRM begins anew after this share of
-``connect_timeout``; the other half is left for the new one."""
+"""The share of ``connect_timeout`` for which an initiator waits for the answer to its CONFIRM. It
+then begins a new handshake, for which the remaining time is left."""
 
 
 class _Keys(NamedTuple):
@@ -90,19 +91,19 @@ class _Keys(NamedTuple):
 class Endpoint:
     """The channels of one socket: it opens and accepts them, and routes datagrams by connection id.
 
-    After an input or a command, call ``poll_transmit`` until it returns None, unless ``poll_idle``
-    returns True. Then call ``poll_active`` until it returns None, and then ``poll_timeout``. After
-    a command to a connection, call ``touch`` first. ``poll_active`` returns the connections with a
-    change for which the application may wait. ``idle_until`` is a time before which no timer is
-    due: inputs and commands update it, and reading it costs nothing.
+    After an input or a command, call ``poll_transmit`` until it returns None, or until
+    ``poll_idle`` returns True. Then call ``poll_active`` until it returns None, and then
+    ``poll_timeout``. After a command to a connection, call ``touch`` before these. ``idle_until``
+    is a time before which no timer is due. Reading it costs nothing, but the first timer may be due
+    later.
 
-    ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the messages, and must
-    be equal on both sides. With ``security`` every channel is sealed; ``port`` is then the port of
-    the socket, 0 if there is none, and stateless resets are valid only for channels of that port.
-    ``observer`` observes all channels. ``rendezvous`` is the number in the name of the socket at
-    which the node takes segments of shared memory, 0 if it takes none. ``key_log`` records the keys
-    of all channels. Raises ``SettingsError`` if ``settings`` leave no room for the bytes that
-    sealing adds.
+    ``peer_id`` is this side's id in the cluster, or 0. ``schema`` describes the application's
+    messages, and must be equal on both sides. With ``security`` every channel is sealed. ``port``
+    is then the port of the socket, 0 if there is none; the proofs of stateless resets depend on it.
+    ``observer`` observes all channels. ``rendezvous`` is the number in the name of the Unix socket
+    at which this node receives segments of shared memory, 0 if it receives none. ``key_log``
+    records the keys of all channels. Raises ``SettingsError`` if ``settings`` leave no room for the
+    bytes that sealing adds.
     """
 
     def __init__(
@@ -123,20 +124,20 @@ class Endpoint:
         self.bounds = BoundCounters()
         self._secrets = secrets
         self._settings = settings.enveloped(SEAL_OVERHEAD) if security else settings
-        # The settings of channels whose schema has lanes of its own, by the hash of the schema.
+        # The settings for each schema whose channels have lanes of their own.
         self._settings_by_schema: dict[int, ChannelSettings] = {}
         self._observer = observer
         self._memory = NodeMemory(settings.node_buffer_bytes)
         self._table = ConnectionTable()
         # The connections that ``poll_active`` returns.
         self.active = self._table.active
-        # The packets and bytes that the connection in turn has sent in this turn.
+        # The packets and bytes that the first ready connection has sent in its turn.
         self._turn_packets = self._turn_bytes = 0
         # A time before which no timer is due; ``poll_timeout`` makes it exact.
         self.idle_until = INFINITY
-        # Datagrams that belong to no connection: refusals, resets and handshakes. Beyond
-        # ``backlog`` the oldest are dropped. Strangers can cause them faster than the socket sends,
-        # and a correct opener retransmits.
+        # Datagrams that belong to no connection: refusals, resets and replies in handshakes.
+        # Beyond ``backlog`` the oldest are dropped: strangers can cause them faster than the
+        # socket sends, and an honest opener repeats its request.
         self._outgoing: deque[Datagrams] = deque(maxlen=settings.backlog)
         self._keys = self._make_keys(security, port, key_log) if security is not None else None
         self._openings = Openings(
@@ -184,21 +185,24 @@ class Endpoint:
 
     @property
     def is_sealed(self) -> bool:
-        """True if its channels are sealed."""
+        """True if the channels of this endpoint are sealed."""
         return self._keys is not None
 
     @property
     def half_open(self) -> int:
-        """The number of sealed handshakes that peers have begun and not finished."""
+        """The number of sealed handshakes that peers have begun and not completed."""
         return 0 if self._keys is None else len(self._keys.responder)
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """All connections that have not ended, in the order of opening."""
+        """All connections in the table, in the order in which they were added.
+
+        A connection that has ended leaves the table after its last datagrams have left.
+        """
         return tuple(self._table)
 
     def find(self, connection_id: int) -> Connection | None:
-        """Return the connection with an id, or None; mark it ready and active."""
+        """Return the connection with an id and mark it ready and active; None if there is none."""
         return self._table.find(connection_id)
 
     @property
@@ -214,16 +218,16 @@ class Endpoint:
     # Commands
 
     def serve(self, schema: Schema, lanes: tuple[Lane, ...] = ()) -> None:
-        """Accept channels of this schema, besides those of the application's schema.
+        """Accept channels of this schema, in addition to those of the application's schema.
 
-        Channels of this schema have these ``lanes``; by default those of the settings.
+        Channels of this schema have these ``lanes``, or those of the settings if there are none.
         """
         self._accept_queues.add(schema)
         if lanes:
             self._settings_by_schema[schema.schema_hash] = replace(self._settings, lanes=lanes)
 
     def stop_serving(self, schema: Schema) -> bool:
-        """Refuse channels of this schema from now on. Open channels stay open.
+        """Refuse channels of this schema from now on. Accepted channels stay open.
 
         Return False, and change nothing, while a channel of this schema is half-open or waits to be
         accepted.
@@ -242,12 +246,14 @@ class Endpoint:
         *,
         schema: Schema | None = None,
     ) -> Connection:
-        """Open a channel to the peer that answers at one of the candidate addresses.
+        """Open a channel to the first peer that accepts at one of the candidate addresses.
 
-        Return the connection, which reports its opening or its failure as an event. A sealed peer
-        must have the key of ``pin``; by default that is the key that the authenticator has for the
-        peer id ``wanted``. Raises ``SettingsError`` for a pin in the clear, and
-        ``UnreachableError`` if the authenticator's key of that peer is invalid.
+        ``wanted`` is the peer's id in the cluster, 0 for any peer. With security, the peer must
+        have the key of ``pin``. By default this is the key that the authenticator has for the id
+        ``wanted``. ``schema`` is by default that of the application.
+
+        Raises ``SettingsError`` for a pin without security, and ``UnreachableError`` if the
+        authenticator has an invalid key for ``wanted``.
         """
         keys, schema = self._keys, schema or self._accept_queues.main
         if keys is not None:
@@ -265,13 +271,13 @@ class Endpoint:
         return connection
 
     def touch(self, connection: Connection) -> None:
-        """Mark a connection ready, after a command to it."""
+        """Mark a connection ready to be polled, after a command to it."""
         self._table.touch(connection)
 
     def close(self, now: float, why: str) -> None:
-        """Abort every channel, and refuse new ones from now on.
+        """Abort every channel with the reason ``why``, and refuse new ones from now on.
 
-        Channels that the peer has closed still linger, to ack its CLOSE again.
+        Channels that the peer has closed linger until their linger time is over.
         """
         self._accept_queues.is_closed = True
         for connection in self.connections:
@@ -282,7 +288,10 @@ class Endpoint:
     # Inputs
 
     def handle_datagrams_untrusted(self, now: float, datagrams: Datagrams) -> None:
-        """Handle datagrams; count and drop those malformed, forged or for no connection."""
+        """Handle arriving datagrams.
+
+        Datagrams that are malformed, forged or for no connection are dropped and counted.
+        """
         keys, is_one = self._keys, len(datagrams.data) <= datagrams.size
         for alike in (datagrams,) if is_one else split_by_front(datagrams, FRONT.size):
             _, data, size = alike
@@ -296,8 +305,8 @@ class Endpoint:
     def handle_rows_untrusted(self, now: float, rows: Sequence[Datagrams]) -> None:
         """Handle rows of datagrams in order, as ``handle_datagrams_untrusted`` does.
 
-        Single datagrams that came one after another from the peer of an open channel are handled
-        together.
+        Consecutive rows of one datagram each, from the peer of one open channel, are handled
+        together, which costs less.
         """
         if len(rows) == 1:
             self.handle_datagrams_untrusted(now, rows[0])
@@ -309,7 +318,7 @@ class Endpoint:
                     self.handle_datagrams_untrusted(now, row)
 
     def _take_singles_untrusted(self, now: float, rows: Sequence[Datagrams]) -> bool:
-        """Handle rows with one address and front; return False if they must be handled singly."""
+        """Handle rows with the same address and front; return False if none has been handled."""
         address, first, _ = rows[0]
         if min([len(row.data) for row in rows]) < SEAL_OVERHEAD:
             return False
@@ -327,7 +336,7 @@ class Endpoint:
         return True
 
     def handle_too_large(self, now: float, address: Address, size: int) -> None:
-        """Handle a datagram of ``size`` bytes that the socket refused as too large."""
+        """Handle a datagram of ``size`` bytes to an address; the socket refused it as too large."""
         size -= 0 if self._keys is None else SEAL_OVERHEAD
         for connection in self.connections:
             if connection.address == address:
@@ -337,23 +346,23 @@ class Endpoint:
     def handle_timeout(self, now: float, *, is_blocked: bool = False) -> None:
         """Run the timers that are due by now.
 
-        The timer of a connection is set when it has nothing more to send. While a full socket keeps
-        connections from sending, ``is_blocked`` must be true: then the timers of all connections
-        that wait to send are run, too.
+        ``poll_transmit`` or ``poll_idle`` sets the timer of a connection when it has nothing to
+        send. With ``is_blocked``, the timers of all ready connections are run as well: set it if a
+        full socket keeps the caller from polling them.
         """
         if self._keys is not None:
             self._keys.responder.handle_timeout(now)
         if is_blocked:
             for connection in self._table.ready:
                 connection.handle_timeout(now)
-                # The end of its turn to send would mark it active, but may come much later.
+                # Its next turn to send, which would mark it active, may be far off.
                 if connection.has_outcome or connection.state is State.CLOSED:
                     self.active[connection] = None
         for connection in self._table.take_due(now):
             connection.handle_timeout(now)
 
     def handle_candidate(self, now: float, connection: Connection, address: Address) -> None:
-        """Handle another address at which the peer of a connection may be reached."""
+        """Handle a further address at which the peer of a connection may be reachable."""
         connection.handle_candidate(now, address, self._secrets)
         self.touch(connection)
 
@@ -384,7 +393,7 @@ class Endpoint:
         return None
 
     def _end_turn(self, connection: Connection) -> None:
-        """Set the timer and settle the state of a connection that has nothing to send now."""
+        """Set the timer of a connection that has nothing to send now, and process its state."""
         table = self._table
         self._turn_packets = self._turn_bytes = 0
         del table.ready[connection]
@@ -398,11 +407,11 @@ class Endpoint:
             self._openings.settle(connection)
 
     def poll_idle(self, now: float) -> bool:
-        """Set the timers of the ready connections; return False if one has something to send.
+        """Set the timers of the ready connections; return False if one may have datagrams to send.
 
-        If it returns True, ``poll_transmit`` would return None, and the more expensive call can be
-        left out. A connection that has just sent has usually nothing more to send. Most received
-        packets cause no datagram at once: their ack waits for a message or for its timer.
+        If it returns True, ``poll_transmit`` would return None, and the caller can omit that call,
+        which costs more. This is the usual case after a connection has sent, and after most
+        arriving packets: their ack waits for data to carry it, or for its timer.
         """
         for connection in tuple(self._table.ready):
             if connection.has_more(now):
@@ -411,7 +420,10 @@ class Endpoint:
         return not self._outgoing
 
     def poll_active(self) -> Connection | None:
-        """Return a connection with a change in room, messages, state or tickets; else None."""
+        """Return the next connection that the application may be waiting for; None if none is left.
+
+        Its send buffer, its received messages, its state or its tickets may have changed.
+        """
         connection = next(iter(self.active), None)
         if connection is not None:
             del self.active[connection]
@@ -426,16 +438,16 @@ class Endpoint:
         return due
 
     def poll_incoming(self, schema: Schema | None = None) -> Connection | None:
-        """Return the next channel that a peer opened; None if there is none.
+        """Return the next channel of a schema that a peer has opened; None if none waits.
 
-        ``schema`` is by default the application's.
+        The schema is by default that of the application.
         """
         return self._accept_queues.queue(schema or self._accept_queues.main).take()
 
     # Datagrams in the clear
 
     def _handle_clear_untrusted(self, now: float, alike: Datagrams) -> None:
-        """Handle datagrams with the same front: DATA of one connection, or handshakes."""
+        """Handle datagrams with the same front: DATA of one connection, or handshake datagrams."""
         data = alike.data
         if len(data) >= FRONT.size and data[0] == DATA_FIRST:
             _, own = FRONT.unpack_from(data)
@@ -514,13 +526,13 @@ class Endpoint:
             self._refuse_clear_untrusted(address, kind, datagram)
 
     def _note_half_open(self, keys: _Keys) -> None:
-        """Update ``idle_until`` with the time at which the oldest handshake expires."""
+        """Update ``idle_until`` with the time at which the next half-open handshake expires."""
         due = keys.responder.poll_timeout()
         if due is not None and due < self.idle_until:
             self.idle_until = due
 
     def _refuse_clear_untrusted(self, address: Address, kind: Kind, datagram: bytes) -> None:
-        """Drop a datagram in the clear; refuse a CONNECT with the reason SEALED."""
+        """Count a datagram in the clear, and refuse a CONNECT with the reason SEALED."""
         if kind is Kind.CONNECT:
             connect = decode_connect_untrusted(datagram)
             opener = connect.offer.connection_id
@@ -547,7 +559,7 @@ class Endpoint:
     def _handle_presented(
         self, now: float, output: ResponderHandshake | HandshakeProgress | None
     ) -> None:
-        """Handle the output of the responder: a CONNECT, or the progress of a connection."""
+        """Handle the responder's output: an opener's CONNECT, or progress of a connection."""
         if isinstance(output, ResponderHandshake):
             connect = decode_connect_untrusted(output.connect)
             self._handle_connect(now, ConnectRequest(output.origin[0], connect, output))
@@ -557,7 +569,7 @@ class Endpoint:
     def _handle_welcome_untrusted(
         self, now: float, keys: _Keys, address: Address, opener: int, datagram: bytes
     ) -> None:
-        """Handle a WELCOME; send a stateless reset for an unknown attempt."""
+        """Handle a WELCOME; reply to one for an unknown attempt with a stateless reset."""
         welcome = decode_answer_untrusted(datagram)
         connection = self._attempt(opener, welcome.token)
         if connection is None:
@@ -583,7 +595,7 @@ class Endpoint:
             connection.handle_refuse(now, answer.address, message)
 
     def _handle_hint_untrusted(self, address: Address, opener: int, datagram: bytes) -> None:
-        """Record a REFUSE that is not authenticated: it may explain a failure, but causes none."""
+        """Record a REFUSE in the clear. It may explain a failure, but ends no attempt."""
         refuse = decode_refuse_untrusted(datagram)
         connection = self._attempt(opener, refuse.token)
         if connection is not None and connection.was_asked(address):
@@ -592,7 +604,7 @@ class Endpoint:
     def _handle_reset_untrusted(
         self, now: float, keys: _Keys, address: Address, peer: int, datagram: bytes
     ) -> None:
-        """Handle a RESET; count and drop it if its proof is not that of the connection's peer."""
+        """Handle a RESET if it has the proof of the connection's peer; else count it as forged."""
         there = self._table.peers.get((address, peer))
         if there is None or not is_proven(decode_reset_untrusted(datagram), there.proof):
             self.handshake_counters.resets_forged += 1
@@ -609,7 +621,7 @@ class Endpoint:
     def _answer_unknown(
         self, now: float, keys: _Keys, address: Address, unknown: int, size: int
     ) -> None:
-        """Send a stateless reset for a datagram to an unknown connection."""
+        """Reply to a datagram of ``size`` bytes for an unknown connection with a RESET."""
         if unknown not in self._table.connections:
             reset = keys.resets.answer(now, address, unknown, size)
             if reset is not None:
@@ -618,7 +630,7 @@ class Endpoint:
     # Sealed datagrams
 
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
-        """Handle sealed datagrams of one connection: one row, or several rows of one each."""
+        """Handle sealed datagrams of one connection: one row, or rows of one datagram each."""
         address, data, size = rows[0]
         _, own = FRONT.unpack_from(data)
         connection = self._table.connections.get(own)
@@ -636,7 +648,7 @@ class Endpoint:
             opened = protection.unsealer.open_each([row.data for row in rows])
         if not opened:
             return
-        # The datagrams are authentic. Before this point the connection has not changed.
+        # The opened datagrams are authentic. The connection has not changed before this point.
         self._table.ready[connection] = self.active[connection] = None
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
@@ -669,7 +681,7 @@ class Endpoint:
     def _note_used(
         self, now: float, keys: _Keys, connection: Connection, protection: AesGcm
     ) -> None:
-        """Record that the peer uses the keys; the handshake is not needed any more."""
+        """Record that the peer uses the keys, and end its handshake."""
         protection.is_used = True
         connection.responder = None
         if connection.address is not None:
@@ -678,7 +690,7 @@ class Endpoint:
     def _handle_moved(
         self, now: float, connection: Connection, protection: AesGcm, address: Address
     ) -> None:
-        """Validate a new address, after the newest datagram so far came from there."""
+        """Validate a new address, from which the newest datagram of the peer came."""
         is_open = protection.peer and connection.address is not None
         if is_open and connection.handle_moved(now, address, self._secrets):
             self.handshake_counters.paths_tried += 1
@@ -686,7 +698,10 @@ class Endpoint:
     def _handle_opened_untrusted(
         self, now: float, connection: Connection, address: Address, datagram: bytes
     ) -> None:
-        """Handle an unsealed datagram other than DATA; raise ``RemoteError`` if it is invalid."""
+        """Handle the content of a sealed datagram other than DATA.
+
+        Raises ``RemoteError`` if it is invalid.
+        """
         kind, to = decode_front_untrusted(datagram)
         if to != connection.connection_id:
             raise RemoteError(f"{kind.name} is not sent to this connection")
@@ -720,7 +735,7 @@ class Endpoint:
     # Connections
 
     def _handle_connect(self, now: float, request: ConnectRequest) -> None:
-        """Handle a CONNECT, which came in the clear or in a sealed handshake."""
+        """Handle a CONNECT that came in the clear or in a sealed handshake."""
         address, connect, responder = request
         connection = self._table.opened_from((address, connect.offer.connection_id))
         if connection is None:
@@ -778,5 +793,5 @@ class Endpoint:
 
 
 def _peer_of_single(row: Datagrams) -> tuple[Address, bytes] | None:
-    """Return address and front of a row with one datagram; None for a longer row."""
+    """Return the address and the front of a row with one datagram; None for a longer row."""
     return (row.address, row.data[: FRONT.size]) if len(row.data) <= row.size else None

@@ -1,20 +1,21 @@
-"""The handshake in the clear: CONNECT, ACCEPT and REFUSE, and their retransmission.
+"""The handshake in the clear: CONNECT, ACCEPT and REFUSE, and the timer that retransmits them.
 
 The dialling side sends CONNECT to the addresses of the peer, and the peer replies with ACCEPT or
 REFUSE. CONNECT and ACCEPT carry the transport parameters of their sender (RFC 9000, section 18). A
-CONNECT is padded so that no reply is longer, and an attacker gains nothing by a forged source
-address. A reply repeats the opener's token, which distinguishes it from a reply to an older
-attempt. In a sealed channel the same three travel inside Noise messages: see ``noise``.
+CONNECT is padded so that no reply is longer: an attacker gains nothing by a forged source address.
+A reply repeats the opener's token, a random number that identifies the attempt. In a sealed channel
+the same three messages travel inside Noise messages: see ``noise``.
 
-``HandshakeTimer`` decides when a flight is retransmitted: it is a probe timeout of its own (RFC
-9002, 6.2). A flight is the datagrams that one side sends until the next step of the other side
-arrives: CONNECT in the clear; GREET, GREET with the cookie, and CONFIRM in a sealed channel. Each
-flight starts with a fresh timer, because the reply to the flight before shows that the path and the
-peer work.
+``HandshakeTimer`` decides when a flight is retransmitted, like a probe timeout (RFC 9002, 6.2). A
+flight is the datagrams that one side sends until the next step of the other side arrives. In the
+clear there is one, CONNECT. In a sealed channel there are up to three: GREET, GREET with the
+cookie, and CONFIRM. Each flight starts with a fresh timer, because a reply shows that the path and
+the peer work, however long it took.
 
-The waits grow by a quarter, from 0.1 s to 0.2 s at most. That makes 27 tries in the 5 s of silence
-that end an attempt. If half of the datagrams are lost each way, three of four tries fail, and all
-27 fail with a probability of 0.75 ** 27, which is 0.04 %.
+While the round trip is unknown, the waits begin with 0.1 s and grow by a quarter, up to 0.2 s. That
+makes 27 tries in the 5 s of silence after which an attempt ends. If half of the datagrams are lost
+each way, three of four tries fail, and all 27 fail with a probability of 0.75 ** 27, which is
+0.04 %.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,10 +47,10 @@ CUT = b"..."
 
 
 class Refusal(IntEnum):
-    """The reason to refuse a CONNECT.
+    """The reason to refuse a CONNECT or an ACCEPT.
 
-    GONE also refuses an ACCEPT that came too late, and SCHEMA one from a peer with other message
-    types.
+    GONE refuses an ACCEPT for an attempt that has ended, and SCHEMA one of a peer with another
+    schema.
     """
 
     FULL = 1
@@ -63,7 +64,7 @@ class Refusal(IntEnum):
 
 
 class AnswerRejection(IntEnum):
-    """The reason to reject a reply of the peer. These numbers never travel in a REFUSE."""
+    """The reason why a dialling side rejects an answer. Its numbers do not travel in a REFUSE."""
 
     IMPOSTOR = 256
 
@@ -72,12 +73,12 @@ class AnswerRejection(IntEnum):
 class TransportParameters:
     """The parameters that each side sends when a channel opens.
 
-    ``connection_id`` is the id under which the sender receives. ``peer_id`` is its id in the
-    cluster, 0 if it has none. ``first_sequence`` is the first packet sequence and the first message
-    id that it will use, cut to 16 bits. ``receive_buffer`` is the number of messages that it can
-    buffer, and ``receive_buffer_bytes`` the bytes in them. ``max_datagram`` and ``max_message`` are
-    the largest sizes that it accepts, in bytes. ``schema_hash`` identifies the types of its
-    messages, 0 for none.
+    ``connection_id`` is the id to which the other side sends from then on. ``peer_id`` is the
+    sender's id in the cluster, 0 if it has none. ``first_sequence`` is its first packet sequence,
+    and its first message id in each lane. ``receive_buffer`` and ``receive_buffer_bytes`` are its
+    receive window, in messages and in bytes. ``max_datagram`` and ``max_message`` are the largest
+    sizes that it accepts, in bytes. ``schema_hash`` identifies the types of its messages, 0 for
+    none.
     """
 
     connection_id: int
@@ -94,10 +95,10 @@ class TransportParameters:
 class Connect:
     """A request to open a channel.
 
-    ``token`` identifies the attempt. ``wanted`` is the cluster id of the peer to be reached, 0 for
-    any peer. ``digests`` identify the types of messages one by one. ``size`` is the size of the
-    datagram in bytes, which a reply must not exceed. ``rendezvous`` is None unless the opener can
-    take messages by shared memory.
+    ``wanted`` is the cluster id of the peer to open it with, 0 for any peer. Each of the
+    ``digests`` identifies one type of message. ``size`` is the size of the datagram in bytes, which
+    a reply must not exceed. ``rendezvous`` is None unless the opener can receive messages through
+    shared memory.
     """
 
     token: int
@@ -110,7 +111,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The reply that opens a channel; ``token`` is the opener's.
+    """The reply that opens a channel; ``token`` is that of the CONNECT.
 
     It has a ``rendezvous`` only if the CONNECT had one.
     """
@@ -122,10 +123,10 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The refusal of a CONNECT or of an ACCEPT; ``token`` is the opener's.
+    """The refusal of a CONNECT or of an ACCEPT; ``token`` is that of the CONNECT.
 
-    ``reason`` is a ``Refusal``, or the number of one that this version does not have. With SCHEMA,
-    ``mismatch`` is the first difference of the schemas.
+    ``reason`` is the number of a ``Refusal``, or a number that this version does not define. With
+    SCHEMA, ``mismatch`` describes how the schemas differ.
     """
 
     token: int
@@ -136,7 +137,7 @@ class Refuse:
 def encode_connect(connect: Connect) -> bytes:
     """Encode a CONNECT to connection id 0, because the peer's id is not known yet.
 
-    It carries as many digests as fit.
+    It carries as many digests as fit into ``connect.size`` bytes, and is padded to that size.
     """
     writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
     _write_offer(writer, connect.offer)
@@ -151,10 +152,7 @@ def encode_connect(connect: Connect) -> bytes:
 
 @untrusted
 def decode_connect_untrusted(datagram: bytes) -> Connect:
-    """Decode a CONNECT.
-
-    Raises ``RemoteError`` if it is malformed, or so short that a reply could be longer.
-    """
+    """Decode a CONNECT. Reject a short one, because a reply could be longer."""
     if len(datagram) < CONNECT_SIZE:
         raise RemoteError(f"a CONNECT of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -238,14 +236,14 @@ def _read_mismatch(reader: Reader) -> Mismatch:
 
 
 INITIAL: Final = 0.1
-"""The first wait in seconds, while the round trip is unknown: Fiedler's resend time."""
+"""The first wait for a reply in seconds, while the round trip is unknown: Fiedler's resend time."""
 SHORTEST: Final = 0.05
 LONGEST: Final = 0.2
 GROWTH: Final = 1.25
 ROUND_TRIPS: Final = 1.5
-"""The first wait of a flight, in round trips, if the previous flight was answered at the first try.
-That gave the only sample of the round trip, whose deviation is taken as half of it (RFC 6298,
-section 2.2)."""
+"""The first wait of a flight, in round trips, if the previous flight was sent only once. The reply
+to that gave the only sample so far. The wait is the sample and one deviation, which is half of the
+sample (RFC 6298, section 2.2)."""
 
 
 class HandshakeTimer:
@@ -261,7 +259,7 @@ class HandshakeTimer:
     def sent(self, now: float) -> float:
         """Record that the present flight leaves, for the first time or again.
 
-        Return how long to wait for an answer.
+        Return the seconds to wait for a reply.
         """
         if self._times:
             self._wait = min(GROWTH * self._wait, LONGEST)
@@ -270,10 +268,10 @@ class HandshakeTimer:
         return self._wait
 
     def answered(self, now: float) -> float:
-        """Record that the present flight was answered and the next one leaves.
+        """Record the reply to the present flight and the departure of the next one.
 
-        Return the seconds to wait for an answer. A flight that left more than once gives no sample
-        of the round trip (Karn's algorithm).
+        Return the seconds to wait for a reply. A flight that left more than once gives no sample of
+        the round trip (Karn's algorithm).
         """
         is_sample = self._times == 1
         wait = ROUND_TRIPS * (now - self._sent_at) if is_sample else INITIAL
@@ -287,27 +285,32 @@ Origin = tuple[Address, int]
 
 
 def answering_id(connection_id: int) -> int:
-    """Return the id under which a dialling side answers a CONNECT that crosses its own."""
+    """Return the id with which a dialling side accepts a CONNECT that crosses its own attempt.
+
+    ``connection_id`` is the id of that attempt.
+    """
     return connection_id ^ 1
 
 
 CANDIDATES_PER_FLIGHT: Final = 2
-"""The number of candidates that each flight dials in addition to those of the flight before.
-Flights leave every 0.1 s at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section
-14.2: Ta)."""
+"""The candidates that each flight dials in addition to those of the flight before. Flights leave
+every 0.1 s at first, so this is one candidate in 50 ms, as in ICE (RFC 8445, section 14.2: Ta)."""
 
 MOST_CANDIDATES: Final = 16
-"""The most candidates of one attempt, including those that are found while it continues."""
+"""The number of candidates up to which an attempt adds those that are found while it goes on."""
 
 
 class ClearHandshake:
     """The handshake of one connection; its states are in the table of ``lifecycle``.
 
-    ``candidates`` are the addresses of the peer, the best one first. Each flight dials some more of
-    them (``CANDIDATES_PER_FLIGHT``), and the first to answer is used. ``wanted`` is the peer's id
-    in the cluster, 0 for any peer. ``connect_size`` is the size of a CONNECT in bytes. ``timer``
-    decides when this side retransmits. This side takes segments of shared memory at
-    ``rendezvous``, and the peer at ``peer_rendezvous``.
+    ``candidates`` are the addresses of the peer, the best one first; the answering side has none.
+    Each flight dials ``CANDIDATES_PER_FLIGHT`` more of them, and the connection uses the first one
+    that accepts. ``wanted`` is the peer's id in the cluster, 0 for any peer. ``connect_size`` is
+    the size of a CONNECT in bytes. ``timer`` decides when this side retransmits. This side receives
+    segments of shared memory at ``rendezvous``, and the peer at ``peer_rendezvous``.
+
+    ``origin`` is the address and connection id of the peer's CONNECT, and ``granted`` the CONNECT
+    that this side has accepted. Both are None before there are any.
     """
 
     def __init__(
@@ -342,7 +345,7 @@ class ClearHandshake:
 
     @property
     def has_won(self) -> bool:
-        """True if the peer accepted this attempt. Then a CONNECT of the peer gets no reply."""
+        """True if the peer accepted this attempt. This side then ignores the peer's own CONNECT."""
         return self.origin is not None and self.granted is None
 
     def is_from(self, address: Address, connect: Connect) -> bool:
@@ -354,12 +357,12 @@ class ClearHandshake:
         return address in self.candidates
 
     def is_misread(self, accept: Accept) -> bool:
-        """Return True if an ACCEPT answers this attempt, but the peer has another schema."""
+        """Return True if an ACCEPT is for this attempt, but its sender has another schema."""
         is_alike = accept.offer.schema_hash == self.schema.schema_hash
         return self.is_answered_by(accept) and not is_alike
 
     def is_answered_by(self, accept: Accept) -> bool:
-        """Return True if an ACCEPT answers this attempt and comes from the wanted peer."""
+        """Return True if an ACCEPT is for this attempt and has the id of the wanted peer."""
         return accept.token == self.token and self.wanted in (0, accept.offer.peer_id)
 
     def keep_only(self, address: Address) -> None:
@@ -373,14 +376,14 @@ class ClearHandshake:
         """
         if address in self.candidates or len(self.candidates) >= MOST_CANDIDATES:
             return False
-        # It goes before the candidates that no flight has dialled: a datagram came from it.
+        # It goes before the candidates that no flight has dialled, because a datagram came from it.
         dialled = self._flights * CANDIDATES_PER_FLIGHT
         self.candidates = (*self.candidates[:dialled], address, *self.candidates[dialled:])
         self._silent.add(address)
         return True
 
     def connects(self) -> Iterator[Datagrams]:
-        """Return a CONNECT to each candidate whose turn has come, and that has not refused."""
+        """Begin a flight; return a CONNECT to each of its candidates that has not refused."""
         self._flights += 1
         return self.connects_to(self.candidates[: self._flights * CANDIDATES_PER_FLIGHT])
 
@@ -392,9 +395,9 @@ class ClearHandshake:
         return (Datagrams.of(address, datagram) for address in addresses if address in self._silent)
 
     def give_way(self, answered: "ClearHandshake") -> tuple[Address, TransportParameters]:
-        """Adopt the handshake with which this side answered the peer's own attempt.
+        """Replace this attempt by the peer's own one, which ``answered`` has accepted.
 
-        Return the peer's address and parameters.
+        Return the peer's address and transport parameters.
         """
         assert answered.origin is not None
         assert answered.granted is not None
@@ -403,12 +406,12 @@ class ClearHandshake:
         return answered.origin[0], answered.granted.offer
 
     def accepted(self, address: Address, accept: Accept) -> None:
-        """Record an ACCEPT, and the origin of the peer's own attempt if that crossed this one."""
+        """Record the peer's ACCEPT, and the origin that an attempt of the peer would have."""
         self.origin = (address, answering_id(accept.offer.connection_id))
         self.peer_rendezvous = accept.rendezvous
 
     def grant(self, address: Address, connect: Connect) -> None:
-        """Prepare the ACCEPT for a CONNECT, to be sent for each of its repetitions."""
+        """Accept a CONNECT: prepare the ACCEPT that replies to it and to its repetitions."""
         self.peer_rendezvous = connect.rendezvous
         own = self.rendezvous if connect.rendezvous else None
         accept = Accept(connect.token, self.offer, own)
@@ -422,10 +425,11 @@ class ClearHandshake:
             yield self._grant
 
     def refusal(self, address: Address, refuse: Refuse) -> Event | None:
-        """Return the event that a REFUSE causes; None if it changes nothing yet.
+        """Return the event that a REFUSE causes; None if it causes none.
 
-        On the dialling side, the attempt ends when no candidate is left that may still accept. On
-        the answering side, the REFUSE declines the ACCEPT, because the peer's attempt is over.
+        On the dialling side, the attempt ends when every candidate has refused. If the wanted peer
+        refuses because of its schema, the attempt ends at once. On the answering side, a REFUSE of
+        the ACCEPT ends the connection, because the peer's attempt is over.
         """
         if self.granted is not None and self.origin is not None:
             is_ours = (address, refuse.token) == (self.origin[0], self.granted.token)
@@ -434,7 +438,7 @@ class ClearHandshake:
             return None
         self._silent.discard(address)
         if self.wanted and refuse.reason == Refusal.SCHEMA:
-            # Only the wanted peer compares schemas, and it has the same schema at another address.
+            # Only the wanted peer compares schemas, and it has the same schema at each address.
             self._silent.clear()
         return None if self._silent else Event.REFUSED
 
@@ -455,10 +459,11 @@ def make_dial(
 
 
 def connect_size(settings: ChannelSettings, schema: Schema, overhead: int) -> int:
-    """Return the size of a CONNECT in bytes.
+    """Return the size of a CONNECT in bytes; ``overhead`` is the size of the GREET around it.
 
-    With the digests of a schema it is as large as any path carries. That is the floor of the MTU
-    search and not its base, because nothing would report that a larger one was lost for its size.
+    A CONNECT with the digests of a schema makes a datagram as large as the floor of the MTU search,
+    which nearly every path carries. It must not be larger, because nothing would report that a
+    CONNECT was lost because of its size.
     """
     if not schema.lines:
         return CONNECT_SIZE

@@ -1,8 +1,9 @@
-"""The initiator of a sealed handshake: it sends GREET to every address, and handles the answers.
+"""The initiator of a sealed handshake: it sends GREETs to a peer's addresses, and handles replies.
 
-A dialling connection owns one. Its CONNECT travels inside the handshake, and so does the reply, an
-authenticated ACCEPT or REFUSE. When both sides dial at once, each has an initiator, and handles the
-other's GREET with its responder, until the endpoint keeps one of the two attempts.
+Each dialling connection owns an initiator. The connection's CONNECT travels inside the handshake.
+So does the peer's answer, an ACCEPT or a REFUSE, which is therefore authentic. If both sides dial
+at once, each has an initiator for its own attempt, and its responder replies to the GREETs of the
+other side. The endpoint then keeps one of the two attempts.
 """
 
 from collections.abc import Iterable
@@ -37,9 +38,9 @@ from sphtp.errors import RemoteError
 class InitiatorState(Name):
     """The states of the opener's side of a handshake."""
 
-    GREETING = "sent GREET; no WELCOME has come"
-    CONFIRMING = "sent the identity in a CONFIRM; no answer has come"
-    RENEWING = "sent the identity; repeats the CONFIRM, and begins a new handshake beside it"
+    GREETING = "the opener sends GREETs; no WELCOME has arrived"
+    CONFIRMING = "the opener sent its identity in a CONFIRM; no answer has arrived"
+    RENEWING = "the opener repeats the CONFIRM, and begins a new handshake beside it"
     SEALED = "both sides have the keys"
 
 
@@ -47,13 +48,13 @@ class InitiatorEvent(Name):
     """The events of the opener's side."""
 
     CONNECT = "the connection sends CONNECT, for the first time or again"
-    CONFIRM_EXPIRED = "CONNECT leaves again, and the peer may have dropped the handshake"
-    COOKIE = "the first cookie came"
-    NEW_COOKIE = "another cookie came from an address that had sent one"
-    ASKED = "a WELCOME came that requires the identity of this side"
-    ACCEPTED = "an authentic ACCEPT came"
-    REFUSED = "an authentic REFUSE came"
-    IMPOSTOR = "an answer came from another peer than the one wanted"
+    CONFIRM_EXPIRED = "the connection sends CONNECT again; the peer may have ended the handshake"
+    COOKIE = "the first cookie arrived from an address"
+    NEW_COOKIE = "another cookie arrived from an address that had sent one"
+    ASKED = "a WELCOME arrived that requests the identity of this side"
+    ACCEPTED = "an authentic ACCEPT arrived"
+    REFUSED = "an authentic REFUSE arrived"
+    IMPOSTOR = "an answer arrived from another peer than the wanted one"
 
 
 class InitiatorAction(Name):
@@ -62,12 +63,12 @@ class InitiatorAction(Name):
     GREET = "send GREET, with the cookie if there is one"
     CONFIRM = "derive the keys, and send a CONFIRM"
     CONFIRM_AGAIN = "send the last CONFIRM again"
-    PROGRESS = "report to the connection that the peer has answered, so that the next flight leaves"
+    PROGRESS = "report to the connection that the next flight leaves"
     BEGIN_ANEW = "begin another handshake, and keep the present keys until it gives new ones"
     SEAL = "seal all packets from now on"
     HAND_ON = "pass the answer to the connection"
-    OBJECT = "report to the connection that the wrong peer answered"
-    RENEW = "begin a new handshake if the connection sends CONNECT again"
+    OBJECT = "report to the connection that the answer is from the wrong peer"
+    RENEW = "discard the keys, and begin a new handshake for the next CONNECT"
 
 
 S, E, A = InitiatorState, InitiatorEvent, InitiatorAction
@@ -84,9 +85,9 @@ INITIATOR = Machine(
             E.ASKED,
             S.CONFIRMING,
             (A.PROGRESS, A.CONFIRM),
-            "this side did not know the peer's key beforehand",
+            "the pattern is XX or XXpsk0",
         ),
-        Row(S.GREETING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides are authenticated"),
+        Row(S.GREETING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "the pattern is IK"),
         Row(S.GREETING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"),
         Row(S.GREETING, E.IMPOSTOR, S.GREETING, (A.RENEW, A.OBJECT), "it counts as a refusal"),
         Row(
@@ -101,11 +102,9 @@ INITIATOR = Machine(
             E.CONFIRM_EXPIRED,
             S.RENEWING,
             (A.CONFIRM_AGAIN, A.BEGIN_ANEW, A.GREET),
-            "the peer restarted, or the path is bad; only an answer shows which",
+            "either the peer restarted, or the path loses datagrams",
         ),
-        Row(
-            S.CONFIRMING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "both sides are authenticated"
-        ),
+        Row(S.CONFIRMING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "the peer has accepted"),
         Row(
             S.CONFIRMING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"
         ),
@@ -115,7 +114,7 @@ INITIATOR = Machine(
             E.CONNECT,
             S.RENEWING,
             (A.CONFIRM_AGAIN, A.GREET),
-            "the peer may answer either handshake",
+            "the peer may continue either handshake",
         ),
         Row(S.RENEWING, E.COOKIE, S.RENEWING, (A.PROGRESS, A.GREET), "the address is proven"),
         Row(S.RENEWING, E.NEW_COOKIE, S.RENEWING, (A.GREET,), "the earlier cookie has expired"),
@@ -124,7 +123,7 @@ INITIATOR = Machine(
             E.ASKED,
             S.CONFIRMING,
             (A.PROGRESS, A.CONFIRM),
-            "the peer has dropped the first handshake",
+            "the peer continues the new handshake",
         ),
         Row(S.RENEWING, E.ACCEPTED, S.SEALED, (A.SEAL, A.HAND_ON), "the path lost datagrams"),
         Row(S.RENEWING, E.REFUSED, S.GREETING, (A.RENEW, A.HAND_ON), "another address may accept"),
@@ -143,7 +142,7 @@ INITIATOR = Machine(
 
 @dataclass(frozen=True, slots=True)
 class SealedAnswer:
-    """An ACCEPT or REFUSE of the owner of ``key``.
+    """An ACCEPT or REFUSE from the owner of the public key ``key``.
 
     ``proof`` is the proof that its RESETs will carry.
     """
@@ -158,13 +157,14 @@ Actions = tuple[InitiatorAction, ...]
 
 
 class Initiator:
-    """One attempt to reach a peer: with IK if its key is known, else with XX.
+    """One attempt to reach a peer: with IK if ``pin`` has the peer's key, else with XX.
 
     With a pre-shared key the pattern is always XXpsk0. ``opener`` is this connection's id, and
-    ``token`` that of its CONNECT. ``renew_after`` is the time, in seconds, for which the other side
-    is assumed to keep a handshake that waits for a CONFIRM. Inputs return the actions that remain
-    for the connection: PROGRESS, HAND_ON, OBJECT and SEAL. ``take_datagrams`` returns the datagrams
-    of the other actions. ``protection`` has the keys of the last handshake that gave any.
+    ``token`` that of its CONNECT. ``renew_after`` is the number of seconds after a CONFIRM from
+    which the peer may have ended the handshake. Inputs return the actions that the connection
+    performs: PROGRESS, HAND_ON, OBJECT and SEAL. After each input, ``take_datagrams`` returns the
+    datagrams to send, and ``protection`` has the keys of the last handshake that gave any, None
+    before that and after a refusal.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Initiator:
         self._renew_after = renew_after
         self._pattern = XXPSK0 if context.psk else IK if pin.key else XX
         self._cookies: dict[Address, bytes] = {}
-        # The addresses whose cookie caused another GREET since the last ``handle_connect``.
+        # The addresses whose cookie caused a GREET since the last ``handle_connect`` for them.
         self._hurried: set[Address] = set()
         self._connect = b""
         # The Noise message of the present GREET; the last CONFIRM, its address, and its time.
@@ -194,7 +194,7 @@ class Initiator:
     # Inputs
 
     def handle_connect(self, now: float, address: Address, connect: bytes) -> Actions:
-        """Send the connection's CONNECT towards an address."""
+        """Send the connection's CONNECT to an address, inside a GREET or a CONFIRM."""
         self._cookies.setdefault(address, NO_COOKIE)
         self._hurried.discard(address)
         self._connect = self._context.payload(self.opener, connect)
@@ -204,10 +204,11 @@ class Initiator:
         return self._step(now, address, event)
 
     def handle_cookie(self, now: float, address: Address, cookie: bytes) -> Actions:
-        """Handle a cookie, and send a GREET with it at once, without waiting for the next flight.
+        """Handle a cookie, and send a GREET with it at once.
 
-        This happens once for each ``handle_connect`` of an address. A GREET is longer than a
-        cookie, so forged cookies must not make this side send more than it received.
+        Only the first cookie from an address after each ``handle_connect`` causes a GREET. A GREET
+        is longer than a cookie, so forged cookies must not make this side send more than it
+        received.
         """
         last = self._cookies.get(address)
         if last is None or len(cookie) != len(NO_COOKIE):
@@ -223,10 +224,10 @@ class Initiator:
     def handle_welcome_untrusted(
         self, now: float, address: Address, noise: bytes
     ) -> tuple[Actions, SealedAnswer | None]:
-        """Handle the Noise message of a WELCOME.
+        """Handle the Noise message of a WELCOME; return the actions, and its answer or None.
 
-        Return the actions for the connection, and the reply if the WELCOME carried one. Raises
-        ``RemoteError`` if it is not authentic.
+        A WELCOME without an answer requests the identity of this side. Raises ``RemoteError`` if
+        the message is invalid.
         """
         is_awaited = INITIATOR.find(self.state, InitiatorEvent.ASKED) is not None
         if not is_awaited or not self.was_asked(address):
@@ -245,9 +246,9 @@ class Initiator:
         return self._refuse_impostor(now, address), None
 
     def read_answer_untrusted(self, address: Address, key: bytes, payload: bytes) -> SealedAnswer:
-        """Decode the reply of the owner of a key.
+        """Decode the answer of the owner of a public key.
 
-        Raises ``RemoteError`` if it is not for this attempt.
+        Raises ``RemoteError`` if it is invalid, or not for this attempt.
         """
         proof, datagram = read_payload_untrusted(payload)
         kind, to = decode_front_untrusted(datagram)
@@ -258,7 +259,7 @@ class Initiator:
             message = decode_refuse_untrusted(datagram)
         else:
             raise RemoteError(f"{kind.name} is no answer to a GREET")
-        # The connection would take another attempt's reply for its own.
+        # Otherwise the connection would accept it as the answer to this attempt.
         if (to, message.token) != (self.opener, self.token):
             raise RemoteError("an answer to another attempt")
         return SealedAnswer(address, key, proof, message)
@@ -269,8 +270,8 @@ class Initiator:
         """Handle an answer.
 
         ``is_free`` is True unless another peer has the connection id that the answer names.
-        ``is_meant`` is True unless the answer is from another peer than the one wanted. Raises
-        ``RemoteError`` if the id is another peer's.
+        ``is_meant`` is True if the handshake accepts the answer: it has the right token and the
+        wanted peer's id. Raises ``RemoteError`` if ``is_free`` is False.
         """
         if isinstance(answer.message, Refuse):
             return self._step(now, answer.address, InitiatorEvent.REFUSED)
@@ -290,12 +291,12 @@ class Initiator:
     # Getters
 
     def was_asked(self, address: Address) -> bool:
-        """Return True if a GREET went to this address."""
+        """Return True if this side has sent a GREET to this address."""
         return address in self._cookies
 
     @property
     def confirmed_to(self) -> Address | None:
-        """The address to which the last CONFIRM went."""
+        """The address to which the last CONFIRM was sent; None if there was none."""
         return self._confirmed_to
 
     def take_datagrams(self) -> Iterable[Datagrams]:
@@ -306,7 +307,7 @@ class Initiator:
     # Actions
 
     def _step(self, now: float, address: Address, event: InitiatorEvent) -> Actions:
-        """Take an event; return the actions that are left to the connection."""
+        """Take an event; return the actions that the connection performs."""
         self._reported = []
         _RUNNER.step(self, event, now, address)
         return tuple(self._reported)
@@ -322,7 +323,7 @@ class Initiator:
         self._handshake = self._begin()
 
     def _seal(self, *_: object) -> None:
-        # After a CONFIRM there are keys already, with which the peer sealed its reply.
+        # After a CONFIRM there are keys already: the peer has sealed its answer with them.
         self.protection = self.protection or self._make_protection()
         self._reported.append(InitiatorAction.SEAL)
 
@@ -354,7 +355,7 @@ class Initiator:
         )
 
     def _renew(self, *_: object) -> None:
-        """Begin with new keys: those of an attempt that ended are not used again."""
+        """Discard the keys of the refused handshake, and begin a new one."""
         self.protection = None
         self._confirm, self._confirmed_to = b"", None
         self._handshake = self._begin()
@@ -372,7 +373,7 @@ class Initiator:
         self._confirmed_at, self._confirmed_to = now, address
         noise = self._handshake.write(self._connect)
         self._confirm = encode_confirm(Confirm(self.opener, self.token, noise))
-        # The reply is sealed, and contains the connection id of the peer.
+        # The peer seals its answer. Its connection id, 0 until then, is in the answer.
         self.protection = self._make_protection()
         self.protection.name(self.opener, 0)
         self._send(address, self._confirm)
@@ -387,12 +388,12 @@ class Initiator:
     def _is_expected(self, remote: bytes) -> bool:
         if not self._pin.is_met_by(remote):
             return False
-        # Nobody may pose as a peer with the shared secret by reflecting this side's messages.
+        # An attacker could reflect this side's messages to appear as a peer with the key.
         is_mirror = self._context.psk is not None and remote == self._context.identity.public
         return not is_mirror or self._pin.key == remote
 
     def _refuse_impostor(self, now: float, address: Address) -> Actions:
-        """Reject an answer from a wrong peer, as if the wanted peer had refused."""
+        """Handle an answer from the wrong peer like a refusal by the wanted peer."""
         self._context.counters.denied += 1
         return self._step(now, address, InitiatorEvent.IMPOSTOR)
 

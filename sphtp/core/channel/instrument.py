@@ -1,4 +1,4 @@
-"""Events of channels for observers: an ``Instrument`` has one method for each."""
+"""Events of a node and its channels for observers: an ``Instrument`` has a method for each event."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -35,7 +35,7 @@ class Watched(Protocol):
 
     @property
     def connection_id(self) -> int:
-        """The id under which the peer sends to this side."""
+        """The id to which the peer sends."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Watched(Protocol):
 
 
 class WatchedChannel:
-    """The channel to which an event belongs.
+    """The channel of an event: the same object in all events of a channel, usable as a dict key.
 
     All events of a channel pass the same object, which can be a key of a dict. ``id`` is the 32-bit
     connection id that this side has chosen. ``is_dialled`` is true if this side opened the channel.
@@ -63,12 +63,12 @@ class WatchedChannel:
 
     @property
     def peer_id(self) -> int:
-        """The peer's id in the cluster; 0 while it has none or none is known."""
+        """The peer's id in the cluster; 0 if the peer has none, or before its parameters arrive."""
         return self._connection.peer_id
 
     @property
     def peer_address(self) -> Address | None:
-        """The address from which the peer sends; None while none is known."""
+        """The address of the peer; None before the peer has accepted the channel."""
         return self._connection.address
 
 
@@ -76,43 +76,49 @@ class FrameInfo(NamedTuple):
     """One frame of a packet: its kind, and the messages in it."""
 
     kind: str
-    """Its name in the wire format, in lower case; a run of equal messages is ``messages``."""
+    """The name of the frame in the wire format, in lower case. Both frames with complete reliable
+    messages are ``messages``."""
     lane: int | None = None
-    """The lane of its messages; None for a frame without messages."""
+    """The lane of the frame's messages; None for a frame without messages."""
     messages: int = 0
-    """The number of whole messages in it; 0 for a fragment."""
+    """The number of complete messages in the frame; 0 for a fragment."""
     size: int = 0
-    """Bytes of messages in it."""
+    """Bytes of message content in the frame."""
     message_id: int | None = None
-    """The id of its first reliable message in its lane, cut to 16 bits."""
+    """The lower 16 bits of the id of the frame's first reliable message; None if there is none."""
     offset: int = 0
-    """For a fragment: the bytes of its message before it."""
+    """Of a fragment: the bytes of its message before it."""
     total: int = 0
-    """For a fragment or a skip: the bytes of the whole message."""
+    """Of a fragment or a skip: the bytes of the whole message."""
     limits: tuple[int, int] | None = None
-    """For a credit: the messages, modulo 2^32, and the bytes that it allows since the opening."""
+    """Of a credit: the messages, modulo 2^32, and the bytes that the receiver of the frame may send,
+    both counted from the opening; None for other frames."""
 
 
 class PacketInfo(NamedTuple):
     """A packet that was sent or accepted."""
 
     sequence: int
-    """Its full packet number, of which the header carries 16 bits."""
+    """The full packet number; only its lower 16 bits travel."""
     size: int
-    """Bytes of its datagram."""
+    """Bytes of the packet, without those that sealing adds."""
     frames: tuple[FrameInfo, ...]
-    """Its frames; empty for a pure ack."""
+    """The frames of the packet; empty for a pure ack."""
     acked: tuple[tuple[int, int], ...] = ()
-    """The packets of the other side that it acks, as ranges: the first and the last of each."""
+    """The packets of the other side that this one acks, as ranges: the first and the last number of
+    each."""
 
     @property
     def messages(self) -> int:
-        """The number of whole messages in it."""
+        """The number of complete messages in the packet."""
         return sum(frame.messages for frame in self.frames)
 
 
 class RoundTripInfo(NamedTuple):
-    """The estimates of the round trip, in seconds, without the peer's ack delay."""
+    """The estimates of the round trip, in seconds, without the peer's ack delay.
+
+    They are the latest sample, the smoothed round trip, its mean deviation, and the minimum.
+    """
 
     latest: float
     smoothed: float
@@ -126,9 +132,9 @@ class CongestionInfo(NamedTuple):
     window: int
     """The congestion window, in bytes."""
     in_flight: int
-    """Bytes in flight."""
+    """Bytes of packets that are neither acked nor declared lost."""
     rate: float | None
-    """The highest rate at which packets leave, in bytes/s; None before a round trip is known."""
+    """The pacing rate, in bytes/s; None before a round trip is known."""
     state: str
     """The phase of the controller: ``slow_start``, ``congestion_avoidance`` and the like."""
 
@@ -138,10 +144,10 @@ class SettledInfo(NamedTuple):
 
     lane: int
     size: int
-    """Its bytes, as packed."""
+    """Bytes of the packed message."""
     outcome: Outcome
     latency: float
-    """Seconds from the call that sent it until its outcome was known."""
+    """Seconds from the call that sent the message until its outcome."""
 
 
 class Drop(Enum):
@@ -157,7 +163,7 @@ class Drop(Enum):
 
 
 class LostBy(Enum):
-    """The evidence by which a packet was declared lost."""
+    """The reason why a packet was declared lost."""
 
     PACKETS = "packets that left well after the lost one were acked"
     TIME = "a later packet was acked, and the lost one has waited for more than a round trip"
@@ -176,13 +182,16 @@ class Obstacle(Enum):
 def describe(
     sequence: int, size: int, frames: Iterable[Frame], acked: tuple[tuple[int, int], ...] = ()
 ) -> PacketInfo:
-    """Describe a packet by its sequence, size, frames and acks."""
+    """Return the description of a packet with this sequence and size, these frames and acks."""
     infos = [DESCRIBERS[type(frame)](frame) for frame in frames if type(frame) is not AckDelay]
     return PacketInfo(sequence, size, tuple(infos), acked)
 
 
 def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
-    """Return the packets that a header acks, as ranges; bit n is the packet n before ``newest``."""
+    """Return the packets that a header acks, as ranges: the first and the last number of each.
+
+    Bit n of ``bits`` stands for the packet n before ``newest``.
+    """
     ranges: list[tuple[int, int]] = []
     for sequence in range(newest - bits.bit_length() + 1, newest + 1):
         if bits >> newest - sequence & 1:
@@ -195,10 +204,10 @@ def acked_ranges(newest: int, bits: int) -> tuple[tuple[int, int], ...]:
 def describe_received(
     sequence: int, packet: Packet, acked: tuple[tuple[int, int], ...]
 ) -> list[PacketInfo]:
-    """Describe a packet, or each packet of a batch with its part of the joint content.
+    """Return the description of a packet, or of each packet of a batch that was decoded as one.
 
-    Packets with content form a batch only if they ack the same. Pure acks are joined, and their
-    acks are reported with the last of them.
+    Packets of a batch that carry content all have the same acks. In a batch of pure acks, the last
+    one is described with all acks, and the others with none.
     """
     number = packet.number
     if number == len(packet.content) > 1:
@@ -223,7 +232,7 @@ def describe_received(
 
 
 def _share(frame: FrameInfo, number: int, at: int) -> FrameInfo:
-    """Return the part of packet ``at`` in a frame that ``number`` packets carry together."""
+    """Return the part of a joint frame that packet ``at`` of ``number`` packets carried."""
     messages, size = frame.messages // number, frame.size // number
     message_id = frame.message_id
     if message_id is not None:
@@ -273,12 +282,12 @@ DESCRIBERS: dict[type, Callable[[Any], FrameInfo]] = {
 
 
 class Instrument:
-    """The base of observers of a node and its channels, like ``trio.abc.Instrument``.
+    """The base class of observers of a node and its channels, like ``trio.abc.Instrument``.
 
-    Derive from it and override the methods that you need; those here do nothing. A method runs
-    while the channel handles the event: it must be quick, cannot wait, and must not use the node or
-    its channels. ``now`` is in seconds, ``trio.current_time()`` in a program, and never goes back.
-    Sizes are in bytes.
+    Derive from it and override the methods that you need. The methods of this class do nothing. A
+    method runs while the channel handles the event. It must be quick, cannot wait, and must not use
+    the node or its channels. ``now`` is ``trio.current_time()``, in seconds; it never decreases.
+    Sizes are in bytes. Sizes of packets exclude the bytes that sealing adds.
     """
 
     # The node
@@ -287,28 +296,31 @@ class Instrument:
         """A node has opened its socket at an address, a host and a port."""
 
     def node_closed(self, now: float) -> None:
-        """The node has closed. No further event follows."""
+        """The node has closed. This is its last event."""
 
     def datagram_dropped(
         self, now: float, channel: WatchedChannel | None, address: Address, size: int, why: Drop
     ) -> None:
-        """A datagram from ``address`` was dropped; ``channel`` is None if it matched none."""
+        """A datagram of ``size`` bytes from ``address`` was dropped.
+
+        ``channel`` is None if the datagram belongs to no channel.
+        """
 
     def channel_refused(self, now: float, address: Address, why: Refusal) -> None:
-        """A peer tried to open a channel, and this side refused."""
+        """This side refused a channel that a peer at ``address`` tried to open."""
 
     # Channels
 
     def channel_opening(self, now: float, channel: WatchedChannel) -> None:
-        """This side or the peer begins to open a channel."""
+        """A channel begins to open, dialled by this side or by the peer."""
 
     def channel_opened(self, now: float, channel: WatchedChannel) -> None:
-        """A channel is open: its handshake is complete, and messages flow."""
+        """A channel is open: the handshake is complete, and messages flow."""
 
     def channel_closed(self, now: float, channel: WatchedChannel, closed: Closed) -> None:
-        """A channel has ended, or failed to open; ``closed`` gives the reason. Called once.
+        """A channel has ended, or failed to open; ``closed`` has the reason. Called once.
 
-        Some packets may still be sent and received after it, to complete the close of the peer.
+        If the peer has closed the channel, packets with acks of its CLOSE may still follow.
         """
 
     # Packets
@@ -317,21 +329,21 @@ class Instrument:
         """A packet leaves."""
 
     def packet_received(self, now: float, channel: WatchedChannel, packet: PacketInfo) -> None:
-        """A packet was accepted. The events of the acks in it came before."""
+        """A packet was accepted. The events of the acks in it were called before."""
 
     def packet_acked(self, now: float, channel: WatchedChannel, sequence: int) -> None:
         """The peer has acked a packet."""
 
     def packet_lost(self, now: float, channel: WatchedChannel, sequence: int, by: LostBy) -> None:
-        """A packet is declared lost, and its reliable content will be retransmitted."""
+        """A packet is declared lost. This side will retransmit its reliable content."""
 
     def loss_was_spurious(self, now: float, channel: WatchedChannel, sequence: int) -> None:
-        """A packet that was declared lost has arrived. Its ``packet_acked`` follows."""
+        """The ack of a packet arrived that was declared lost. Its ``packet_acked`` follows."""
 
     def probe_sent(self, now: float, channel: WatchedChannel, unanswered: int) -> None:
-        """The probe timeout expired without an ack, so a probe leaves.
+        """The probe timeout has expired without an ack, so a probe leaves.
 
-        ``unanswered`` is the number of probes since the last ack, this one included.
+        ``unanswered`` is the number of probes since the last ack, including this one.
         """
 
     # Estimates
@@ -345,7 +357,7 @@ class Instrument:
         """The congestion window has changed, or the state of the controller."""
 
     def path_mtu_changed(self, now: float, channel: WatchedChannel, size: int) -> None:
-        """Datagrams have at most ``size`` bytes from now on."""
+        """Packets with data have at most ``size`` bytes from now on."""
 
     # Messages
 
@@ -358,29 +370,32 @@ class Instrument:
         messages: int,
         size: int,
     ) -> None:
-        """``messages`` messages, of ``size`` bytes together, wait in a lane.
+        """The application has queued ``messages`` messages of ``size`` bytes together in a lane.
 
-        Called once per lane and kind of delivery, for all messages queued since the last poll of
-        packets.
+        Called once for all messages of a lane and a kind of delivery that were queued since packets
+        were last polled.
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """The outcome of a message is known: one with a receipt, or an unreliable one."""
+        """A message with a receipt has its outcome. Only ``post`` and ``post_nowait`` give receipts."""
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:
-        """A CREDIT leaves: the messages and bytes that the peer may send since the opening."""
+        """A CREDIT leaves. The peer may send so many messages and bytes, counted from the opening."""
 
     def credit_received(
         self, now: float, channel: WatchedChannel, messages: int, size: int
     ) -> None:
-        """A CREDIT arrived: the messages, modulo 2^32, and bytes that this side may send in all."""
+        """A CREDIT arrived. This side may send so many messages and bytes.
+
+        Both are counted from the opening, messages modulo 2^32.
+        """
 
     def send_blocked(
         self, now: float, channel: WatchedChannel, why: Obstacle, lanes: tuple[int, ...]
     ) -> None:
-        """Messages wait in ``lanes``, and the limit ``why`` keeps them there.
+        """Messages wait in ``lanes``, and none of them may leave, because of ``why``.
 
-        Called again when the limit changes.
+        Called again when ``why`` changes.
         """
 
     def send_unblocked(self, now: float, channel: WatchedChannel) -> None:

@@ -1,19 +1,20 @@
-"""The sealed handshake: Noise messages in datagrams, and the code that both sides share.
+"""The sealed handshake: Noise messages in datagrams, and the parts that both sides use.
 
-The opener sends GREET with the first Noise message to the addresses of the peer. The answering side
-stores nothing before the opener's address is proven. It replies to a first GREET with a COOKIE, and
-computes the Noise message only of a GREET with that cookie. RFC 9000, section 8.1, has an
-amplification limit of three for unproven addresses; here it is one, because a GREET is padded to be
-longer than any reply. There are three patterns (section 7 of the Noise specification):
+The opener sends a GREET with the first Noise message to the addresses of the peer. The answering
+side stores nothing before the opener's address is proven. It replies to a first GREET with a
+COOKIE, and computes only the Noise message of a GREET with a valid cookie. RFC 9000, section 8.1,
+has an amplification limit of three for unproven addresses. Here it is one, because a GREET is
+padded to be longer than any reply. There are three patterns (section 7 of the Noise specification).
+The round trips are those after the COOKIE:
 
-IK      the opener knows the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
-XX      the opener does not know it: WELCOME carries the key, CONFIRM the opener's key and the
-        CONNECT, 1.5 round trips
-XXpsk0  as XX, between peers that share a secret
+IK      the opener has the peer's key: GREET carries its CONNECT, WELCOME the ACCEPT, 1 round trip
+XX      the opener does not have it: WELCOME requests the opener's key, CONFIRM carries this key and
+        the CONNECT, 1.5 round trips
+XXpsk0  as XX, between peers with a pre-shared key
 
-CONNECT, ACCEPT and REFUSE travel as payloads, with the same content as in the clear, each after the
-proof that a RESET from its sender will carry. ``initiator`` and ``responder`` have the two sides,
-each with its table of states. The datagrams, byte by byte:
+CONNECT, ACCEPT and REFUSE travel as payloads of these messages, with the same content as in the
+clear. Each follows the proof that a RESET from its sender will carry. ``initiator`` and
+``responder`` have the two sides, each with its table of states. The layouts of the datagrams:
 
 front                                                                  every datagram
 GREET    opener's id u32, token u64, pattern u8, cookie 16, noise      padded within the noise
@@ -21,9 +22,9 @@ COOKIE   token u64, cookie 16
 WELCOME  token u64, noise
 CONFIRM  opener's id u32, token u64, noise
 
-The first 17 bytes of a GREET, and a REFUSE that is not sealed, are equal in all versions except for
-the version number. So a side can refuse an opener of another version, with a REFUSE that has the
-version number of the opener.
+The first 17 bytes of a GREET, and a REFUSE that is not sealed, have the same layout in all versions
+of the protocol. So a node can refuse an opener of another version. The REFUSE then has the version
+number of the opener.
 """
 
 from dataclasses import dataclass, field
@@ -45,22 +46,25 @@ COOKIE_SIZE: Final = 16
 NO_COOKIE: Final = bytes(COOKIE_SIZE)
 
 OPENER_SIZE: Final = 4 + 8
-"""Bytes that identify an opener and its attempt."""
+"""Bytes of the opener's connection id and token, which identify its attempt."""
 
 SMALLEST_GREET: Final = 192
-"""Bytes of the smallest GREET. It is larger than any reply (the amplification limit is one), so
-that an attacker gains nothing by a forged source address."""
+"""Bytes of the smallest GREET. It is longer than any reply to an unproven address, so that an
+attacker gains nothing by a forged source address."""
 
 GREET_OVERHEAD: Final = (
     FRONT.size + OPENER_SIZE + 1 + COOKIE_SIZE + 32 + (32 + 16) + PROOF_SIZE + 16
 )
-"""The most bytes that a GREET adds to the CONNECT in it: with the pattern IK, it has two keys and
-two tags.
-"""
+"""The bytes that a GREET of the pattern IK adds to the CONNECT in it, with two keys and two tags.
+Other patterns have no CONNECT in the GREET."""
 
 
 class Greet(NamedTuple):
-    """The first message of an opener; ``pattern`` is the number of the handshake pattern."""
+    """The first datagram of an opener.
+
+    ``opener`` is its connection id. ``pattern`` is the number of its handshake pattern in
+    ``PATTERNS``.
+    """
 
     opener: int
     token: int
@@ -70,7 +74,7 @@ class Greet(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """The third message of the patterns that have one."""
+    """The third datagram of the patterns XX and XXpsk0."""
 
     opener: int
     token: int
@@ -78,7 +82,7 @@ class Confirm(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A WELCOME, or a COOKIE with the cookie in place of the Noise message."""
+    """A WELCOME or a COOKIE; ``content`` is the Noise message or the cookie."""
 
     token: int
     content: bytes
@@ -92,10 +96,7 @@ def encode_greet(greet: Greet) -> bytes:
 
 @untrusted
 def decode_greet_untrusted(datagram: bytes) -> Greet:
-    """Decode a GREET.
-
-    Raises ``RemoteError`` if it is malformed, or so short that a reply could be longer.
-    """
+    """Decode a GREET. Reject one that is shorter than ``SMALLEST_GREET``."""
     if len(datagram) < SMALLEST_GREET:
         raise RemoteError(f"a GREET of {len(datagram)} bytes is not padded")
     reader = _body(datagram)
@@ -107,7 +108,10 @@ def decode_greet_untrusted(datagram: bytes) -> Greet:
 
 @untrusted
 def decode_stranger_untrusted(datagram: bytes) -> tuple[int, int] | None:
-    """Return opener and token of a GREET in another version; None for any other datagram."""
+    """Return the opener's connection id and token of a GREET of another protocol version.
+
+    Return None for any other datagram.
+    """
     if len(datagram) < SMALLEST_GREET or datagram[0] & 0x0F != Kind.GREET:
         return None
     if datagram[0] >> 4 == VERSION:
@@ -117,7 +121,7 @@ def decode_stranger_untrusted(datagram: bytes) -> tuple[int, int] | None:
 
 
 def encode_confirm(confirm: Confirm) -> bytes:
-    """Encode a CONFIRM to connection id 0, as a GREET."""
+    """Encode a CONFIRM to connection id 0, because the peer's id is not known yet."""
     writer = Writer().raw(encode_front(Kind.CONFIRM, 0)).u32(confirm.opener).u64(confirm.token)
     return writer.raw(confirm.noise).finish()
 
@@ -141,18 +145,22 @@ def decode_answer_untrusted(datagram: bytes) -> Answer:
     return Answer(reader.u64(), reader.rest())
 
 
-# The payload of a GREET without a CONNECT, so that no reply is longer.
+# The payload of a GREET that carries no CONNECT. It makes the GREET longer than any reply.
 PADDING: Final = bytes(SMALLEST_GREET)
 
 
 def prologue(pattern: Pattern, opener: int, token: int) -> bytes:
-    """Return the bytes of a GREET in the clear that the handshake authenticates."""
+    """Return the prologue, by which Noise authenticates the clear fields of a GREET."""
     return Writer().raw(b"SphTP 1").u8(NUMBERS[pattern.name]).u32(opener).u64(token).finish()
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """The security of a node in its handshakes: identity, secrets, and authenticator of peers."""
+    """The parts of a node's security that its handshakes use.
+
+    ``secrets`` is the source of random numbers. ``psk`` is the pre-shared key, None if there is
+    none. ``reset_key`` is the key for the proofs of stateless resets.
+    """
 
     identity: Identity
     secrets: Secrets
@@ -163,14 +171,17 @@ class SecurityContext:
     key_log: KeyLog | None = None
 
     def payload(self, connection_id: int, datagram: bytes) -> bytes:
-        """Return the payload of a Noise message: the proof for RESETs, then a datagram."""
+        """Return the payload of a Noise message: the proof for RESETs, then a datagram.
+
+        ``connection_id`` is that of this side, for which the proof is valid.
+        """
         return reset_proof(self.reset_key, connection_id) + datagram
 
 
 def read_payload_untrusted(payload: bytes) -> tuple[bytes, bytes]:
-    """Split the payload of ``SecurityContext.payload`` into the proof and the datagram."""
+    """Split a payload made by ``SecurityContext.payload`` into the proof and the datagram."""
     if len(payload) <= PROOF_SIZE:
-        raise RemoteError(f"a payload of {len(payload)} bytes says nothing")
+        raise RemoteError(f"a payload of {len(payload)} bytes contains no datagram")
     return payload[:PROOF_SIZE], payload[PROOF_SIZE:]
 
 

@@ -1,8 +1,8 @@
-"""A channel's observer. The channel calls its methods at the place where each event happens.
+"""The observer of a channel, which reports the channel's events to an ``Instrument``.
 
-A channel without an instrument has no observer, and tests for one in some twenty-five places. The
-channel runs the same code with and without an observer, and an ``Instrument`` returns nothing to
-it.
+The channel calls the observer's methods where the events happen. A channel without an instrument
+has no observer, and checks for one in some twenty-five places. An observed channel runs the same
+code, and an ``Instrument`` gets only immutable records, so that it cannot change the channel.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,11 +44,11 @@ class ChannelObserver:
     def __init__(self, instrument: Instrument, channel: WatchedChannel) -> None:
         self.instrument = instrument
         self.channel = channel
-        # Messages and bytes that are not reported yet: queueing has no time to report them with.
+        # Messages and bytes that are not reported yet, because ``messages_queued`` has no ``now``.
         self._queued: dict[tuple[int, Delivery], tuple[int, int]] = {}
         self._trip: RoundTripInfo | None = None
         self._congestion: CongestionInfo | None = None
-        # The initial size, set by the channel, is not reported as a change.
+        # The size last reported. The send side sets the initial one, which is no change.
         self.path_mtu = 0
         self._obstacle: Obstacle | None = None
 
@@ -76,19 +76,23 @@ class ChannelObserver:
     ) -> None:
         """Report a batch of packets that left.
 
-        ``extra`` are the frames that precede those of the lanes.
+        ``extra`` frames precede the messages in a single packet. ``newest_received`` and
+        ``ack_bits`` are the acks in the headers.
         """
         acked = acked_ranges(newest_received, ack_bits)
         for packet in _describe_batch(batch, extra, acked):
             self.instrument.packet_sent(batch.sent_at, self.channel, packet)
 
     def packet_received(self, now: float, sequence: int, packet: Packet, newest: int) -> None:
-        """Report an accepted packet or batch; ``newest`` is the newest packet that it acks."""
+        """Report an accepted packet, or a batch of packets that was decoded as one.
+
+        ``newest`` is the newest packet that it acks.
+        """
         for info in describe_received(sequence, packet, acked_ranges(newest, packet.ack_bits)):
             self.instrument.packet_received(now, self.channel, info)
 
     def datagram_dropped(self, now: float, size: int, why: Drop) -> None:
-        """Report a datagram from the peer that was dropped."""
+        """Report a dropped datagram of the peer."""
         if (address := self.channel.peer_address) is not None:
             self.instrument.datagram_dropped(now, self.channel, address, size, why)
 
@@ -138,7 +142,7 @@ class ChannelObserver:
             self.instrument.path_mtu_changed(now, self.channel, self.path_mtu)
 
     def sending_blocked(self, now: float, side: "SendSide") -> None:
-        """Report the obstacle that keeps messages from leaving, if it changed."""
+        """Report the obstacle that keeps messages from leaving, or its end, if it changed."""
         obstacle = find_obstacle(side)
         if obstacle is self._obstacle or not side.is_sending:
             return
@@ -172,18 +176,18 @@ def _describe_batch(
     ]
 
 
-# Figures from which a channel counts as slow, for all programs that show it.
+# Limits that all programs use to display a channel as lossy, or its reader as slow.
 
 LOSSY: Final = 0.01
-"""The share of lost packets from which a path counts as lossy."""
+"""The share of lost packets from which on a path counts as lossy."""
 
 MANY_UNREAD: Final = 256
-"""The number of unread messages from which a program counts as a slow reader. Fewer may be on their
-way to it."""
+"""The number of unread messages from which on a program counts as a slow reader. Fewer may be
+unread because the program reads them only now."""
 
 
 def find_obstacle(side: "SendSide") -> Obstacle | None:
-    """Return the limit that keeps messages from leaving; None if no message waits."""
+    """Return the limit that keeps messages from leaving; None if no message waits to leave."""
     if not side.is_sending or not side.send_queue.wants_to_send:
         return None
     if side.is_ambiguous:

@@ -1,13 +1,13 @@
 """Openings: the attempts of an endpoint and its replies to CONNECTs, until a channel is open.
 
-This side replies to a CONNECT with an ACCEPT or a REFUSE, or ignores it. It refuses if it is
-closing, is not the wanted peer, has other message types, or has no room. A REFUSE is never longer
-than the datagram to which it replies, nor than ``base_datagram``.
+This side accepts a CONNECT with a new connection, refuses it with a REFUSE, or ignores it. It
+refuses a CONNECT if it is closing, is not the wanted peer, has another schema, or has no room. A
+REFUSE of a CONNECT is never longer than the CONNECT, or than ``base_datagram``.
 
-Two peers may dial each other at once. Then the attempt with the lower token wins, and both sides
-know both tokens. The side with the higher token replies to the other's CONNECT. The connection that
-it opens for this has the answering id of its own attempt. Its application holds its own attempt. So
-when the first packet for the answered connection arrives, the attempt adopts that connection.
+Two peers may dial each other at once. Both sides see both tokens, and the attempt with the lower
+token wins. The side whose attempt has the higher token accepts the peer's CONNECT by a second
+connection, whose id is the answering id of its own attempt. Since its application holds the
+attempt, the attempt adopts the second connection when the first packet arrives for that.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ConnectRequest(NamedTuple):
-    """A CONNECT, with its handshake if it came sealed."""
+    """A CONNECT that arrived from ``address``, with its handshake if it came sealed."""
 
     address: Address
     connect: Connect
@@ -53,7 +53,7 @@ class ConnectRequest(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """The handshake with which this side answers a CONNECT."""
+    """The handshake with which this side accepts a CONNECT."""
 
     handshake: ClearHandshake
     is_crossing: bool
@@ -61,12 +61,11 @@ class Admission(NamedTuple):
 
 
 class SimultaneousOpen:
-    """The attempts of this side, and the connections that answer crossing CONNECTs.
+    """The attempts of this side, and the accepted connections that cross them.
 
-    Attempts are kept by connection id, answered connections by the answering id of that id.
-
-    An attempt continues until a packet for the connection that crossed it arrives: the CONNECT of
-    the peer may have been forged or recorded.
+    A connection that crosses an attempt has the answering id of the attempt's id. The attempt
+    continues until a packet of the peer arrives for that connection, because the crossing CONNECT
+    may have been forged or recorded.
     """
 
     def __init__(self) -> None:
@@ -81,18 +80,19 @@ class SimultaneousOpen:
         self._dials[dial.connection_id] = dial
 
     def cross(self, answered: "Connection") -> None:
-        """Add a connection that answers a crossing CONNECT under an attempt's answering id."""
+        """Add a connection that accepts a crossing CONNECT with an attempt's answering id."""
         self._crossings[answered.connection_id] = answered
 
     def discard(self, connection_id: int) -> None:
-        """Remove an attempt, or an answered connection, with this id."""
+        """Remove the attempt or the crossing connection with this id, if there is one."""
         self._dials.pop(connection_id, None)
         self._crossings.pop(connection_id, None)
 
     def settle(self, connection: "Connection") -> "Connection | None":
-        """Remove an attempt that is decided; return the connection that crossed it, if any.
+        """Remove an attempt that has ended or is open; return the connection that crossed it.
 
-        The returned connection is from then on a channel like others.
+        The caller handles the returned connection like any other accepted one. Return None if there
+        is none, or if ``connection`` is no such attempt.
         """
         is_undecided = connection.state is State.CONNECTING
         if is_undecided or self._dials.pop(connection.connection_id, None) is None:
@@ -100,13 +100,13 @@ class SimultaneousOpen:
         return self._crossings.pop(answering_id(connection.connection_id), None)
 
     def is_crossing(self, connection_id: int) -> bool:
-        """Return True if this is the id of an answered connection that crosses an attempt."""
+        """Return True if the accepted connection with this id crosses an attempt."""
         return connection_id in self._crossings
 
     def decide(self, answered: "Connection") -> "Connection | None":
-        """Separate an answered connection from the attempt that it crossed.
+        """Separate an accepted connection from the attempt that it crossed.
 
-        Return the attempt if it still goes on, else None.
+        Return the attempt if it still continues, else None.
         """
         del self._crossings[answered.connection_id]
         dial = self._dials.get(answering_id(answered.connection_id))
@@ -115,7 +115,7 @@ class SimultaneousOpen:
     def crossed_by(self, address: Address, connect: Connect) -> "list[Connection]":
         """Return the attempts to reach the peer that sent this CONNECT.
 
-        Return none if the CONNECT is from this side itself.
+        There are none if the CONNECT is that of an attempt of this side.
         """
         dials = [dial for dial in self._dials.values() if dial.state is State.CONNECTING]
         if any(dial.handshake.token == connect.token for dial in dials):
@@ -123,16 +123,16 @@ class SimultaneousOpen:
         return [dial for dial in dials if dial.handshake.is_from(address, connect)]
 
     def free_id(self, rivals: "Sequence[Connection]") -> int:
-        """Return the answering id of the first attempt that no CONNECT has crossed; else 0."""
+        """Return the answering id of the first attempt that no connection crosses; 0 if none."""
         ids = (answering_id(rival.connection_id) for rival in rivals)
         return next((it for it in ids if not self.is_crossing(it)), 0)
 
 
 class Openings:
-    """The openings of one endpoint: their admission, their refusal, and crossing attempts.
+    """The openings of one endpoint: attempts, accepted CONNECTs, refusals, simultaneous opens.
 
-    ``responder`` seals refusals; it is None for an endpoint in the clear. Datagrams to send go into
-    ``outgoing``.
+    ``responder`` seals refusals; it is None for an endpoint in the clear. Datagrams to send are
+    appended to ``outgoing``.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Openings:
     def make_dial(
         self, candidates: Sequence[Address], wanted: int, schema: Schema
     ) -> ClearHandshake:
-        """Return the handshake of a new attempt."""
+        """Return the handshake of a new attempt to reach the peer at the candidate addresses."""
         offer, token = self._offer(schema), self._secrets.getrandbits(64)
         # A sealed CONNECT travels inside a GREET.
         overhead = GREET_OVERHEAD if self._responder is not None else 0
@@ -176,9 +176,10 @@ class Openings:
         )
 
     def add_dial(self, connection: "Connection") -> None:
-        """Add an attempt."""
+        """Add a connection that dials."""
         self._table.add(connection)
-        # Channels of other schemas have a direction, so two of them that cross stay two channels.
+        # In other schemas the two sides have different roles, so that two channels that cross stay
+        # two.
         if connection.handshake.schema is self.queues.main:
             self._dials.add(connection)
 
@@ -189,8 +190,7 @@ class Openings:
             self._counters.unknown += 1
             self._decline(address, accept, Refusal.GONE)
         elif connection.state is State.CONNECTING and connection.handshake.is_misread(accept):
-            # Refuse the ACCEPT, because the peer waits for data. Then end as if the peer had
-            # refused.
+            # Send a REFUSE to the peer, which waits for data, and end as if the peer had refused.
             self._decline(address, accept, Refusal.SCHEMA, connection)
             mismatch = Mismatch(accept.offer.schema_hash)
             refuse = Refuse(accept.token, Refusal.SCHEMA, mismatch)
@@ -202,19 +202,19 @@ class Openings:
     # Attempts of peers
 
     def admit(self, now: float, request: ConnectRequest) -> Admission | None:
-        """Return the handshake that replies to a new CONNECT; None if it is refused or ignored."""
+        """Return the handshake that accepts a new CONNECT; None if it is refused or ignored."""
         address, connect, _ = request
         if (why := self.queues.objection_to(connect, self.peer_id)) is not None:
             self._refuse(now, request, why)
             return None
         rivals = self._dials.crossed_by(address, connect)
-        # Both sides dialled at once. The attempt with the lower token wins on both sides.
+        # Both sides dialled at once. If the attempt of this side has the lower token, it wins.
         if any(rival.handshake.token < connect.token for rival in rivals):
             return None
         own = self._dials.free_id(rivals)
         schema = self.queues.find(connect.offer.schema_hash) or self.queues.main
         queue = self.queues.queue(schema)
-        # A CONNECT that crosses this side's attempt needs no further place.
+        # A CONNECT that crosses an attempt of this side needs no place in the accept queue.
         if not own and not self._has_room(now, queue, request):
             if queue.is_full:
                 self._counters.over_backlog += 1
@@ -231,7 +231,7 @@ class Openings:
         return Admission(handshake, is_crossing=bool(own))
 
     def add_answered(self, connection: "Connection", *, is_crossing: bool) -> None:
-        """Add a connection that answers a CONNECT."""
+        """Add a connection that accepts a CONNECT."""
         self._table.add(connection)
         if is_crossing:
             self._dials.cross(connection)
@@ -259,10 +259,10 @@ class Openings:
     # Decisions
 
     def decide(self, now: float, answered: "Connection") -> "Connection":
-        """Return the connection for the first packet that arrives for an answered connection.
+        """Return the connection that handles the packets for an accepted one from now on.
 
-        If the answered connection crossed an attempt of this side, the attempt adopts it, because
-        the application holds the attempt.
+        Call it when the first packet arrives for ``answered``. If that crossed an attempt of this
+        side that still continues, the attempt adopts it, because the application holds the attempt.
         """
         if not self._dials.is_crossing(answered.connection_id):
             return answered
@@ -300,9 +300,9 @@ class Openings:
     def refuse_stranger(
         self, address: Address, opener: int, token: int, why: Refusal, version: int = VERSION
     ) -> None:
-        """Refuse an opener of another version, or one in the clear where channels are sealed."""
+        """Refuse an opener of another protocol version, or one in the clear at a sealed node."""
         refuse = encode_refuse(opener, Refuse(token, why))
-        # The REFUSE has the version number of the opener, which decodes no other.
+        # The refusal has the opener's version, because the opener decodes no other.
         first = bytes([version << 4 | Kind.REFUSE])
         self._send(address, first + refuse[1:])
 

@@ -1,19 +1,18 @@
-"""One path: congestion control, pacing and MTU limit the time and the size of packets.
+"""One path: congestion control, pacing and path MTU, which limit the rate and the size of packets.
 
-Congestion control never holds back a small flow that keeps Fiedler's pace.
+Whatever the congestion window, a few packets may leave in each period of 0.1 s. Fiedler resends
+every message that is not acked within 0.1 s. RFC 9002 detects losses earlier, but then waits: for a
+window that random losses have reduced to two packets, for a pacer, for a probe timeout that
+doubles. At 90 % loss both ways that takes hours instead of seconds. Retransmissions leave first by
+this allowance. A sender within its window gains nothing by it, because all its packets count.
 
-Fiedler resends every message that is not acked within 0.1 s. RFC 9002 detects losses earlier, but
-then waits: for a window that random losses have closed to two packets, for a pacer, for a probe
-timeout that doubles. At 90 % loss both ways that takes hours instead of seconds. So a few packets
-may leave in every 0.1 s, whatever the window, with retransmissions first. The packets within the
-window count as well, so a sender that uses its window gains nothing by this rule.
-
-The number of packets depends on the evidence. While there is none, it is two, as many as a probe
-timeout sends (RFC 9002, section 6.2.4). It is 24, two initial windows (RFC 9002, section 7.2), when
-more than 5 % of the packets get lost, acks still arrive, and the round trips show no queue. In that
-case this flow does not cause the losses, because a bottleneck drops packets only when its queue is
-full. It is one when the round trips show a queue: with two, ten flows over 1 Mbit/s lost half of
-what they sent. On a path where an ack takes longer than 0.1 s, the period is as long as that.
+The number of packets per period depends on the evidence. Usually it is two (as many as a probe
+timeout sends, RFC 9002, section 6.2.4), and only retransmissions may use them. It is 24 (two
+initial windows, RFC 9002, section 7.2) if more than 5 % of the packets get lost, acks still arrive,
+and the round trips show no queue. In that case this flow does not cause the losses, because a
+bottleneck drops packets only when its queue is full. It is one if the round trips show a queue:
+with two, ten flows over 1 Mbit/s lost half of their packets. On a path where an ack takes longer
+than 0.1 s, the period is as long as the wait for an ack.
 """
 
 from collections.abc import Sequence
@@ -32,31 +31,32 @@ BURST: Final = 10
 FEWEST_IN_WINDOW: Final = 8
 
 HOLD_SHARE: Final = 1 / 16
-"""The share of a round trip that a sender may be late without losing its rate. Busy machines wake
-programs some milliseconds late, and a queue that is of use on a path takes that much at once."""
+"""The share of a round trip by which a sender may be late and still send at its full rate. A busy
+machine wakes programs some milliseconds late, and the queue of a bottleneck can hold as many
+packets."""
 
 PROBE_PACKETS: Final = 2
 LOSSY_PACKETS: Final = 24
 LOSSY_BYTES: Final = LOSSY_PACKETS * 1472
-"""The most bytes per period: of larger datagrams fewer may leave."""
+"""The most bytes per period, so that fewer large datagrams leave, but at least two."""
 
 MOST_SPREAD: Final = 4 * LOSSY_PACKETS
-"""The number of frames, counted from the oldest unacked one, from which this allowance lets only
-retransmissions leave. New frames must not delay retransmissions for ever: if every second packet
-passes, the wrong one may pass each time, and an ordered lane would make no progress."""
+"""The most frames from the oldest unacked one to the newest at which the allowance lets a new frame
+leave. New frames must not delay retransmissions for ever: if every second packet gets lost, the
+retransmission may get lost each time, and an ordered lane would deliver nothing."""
 
 LOSSY_SHARE: Final = 0.05
-"""The share of lost packets above which the cause is more than an occasional full queue."""
+"""The share of lost packets above which more than an occasional full queue causes the losses."""
 
 SILENCE: Final = 1.0
-"""Seconds without any ack after which a path may be dead. Two packets per period are allowed
-then."""
+"""Seconds without an ack after which the path may be interrupted. The allowance is two packets per
+period then."""
 
 
 class ResendAllowance:
-    """The packets that may leave whatever the window: a token bucket, refilled at Fiedler's pace.
+    """The packets that may leave whatever the congestion window, as a token bucket.
 
-    Times are in seconds; ``resend_time`` is Fiedler's 0.1 s.
+    Times are in seconds. ``resend_time`` is the period, 0.1 s in Fiedler's article.
     """
 
     __slots__ = ("_at", "_left", "_resend_time", "acked_at", "used")
@@ -67,7 +67,7 @@ class ResendAllowance:
         self._resend_time = resend_time
         self._left = float(PROBE_PACKETS)
         self._at = 0.0
-        # Packets with messages that left since the last refill, within the window or not.
+        # The number of packets with messages that left since the last refill, by the window or not.
         self.used = 0
 
     def number(self, now: float, trip: RoundTrip, loss: float, size: int) -> int:
@@ -82,24 +82,28 @@ class ResendAllowance:
         return max(PROBE_PACKETS, min(LOSSY_PACKETS, LOSSY_BYTES // size))
 
     def ready_at(self, now: float, number: int, patience: float) -> float:
-        """Return the time of the next packet; ``patience`` is the longest wait for an ack."""
+        """Return the time at which the next packet may leave, at ``number`` packets per period.
+
+        ``patience`` is the probe timeout: the period is at least as long.
+        """
         rate = number / max(self._resend_time, patience)
         earned = max(now - self._at, 0.0) * rate
         self._left = min(max(self._left + earned - self.used, 0.0), 2.0 * PROBE_PACKETS)
         self._at, self.used = now, 0
-        # A rounding error must not delay a packet by a fraction of a token.
+        # A rounding error must not delay a packet.
         return now if self._left > 0.999 else now + (1 - self._left) / rate
 
     def probe(self, number: int) -> None:
-        """Let the packets of a probe leave at once, because the probe timeout has expired."""
+        """Let the packets of a probe, at most two, leave at once."""
         self._left, self.used = max(self._left, float(min(number, PROBE_PACKETS))), 0
 
 
 class Path:
     """The network path of a connection: it decides when packets may leave, and adapts to losses.
 
-    The send side consults the path before each packet, and reports each sent packet, ack and loss
-    to it. ``largest`` is the size of the largest datagram that both sides accept.
+    The send side calls it before it sends packets, and for all sent, acked and lost packets.
+    ``recovery`` is the connection's loss detector. ``largest`` is the size of the largest datagram
+    that both sides accept, in bytes.
     """
 
     def __init__(self, settings: ChannelSettings, recovery: LossDetector, largest: int) -> None:
@@ -117,12 +121,12 @@ class Path:
 
     @property
     def rate(self) -> float | None:
-        """The highest rate at which packets leave, in bytes/s; None while there is no limit."""
+        """The pacing rate in bytes/s; None while no round trip is known, and so without limit."""
         return self._controller.pacing_rate
 
     @property
     def suspects_size(self) -> bool:
-        """True if large packets seem to vanish, so that only a small one may reach the peer."""
+        """True if large packets seem to get lost because of their size."""
         return self.mtu.tail_size < self.mtu.size
 
     @property
@@ -137,11 +141,11 @@ class Path:
 
     @property
     def has_window(self) -> bool:
-        """True if the window has room for another packet."""
+        """True if the congestion window has room for another packet."""
         return self._recovery.bytes_in_flight < self._controller.window
 
     def ready_at(self, now: float) -> float:
-        """Return when pacing lets the next packet leave; infinity while the window is full."""
+        """Return when the pacer lets the next packet leave; infinity while the window is full."""
         if self._recovery.bytes_in_flight >= self._controller.window:
             return INFINITY
         return self._pacer.ready_at(now, self.datagram_size, self._controller.pacing_rate)
@@ -163,30 +167,33 @@ class Path:
         return self._allowance.ready_at(now, number, self._recovery.patience)
 
     def budget(self, now: float, most: int, largest: int) -> int:
-        """Return how many full packets may leave at once: up to ``most``, and ``largest`` bytes."""
+        """Return how many full packets window and pacer let leave now.
+
+        There are at most ``most``, with at most ``largest`` bytes together.
+        """
         left = self._controller.window - self._recovery.bytes_in_flight
         left = min(left, self._pacer.budget(now, self.rate))
         return min(most, min(left, largest) // self.datagram_size)
 
     def sent(self, now: float, batch: SentBatch) -> None:
-        """Count ack-eliciting packets. Call it before the loss detector counts them."""
+        """Count a batch of ack-eliciting packets. Call it before the loss detector's ``sent``."""
         batch.stamp = self._delivery.stamp(now, self._recovery.bytes_in_flight)
         if not batch.has_content:
             # A ping in a pause does not measure the bandwidth of the path.
             batch.stamp = batch.stamp._replace(app_limited=True)
         self._pacer.sent(now, batch.number * batch.size, self._controller.pacing_rate)
-        # Unreliable messages count, too: the same allowance lets them leave.
+        # Packets with unreliable messages count, too, because they may use the same allowance.
         if batch.has_messages:
             self._allowance.used += batch.number
 
     def set_app_limited(self) -> None:
-        """Mark the flow as app-limited: there is room to send, and nothing to send."""
+        """Mark the flow as app-limited: it may send, but has nothing to send."""
         self._delivery.set_app_limited(self._recovery.bytes_in_flight)
 
     def acked(self, now: float, subsets: Sequence[PacketSubset], sample: float | None) -> None:
-        """Process newly acked packets, after the loss detector.
+        """Process newly acked packets. Call it after the loss detector has processed them.
 
-        ``sample`` is their round trip in seconds, None if they gave none.
+        ``sample`` is the round trip that they measured in seconds, None if they measured none.
         """
         newest: SentBatch | None = None
         sizes: list[int] = []
@@ -236,25 +243,25 @@ class Path:
     def poll_probe(self, now: float) -> int | None:
         """Return the size of an MTU probe to send now; None if none is due.
 
-        A probe has at most an eighth of the window. In a window of a few large datagrams, acks
-        would come in bursts, and a single loss would cost too much.
+        It is at most an eighth of the congestion window. A window of fewer datagrams would get acks
+        in bursts, and a single loss would be too large a part of it.
         """
         return self.mtu.poll_probe(now, self.window / FEWEST_IN_WINDOW)
 
     def path_changed(self, now: float) -> None:
-        """Start anew, because packets take another, unknown path from now on."""
+        """Start again with a small window and the base size, because packets take another path."""
         self.mtu.path_changed(now)
         self._controller.persistent(now)
         self._recovery.path_changed()
 
     def probe(self, now: float) -> None:
-        """Let the packets of a probe leave at once."""
+        """Let the packets of a probe leave at once, because the probe timeout has expired."""
         self._allowance.probe(self.allowance(now))
 
     def resize(self) -> int:
         """Adopt the datagram size that the MTU search has found; return it."""
         self.datagram_size = self.mtu.size
         self._controller.resize(self.datagram_size)
-        # A slow link takes most of a second for ten large datagrams, so fewer may leave at once.
+        # For a slow sender, ten large datagrams at once would be most of a second's data.
         self._pacer.burst = max(BURST * self.mtu.base, 2 * self.datagram_size)
         return self.datagram_size

@@ -1,12 +1,15 @@
 """Path MTU discovery: the search for the largest datagram that the path carries (RFC 8899).
 
-Probes of growing size leave one at a time, beside the data, until three probes of one size get no
-ack. A size that passed may fail later, when the route changes: then large packets vanish while
-small ones arrive, and all packets have to become small again at once (black hole detection, section
-4.3).
+Probes leave one at a time, in addition to the data. They try the likely sizes in ascending order. A
+size whose probe is lost three times is too large. The search then tries sizes between the largest
+that passed and the smallest that is too large, until these differ by less than a sixteenth.
 
-The base size is assumed to pass, which is nearly always true. If it does not, the size falls to the
-floor, and the search continues between the two. Below the floor no channel is possible.
+When the route changes, a size that passed may fail: large packets vanish while small ones arrive.
+Then all packets have to become small at once (black hole detection, section 4.3).
+
+The search assumes that packets of the base size pass, which nearly every path carries. If they do
+not, the size falls to the floor, and the search continues between the two. On a path that does not
+carry the floor, no channel is possible.
 """
 
 from collections.abc import Sequence
@@ -17,24 +20,28 @@ from sphtp.errors import SettingsError
 
 BASE = 1200
 
-# The UDP payload of the 576 bytes that every host takes by IPv4 (RFC 1122, section 3.3.3).
+# The UDP payload of a datagram of 576 bytes, which every IPv4 host accepts (RFC 1122, 3.3.3).
 FLOOR = 548
 
-# Sizes at which paths tend to end: tunnels, Ethernet with IPv6 and IPv4, jumbo frames, loopback.
+# The largest sizes of common paths: tunnels, Ethernet with IPv6 and IPv4, jumbo frames, loopback.
 LIKELY = (1400, 1452, 1472, 4096, 8192, 8972, 16_384, 32_768, 65_507)
 
 INFINITY = float("inf")
 
+# The lost probes of one size after which that size is too large.
 TRIES = 3
-# Unanswered probe timeouts after which the size of the packets may be the cause.
+# The unanswered probe timeouts after which the size of the packets may be the cause.
 DOUBTFUL = 2
+# The gain for which a probe between two known sizes is worthwhile, as a share of the smaller one.
 WORTHWHILE = 1 / 16
+# The fewest losses of large packets, in different round trips, that show a black hole.
 BLACK_HOLE_LOSSES = 4
-# The highest chance that random loss looks like a base, or a floor, that does not pass. A fall to
-# the floor costs more packets until the search has grown the size again, and below the floor the
-# channel ends. On a path that loses no small packets, nine losses while nine small packets arrive
-# suffice, for example.
+# The greatest probability that random losses look like a base size, or a floor, that does not pass.
+# After an error at the base size, packets are smaller until the next search, ten minutes later.
+# After one at the floor, the channel ends. On a path without other losses, ten lost packets and
+# nine small ones that arrive between them are evidence enough.
 CHANCE = 1e-9
+# Seconds until the next search, after a search has ended and after a black hole.
 RAISE_AFTER = 600.0
 RETRY_AFTER = 60.0
 
@@ -44,7 +51,7 @@ class MtuSearchState(Name):
 
     READY = "the next probe may leave"
     PROBING = "a probe is in flight"
-    RESTING = "no larger size is worth a probe for now"
+    RESTING = "the search waits for its next time"
     TOO_SMALL = "the path does not carry the smallest size that a channel needs"
 
 
@@ -52,13 +59,13 @@ class MtuEvent(Name):
     """The events of the search."""
 
     PROBE = "a probe leaves"
-    ACKED = "the probe arrived"
+    ACKED = "the ack of the probe arrived"
     LOST = "the probe is lost"
     REFUSED = "the host or the path refuses datagrams of this size"
-    LATE = "an earlier probe, which was declared lost, arrived"
+    LATE = "the ack of an earlier probe arrived, which was declared lost"
     FOUND = "no size is left that is worth a probe"
-    BLACK_HOLE = "packets over the base size vanish, or the path has changed"
-    BASE_LOST = "packets of the base size vanish, or smaller ones"
+    BLACK_HOLE = "packets above the base size vanish, or the path changed"
+    BASE_LOST = "packets of the base size vanish, or of a size between floor and base"
     FLOOR_LOST = "packets of the floor size vanish"
     RAISE = "the time of the next search has come"
 
@@ -67,8 +74,8 @@ class MtuAction(Name):
     """The actions of the search."""
 
     GROW = "use the size that arrived"
-    COUNT = "count a lost probe of this size; the third one shows that the size is too large"
-    CONDEMN = "record that the size is too large"
+    COUNT = "count a lost probe; after the third one the size is too large"
+    CONDEMN = "the size is too large"
     FALL_BACK = "use the base size"
     FALL_DEEP = "use the floor size, and mark the sizes that vanished as too large"
     REST = "search again in ten minutes"
@@ -107,7 +114,7 @@ PATH_MTU = Machine(
     refused={
         S.READY: frozenset({E.ACKED, E.LOST, E.REFUSED, E.RAISE}),
         S.PROBING: frozenset({E.PROBE, E.FOUND, E.RAISE}),
-        # A late ack is no evidence about a path that has changed since.
+        # A late ack is no evidence for a path that has changed since.
         S.RESTING: frozenset({E.PROBE, E.ACKED, E.LOST, E.REFUSED, E.LATE, E.FOUND}),
         S.TOO_SMALL: frozenset(MtuEvent),
     },
@@ -115,11 +122,13 @@ PATH_MTU = Machine(
 
 
 class PathMtu:
-    """The search for the largest datagram that the path carries, in bytes. Times in seconds.
+    """The search for the largest datagram that the path carries. Sizes in bytes, times in seconds.
 
-    ``base`` is a size that nearly every path carries. ``ceiling`` is the largest that both sides
-    accept, and ``floor`` the smallest that is used. ``envelope`` is the number of bytes that
-    sealing adds to each datagram. Raises ``SettingsError`` if the ceiling is below the base.
+    ``size`` is the size for packets: the largest one that has passed, or the base. ``base`` is a
+    size that nearly every path carries. ``ceiling`` is the largest size that both sides accept, and
+    ``floor`` the smallest for a channel. ``envelope`` is the number of bytes that sealing adds to
+    each datagram; no other size includes them. Raises ``SettingsError`` if the ceiling is below the
+    base.
     """
 
     __slots__ = ("_ceiling", "_counted_at", "_due", "_is_unanswered", "_likely", "_losses",
@@ -139,9 +148,9 @@ class PathMtu:
         self._probe = 0
         self._tries = 0
         self._due = 0.0
-        # All are counted since a packet arrived that was as large as the smallest lost one: round
-        # trips in which large packets were lost, and the acks and losses of small packets
-        # meanwhile.
+        # Since the last ack of a packet as large as the smallest lost one: the number of round
+        # trips in which large packets were lost, the time of the last of these losses, the size of
+        # the smallest lost packet, and the acks and losses of small packets.
         self._losses = 0
         self._counted_at = 0.0
         self._vanishing = 0
@@ -153,9 +162,9 @@ class PathMtu:
 
     @property
     def tail_size(self) -> int:
-        """The size for a packet that has to arrive: small while large packets seem to vanish.
+        """The size for a packet whose ack is needed: small while large packets seem to vanish.
 
-        While all packets are large, their loss does not show that their size is the cause.
+        The ack of a small packet shows that the large ones were lost because of their size.
         """
         return self._small if self._losses or self._is_unanswered else self.size
 
@@ -166,25 +175,25 @@ class PathMtu:
 
     @property
     def _small(self) -> int:
-        """The largest size of a small packet, which must pass where only large ones vanish.
+        """The largest size of a small packet, below the present size.
 
-        At the floor it is the size of control packets.
-
-        At the floor it is the size of control packets.
+        The acks of small packets show that only large ones vanish. At the floor, control packets
+        are the small ones.
         """
         if self.size > self.base:
             return self.base
         return self.floor if self.size > self.floor else min(self.floor, SMALLEST_DATAGRAM)
 
     def poll_timeout(self) -> float | None:
-        """Return when ``poll_probe`` is due; None while a probe is in flight."""
+        """Return when the next probe or search is due; None while a probe is in flight."""
         return None if self.state is MtuSearchState.PROBING else self._due
 
     def poll_probe(self, now: float, largest: float = INFINITY) -> int | None:
-        """Return the size of a probe to send now, which is then in flight; None if none is due.
+        """Return the size of a probe to send now; None if none is due.
 
-        It is also None while the next size is over ``largest``. The loss of a probe must not reach
-        congestion control, because it is no evidence of a queue.
+        Return None also while the next size is above ``largest``. A returned size counts as in
+        flight. The caller must not report the loss of a probe to congestion control, because it is
+        no evidence of a queue.
         """
         if self.state is MtuSearchState.RESTING and now >= self._due:
             self._step(now, MtuEvent.RAISE)
@@ -201,7 +210,7 @@ class PathMtu:
         return size
 
     def probe_acked(self, now: float, size: int) -> None:
-        """Handle the ack of a probe, even of one declared lost."""
+        """Handle the ack of a probe, even if the probe was declared lost."""
         if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.ACKED)
         elif self.size < size <= self._ceiling:
@@ -210,12 +219,12 @@ class PathMtu:
             self._probe = outstanding
 
     def probe_lost(self, now: float, size: int) -> None:
-        """Handle a lost probe; ignore one that the search does not wait for any more."""
+        """Handle a lost probe; the loss of an earlier probe than the last changes nothing."""
         if size == self._probe:
             self._step(now, MtuEvent.LOST)
 
     def refused(self, now: float, size: int) -> None:
-        """Handle a datagram that the socket refused (EMSGSIZE), a probe or another."""
+        """Handle a datagram of this size, a probe or not, that the socket refused (EMSGSIZE)."""
         if size == self._probe and self.state is MtuSearchState.PROBING:
             self._step(now, MtuEvent.REFUSED)
         elif self._small < size <= self.size:
@@ -234,31 +243,35 @@ class PathMtu:
             self._passing = max(self._passing, *sizes)
 
     def packets_lost(self, now: float, sizes: Sequence[int], sent_at: float) -> None:
-        """Handle packets other than probes that were declared lost together, with their sizes.
+        """Handle packets of these sizes, other than probes, that were declared lost together.
 
-        If this repeats while small packets arrive, the path is a black hole for large ones:
-        ``size`` falls, and the lost content has to be cut anew. ``sent_at`` is when the last of the
-        packets left. Packets that left before the last counted loss do not count. Losses count once
-        per round trip, because a full queue, too, may lose only large packets for a short time.
+        ``sent_at`` is the time at which the last of them left. If losses repeat while small packets
+        arrive, the path is a black hole for large ones: ``size`` falls, and the caller has to cut
+        the lost content again. Losses count once per round trip, because a full queue may also lose
+        only large packets for a short time. Packets that left before the last counted loss do not
+        count.
         """
         small = self._small
         large = [size for size in sizes if small < size <= self.size]
         if self._losses:
-            # Sizes between the largest small packet that passed and the large ones are no evidence.
+            # There is no evidence for sizes above the largest small packet that arrived.
             passing = max(self._passing, min(small, SMALLEST_DATAGRAM))
             self._small_lost += sum([size <= passing for size in sizes])
         if not large or sent_at < self._counted_at:
             return
         self._counted_at = now
         self._losses += 1
-        # Above the base, size falls to the base in any case.
+        # Above the base, the size falls to the base, whatever the size of the lost packets.
         smallest = small + 1 if self.size > self.base else max(large)
         self._vanishing = min(self._vanishing or smallest, smallest)
         if self._is_black_hole:
             self._step(now, self._sign_of_vanishing)
 
     def unanswered(self, probes: int, size: int) -> None:
-        """Record the number of unanswered probe timeouts, and the size of the last probe packet."""
+        """Handle a probe timeout, after ``probes`` of them without an ack.
+
+        ``size`` is the size of the largest packet whose content the probe repeats.
+        """
         self._is_unanswered = probes >= DOUBTFUL and size > self._small
 
     @property
@@ -267,7 +280,7 @@ class PathMtu:
             return False
         if self.size > self.base:
             return True
-        # The chance of so many large losses in a row at the loss rate of small packets.
+        # The probability of so many large losses in a row at the loss rate of small packets.
         tried = self._small_through + self._small_lost + 1
         return (1 - self._small_through / tried) ** self._losses <= CHANCE
 
@@ -278,7 +291,7 @@ class PathMtu:
         return MtuEvent.BASE_LOST if self.size > self.floor else MtuEvent.FLOOR_LOST
 
     def path_changed(self, now: float) -> None:
-        """Start anew from the base: the size that was found belongs to another path."""
+        """Fall back to the base size on another path, and search again in a minute."""
         self._forget(now)
         self._step(now, MtuEvent.BLACK_HOLE)
 
@@ -350,7 +363,7 @@ class PathMtu:
                 MtuAction.REST_SHORTLY: cls._rest_shortly,
                 MtuAction.FORGET: cls._forget,
             },
-            # Refused events are acks and losses of probes for which the search no longer waits.
+            # Refused events come too late: acks, losses and refusals of earlier probes.
             ignored=MtuEvent,
         )
 

@@ -1,11 +1,10 @@
 """Path validation (RFC 9000, section 8.2): follow a peer whose address has changed.
 
-Only the peer of a sealed channel can change its address. When a datagram with the highest counter
-so far comes from a new address, this side sends a CHALLENGE with a nonce there. A RESPONSE from
-that address with the same nonce proves that the peer is there. A datagram that an attacker copied
-and sent from elsewhere proves nothing: only the owner of the keys can decrypt the nonce, and it
-receives the nonce only at the address to which that was sent. So an attacker cannot direct data at
-a third party.
+Only the peer of a sealed channel can move. If a datagram with the highest counter so far comes from
+a new address, this side sends a CHALLENGE with a nonce to that address. A RESPONSE from there with
+the same nonce proves that the peer receives datagrams at the address. A datagram that an attacker
+has copied and sent from elsewhere proves nothing, because only the owner of the keys can read the
+nonce. So an attacker cannot direct data at a third party.
 """
 
 from typing import Final
@@ -16,7 +15,7 @@ from sphtp.core.wire import Reader, Writer
 from sphtp.errors import untrusted
 
 RETRY: Final = 0.2
-"""Seconds between two challenges of one connection, whatever their addresses."""
+"""The least number of seconds between two challenges of one connection."""
 
 
 def encode_path(kind: Kind, to: int, nonce: int) -> bytes:
@@ -34,7 +33,7 @@ def decode_path_untrusted(datagram: bytes) -> int:
 
 
 class PathValidation:
-    """The one new address of a peer that is being validated."""
+    """The validation of a peer's new address; a connection validates one address at a time."""
 
     __slots__ = ("_address", "_nonce", "_sent_at")
 
@@ -46,9 +45,9 @@ class PathValidation:
     def challenge(self, now: float, secrets: Secrets, address: Address, peer: int) -> bytes | None:
         """Return a CHALLENGE to send to a new address; None if the last one was too recent.
 
-        To the same address, the CHALLENGE is repeated with the same nonce: where a round trip takes
-        longer than ``RETRY``, the RESPONSE to the first one may be on its way. ``peer`` is the
-        peer's connection id.
+        ``peer`` is the peer's connection id. A repeated CHALLENGE to the same address has the same
+        nonce, because the RESPONSE to the first one may be in flight if a round trip takes longer
+        than ``RETRY``.
         """
         if now < self._sent_at + RETRY:
             return None
@@ -58,7 +57,7 @@ class PathValidation:
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
     def is_proven(self, address: Address, nonce: int) -> bool:
-        """Return True if a RESPONSE matches the last challenge; each nonce counts once."""
+        """Return True if a RESPONSE matches the last challenge, and end the validation then."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

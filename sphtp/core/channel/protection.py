@@ -1,8 +1,8 @@
-"""Packet protection, which every packet of a connection passes before it leaves.
+"""Packet protection: the last step of every packet of a connection before it leaves.
 
-There are two kinds. ``Plain`` sends packets as they are. ``AesGcm`` seals them with the keys of a
-Noise handshake; ``sphtp.core.secure.seal`` has the cipher, the counter that is the nonce, and the
-key update. Either takes one packet or many of one size, and returns as many.
+There are two kinds. ``Plain`` changes nothing. ``AesGcm`` seals packets with the keys of a Noise
+handshake; ``sphtp.core.secure.seal`` has the cipher, the counter that is the nonce, and the key
+update. Either takes one packet or several of one size, and returns as many.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ class _Unsealed:
 
 
 class Plain:
-    """The packet protection of nodes in the clear, which changes nothing."""
+    """The packet protection of nodes without security: packets stay in the clear."""
 
     __slots__ = ("sealer",)
 
@@ -36,7 +36,7 @@ class Plain:
         self.sealer = _Unsealed()
 
     def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
-        """Return datagrams of ``size`` bytes as they are, with their address."""
+        """Return datagrams of ``size`` bytes to an address, unchanged."""
         return Datagrams(address, data, size)
 
 
@@ -46,10 +46,11 @@ PLAIN: Final = Plain()
 class AesGcm:
     """The keys of one connection, in both directions.
 
-    ``key`` is the public key of the peer. ``own`` and ``peer`` are the connection ids of both
-    sides, 0 while unknown. ``proof`` is the proof that a RESET from the peer must carry.
-    ``is_used`` becomes true when the first sealed datagram of the peer has arrived; until then the
-    peer may repeat its handshake. ``key_log`` records the first key of either direction.
+    ``key`` is the public key of the peer. ``keys`` are the first keys for sending and for
+    receiving. ``own`` and ``peer`` are the connection ids of this side and of the peer, 0 while
+    unknown. ``proof`` is the proof that a RESET from the peer must carry. ``is_used`` becomes true
+    when the first sealed datagram of the peer arrives; until then the peer may repeat its
+    handshake. ``key_log`` records the first key of either direction.
     """
 
     __slots__ = ("_key_log", "_keys", "_logged", "data_front", "is_used", "key", "own", "peer",
@@ -74,12 +75,15 @@ class AesGcm:
         self.unsealer = Unsealer(receiving, FRONT.size, counters)
         self._keys = sending
         self._key_log = key_log
-        # Only a key log needs the first receiving key later on.
+        # The first receiving key; only a key log needs it later on.
         self._logged = receiving if key_log is not None else b""
         self.sealer: Sealer | None = None
 
     def name(self, own: int, peer: int) -> None:
-        """Set the connection ids of both sides; sealing needs the peer's."""
+        """Set the connection ids of both sides; ``peer`` is 0 while the peer's is unknown.
+
+        The first call with a peer's id makes the sealer.
+        """
         self.own, self.data_front = own, FRONT.pack(DATA_FIRST, own)
         # Only one sealer is made, because a second one would count from zero with the same key.
         if peer and self.sealer is None:
@@ -90,7 +94,7 @@ class AesGcm:
                 self._key_log.write(peer, self._keys)
                 self._logged = b""
             self.sealer = Sealer(self._keys, encode_front(Kind.SEALED, peer))
-            # The sealer has the key now, and forgets it at the first key update.
+            # Only the sealer has the key from now on, and it discards it at the first key update.
             self._keys = b""
 
     def seal(self, address: Address, data: bytes, size: int) -> Datagrams:
@@ -102,13 +106,14 @@ class AesGcm:
 PacketProtection = Plain | AesGcm
 
 Peers = dict[Origin, AesGcm]
-"""The keys of connections by address and connection id of their peers."""
+"""The keys of connections, by the address and the connection id of the peer."""
 
 
 def is_free(peers: Peers, key: bytes, origin: Origin) -> bool:
-    """Return True if no peer with another key is known at this address and connection id.
+    """Return True if no peer with another key has this address and connection id.
 
-    Connection ids are not secret, and a peer chooses its own: it could take another's.
+    A peer chooses its connection id. Since these ids are not secret, it could choose the id of
+    another peer.
     """
     there = peers.get(origin)
     return there is None or there.key == key

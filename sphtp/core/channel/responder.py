@@ -1,16 +1,15 @@
 """The responder of sealed handshakes.
 
-It stores nothing before an opener returns a cookie, and passes on no CONNECT before the opener
-proves its identity. An endpoint owns a responder, because no connection exists yet when a GREET
-arrives. When the opener has proven its identity, the responder passes the opener's CONNECT to the
-endpoint. The endpoint replies with the connection's ACCEPT or with a REFUSE, which travel inside
-the handshake. The handshake is kept until the opener has used the keys, because its messages may be
-repeated until then.
+An endpoint owns the responder, because no connection exists yet when a GREET arrives. When an
+opener has proven its identity, the responder passes the opener's CONNECT to the endpoint. The
+endpoint replies with a connection's ACCEPT or with a REFUSE, which travel inside the handshake. The
+responder keeps an accepted handshake until the opener has used the keys, because the opener may
+repeat its messages until then.
 
-A Noise message takes some 0.3 ms to compute, and a half-open handshake takes memory, so both are
-limited. GREETs of patterns that need this node's key or its shared secret have a budget of their
-own, so that strangers cannot use up the time or the places of members. A host that sent an invalid
-GREET counts as a stranger for a while.
+A Noise message costs some 0.3 ms to compute, and a half-open handshake costs memory, so both are
+limited. An opener counts as a stranger if its GREET uses neither this node's key nor its pre-shared
+key. Strangers have a budget of their own, so that they cannot use up the time and the places of
+others.
 """
 
 from collections import Counter, deque
@@ -54,20 +53,20 @@ from sphtp.errors import RemoteError, SettingsError
 class ResponderState(Name):
     """The states of the answering side of a handshake."""
 
-    ASKED = "sent WELCOME; no CONFIRM with the opener's identity has come"
+    ASKED = "this side has requested the opener's identity with a WELCOME"
     PRESENTED = "the opener has proven its identity, and the endpoint has its CONNECT"
-    WELCOMED = "the opener was accepted, and has not used the keys yet"
-    SETTLED = "the keys are in use, or the opener was refused: the handshake is over"
+    WELCOMED = "the endpoint accepted the opener, which has not used the keys yet"
+    SETTLED = "the keys are in use, the opener was refused, or the handshake took too long"
 
 
 class ResponderEvent(Name):
     """The events of the answering side."""
 
-    GREETED_AGAIN = "the opener's GREET came again"
-    CONFIRMED = "the opener's CONFIRM came"
+    GREETED_AGAIN = "the opener's GREET arrived again"
+    CONFIRMED = "the opener's CONFIRM arrived"
     ACCEPTED = "the endpoint accepts the opener"
     REFUSED = "the endpoint or the authenticator refuses the opener"
-    KEYS_USED = "a datagram came that the opener has sealed"
+    KEYS_USED = "a datagram arrived that the opener has sealed"
     LATE = "the timeout of the handshake expired"
 
 
@@ -75,10 +74,10 @@ class ResponderAction(Name):
     """The actions of the answering side."""
 
     KEEP = "restart the timeout, within the limit for the whole handshake"
-    REPEAT = "send the last answer again"
-    PRESENT = "pass the opener's CONNECT to the endpoint"
-    ANSWER = "send the answer: in a WELCOME, or sealed if the opener has the keys"
-    FORGET = "drop the handshake"
+    REPEAT = "send the last WELCOME again"
+    PRESENT = "pass the opener's CONNECT to the endpoint, if the authenticator accepts the opener"
+    ANSWER = "send ACCEPT or REFUSE: in a WELCOME, which is sealed if the opener has the keys"
+    FORGET = "remove the handshake from the half-open ones"
 
 
 S, E, A = ResponderState, ResponderEvent, ResponderAction
@@ -89,19 +88,21 @@ RESPONDER = Machine(
     (
         Row(S.ASKED, E.GREETED_AGAIN, S.ASKED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
         Row(S.ASKED, E.CONFIRMED, S.PRESENTED, (A.KEEP, A.PRESENT), "the identity is proven"),
-        Row(S.ASKED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
+        Row(S.ASKED, E.LATE, S.SETTLED, (A.FORGET,), "the opener vanished"),
         Row(S.PRESENTED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the endpoint has room"),
-        Row(S.PRESENTED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "this side sends the refusal"),
-        Row(S.PRESENTED, E.LATE, S.SETTLED, (A.FORGET,), "this side's own attempt was kept"),
+        Row(S.PRESENTED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "a refusal ends it"),
+        Row(S.PRESENTED, E.LATE, S.SETTLED, (A.FORGET,), "the endpoint kept its own attempt"),
         Row(S.WELCOMED, E.GREETED_AGAIN, S.WELCOMED, (A.KEEP, A.REPEAT), "WELCOME was lost"),
         Row(S.WELCOMED, E.CONFIRMED, S.WELCOMED, (A.KEEP, A.PRESENT), "the answer was lost"),
-        Row(S.WELCOMED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the opener sends its request again"),
-        Row(S.WELCOMED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "the peer is admitted no more"),
+        Row(S.WELCOMED, E.ACCEPTED, S.WELCOMED, (A.ANSWER,), "the opener repeated its CONNECT"),
+        Row(
+            S.WELCOMED, E.REFUSED, S.SETTLED, (A.ANSWER, A.FORGET), "the endpoint refuses it later"
+        ),
         Row(S.WELCOMED, E.KEYS_USED, S.SETTLED, (A.FORGET,), "both sides have the keys"),
-        Row(S.WELCOMED, E.LATE, S.SETTLED, (A.FORGET,), "the opener has gone, or was forged"),
+        Row(S.WELCOMED, E.LATE, S.SETTLED, (A.FORGET,), "the opener vanished, or was replayed"),
     ),
     events=ResponderEvent,
-    # A handshake in which the opener's identity is still to come starts in ASKED.
+    # A handshake with XX or XXpsk0 starts in ASKED.
     entries=frozenset({S.ASKED}),
     final=frozenset({S.SETTLED}),
     refused={
@@ -116,9 +117,9 @@ RESPONDER = Machine(
 class ResponderHandshake:
     """One handshake of an opener whose address is proven.
 
-    ``greet`` is the Noise message of its GREET, by which a repetition is recognised. ``connect`` is
-    the CONNECT of the opener, once the opener has proven its identity. ``protection`` has the keys,
-    once there are any.
+    ``greet`` is the Noise message of the opener's GREET; it identifies a repeated GREET.
+    ``connect`` is the opener's CONNECT, empty before the opener has proven its identity.
+    ``protection`` has the keys, None before they are derived.
     """
 
     __slots__ = ("_context", "_responder", "answer", "came", "confirm", "connect", "due", "greet",
@@ -141,13 +142,13 @@ class ResponderHandshake:
         self.origin = origin
         self.token = token
         self.greet = greet
-        # True if the opener has not proven that it was introduced.
+        # True if its GREET counts against the budget of strangers.
         self.is_stranger = is_stranger
         self.handshake = handshake
         self.came = self.due = came
         self.connect = b""
-        # The CONFIRM with the opener's identity, the proof that the opener's RESETs will carry, and
-        # the last reply to the opener.
+        # The Noise message of the opener's CONFIRM; the proof that the opener's RESETs will carry;
+        # the last WELCOME, for a repeated GREET.
         self.confirm = b""
         self.proof = b""
         self.answer: Datagrams | None = None
@@ -157,20 +158,23 @@ class ResponderHandshake:
 
     @property
     def key(self) -> bytes:
-        """The public key that the opener has proven."""
+        """The public key of the opener, which the handshake has proven."""
         remote = self.handshake.remote
         assert remote is not None
         return remote
 
     def accept(self, accept: bytes) -> Datagrams | None:
-        """Return the datagram with a connection's ACCEPT; None if the state refuses it.
+        """Return the datagram that carries a connection's ACCEPT; None if the state refuses it.
 
-        From then on ``protection`` belongs to the connection.
+        From then on the connection uses ``protection``, too.
         """
         return self._responder.accept(self, accept)
 
     def carry(self, datagram: bytes) -> Datagrams:
-        """Return the WELCOME with an ACCEPT or a REFUSE, sealed if there are keys."""
+        """Return the WELCOME that carries an ACCEPT or a REFUSE, sealed if there are keys.
+
+        Once it was sent unsealed, return the same WELCOME again.
+        """
         if self.answer is not None:
             return self.answer
         kind, opener = decode_front_untrusted(datagram)
@@ -200,12 +204,14 @@ class ResponderHandshake:
 
 
 MOST_KEPT: Final = 4
-"""The longest life of a handshake, as a multiple of ``timeout``, however often the opener repeats
-its messages."""
+"""The longest life of a handshake as a multiple of its timeout, which a repetition restarts."""
 
 
 class HalfOpenTable:
-    """The half-open handshakes: ``limit`` at most, each until ``timeout`` seconds of silence."""
+    """The half-open handshakes, at most ``limit``.
+
+    Each ends after ``timeout`` seconds without a datagram of its opener.
+    """
 
     def __init__(self, limit: int, timeout: float) -> None:
         self._limit = limit
@@ -221,16 +227,16 @@ class HalfOpenTable:
         return len(self._handshakes) >= self._limit
 
     def find(self, origin: Origin) -> ResponderHandshake | None:
-        """Return the handshake of an opener, or None."""
+        """Return the handshake of an opener; None if there is none."""
         return self._handshakes.get(origin)
 
     def make_room(self, host: str, is_stranger: bool) -> bool:
         """Return True if there is room for an opener from this host; make room if necessary.
 
-        If the table is full, a stranger that has not proven its identity is dropped: the newest
-        handshake of the host with the most of them. A newcomer that is also a stranger replaces one
-        only if that host has at least two handshakes more than the newcomer's host. Addresses are
-        proven, so no attacker has many.
+        If the table is full, the newest handshake of a stranger that has not proven its identity is
+        removed, at the host with the most of these. An opener that is a stranger itself replaces it
+        only if that host has at least two more of these handshakes than the opener's host. Since
+        addresses are proven, an attacker cannot appear as many hosts.
         """
         if not self.is_full:
             return True
@@ -251,7 +257,7 @@ class HalfOpenTable:
         return True
 
     def add(self, now: float, handshake: ResponderHandshake) -> None:
-        """Add a handshake, for the length of the timeout."""
+        """Add a handshake, and start its timeout."""
         handshake.due = now + self._timeout
         self._handshakes.pop(handshake.origin, None)
         self._handshakes[handshake.origin] = handshake
@@ -266,12 +272,12 @@ class HalfOpenTable:
         return True
 
     def forget(self, origin: Origin) -> None:
-        """Remove a handshake."""
+        """Remove the handshake of an opener if there is one."""
         self._handshakes.pop(origin, None)
 
     def take_late(self, now: float) -> ResponderHandshake | None:
         """Remove a handshake that has timed out, and return it; None if there is none."""
-        # A handshake whose timeout is restarted moves to the end, so the first one expires first.
+        # A handshake whose timeout is restarted moves to the end, so that the first is due first.
         first = next(iter(self._handshakes.values()), None)
         return None if first is None or first.due > now else self._handshakes.pop(first.origin)
 
@@ -284,11 +290,12 @@ FEWEST_SWEPT: Final = 64
 
 
 class HandshakeReplayFilter:
-    """The origins of IK GREETs, each kept as long as its handshake or connection lives.
+    """The origins of IK GREETs, each valid as long as its handshake or connection exists.
 
-    Anybody can repeat such a GREET, byte by byte, and nothing in it shows when it was made. Its
-    first bytes, a public key drawn for it alone, identify it. Each GREET has one origin: a
-    recording of it that comes from elsewhere is rejected.
+    An attacker can record the Noise message of an IK GREET and send it from its own address with a
+    valid cookie. The message begins with an ephemeral public key, which is different in every
+    GREET. So the filter stores the first origin of each such key, and the responder rejects a GREET
+    with the same key from another origin.
     """
 
     def __init__(self, half_open: HalfOpenTable, peers: Peers) -> None:
@@ -301,7 +308,7 @@ class HandshakeReplayFilter:
         return len(self._places)
 
     def has_place(self, noise: bytes, origin: Origin) -> bool:
-        """Return True if this GREET is recorded with another origin."""
+        """Return True if the same GREET was received from another origin."""
         place = self._places.get(noise[:KEY_SIZE])
         return place is not None and place != origin and self._is_kept(place)
 
@@ -320,7 +327,7 @@ MOST_SUSPECTS: Final = 256
 
 
 class Suspects:
-    """The hosts that sent an invalid GREET within the last ``timeout`` seconds; 256 at most."""
+    """The hosts that sent an invalid GREET within the last ``timeout`` seconds; at most 256."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -331,7 +338,7 @@ class Suspects:
         return self._until.get(host, now) > now
 
     def note(self, now: float, host: str) -> None:
-        """Add a host. If there are too many, drop the oldest."""
+        """Add a host, and remove the oldest one if there are too many."""
         self._until.pop(host, None)
         if len(self._until) >= MOST_SUSPECTS:
             del self._until[next(iter(self._until))]
@@ -339,7 +346,7 @@ class Suspects:
 
 
 class HandshakeProgress(NamedTuple):
-    """The output for a repeated message: the opener of a connection continues its handshake."""
+    """A sign that the opener of the connection with this id continues its handshake."""
 
     connection_id: int
 
@@ -347,8 +354,9 @@ class HandshakeProgress(NamedTuple):
 class Responder:
     """The handshakes that peers began, from their first GREET to their first sealed datagram.
 
-    Inputs return a handshake whose ``connect`` is for the endpoint, or ``HandshakeProgress``.
-    Datagrams to send go into ``outgoing``; ``peers`` are the keys of the endpoint's connections.
+    Inputs return a handshake whose ``connect`` the endpoint has to handle, or
+    ``HandshakeProgress``, or None. Datagrams to send are appended to ``outgoing``. ``peers`` are
+    the keys of the endpoint's connections.
     """
 
     def __init__(
@@ -392,7 +400,10 @@ class Responder:
     def handle_greet_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Handle a GREET: reply with a COOKIE, or begin a handshake if it has a valid cookie."""
+        """Handle a GREET: begin a handshake if its cookie is valid, else reply with a cookie.
+
+        Raises ``RemoteError`` if the GREET is malformed.
+        """
         greet = decode_greet_untrusted(datagram)
         # The cookie covers the Noise message, too, so that an altered GREET costs little.
         what = _name(address), datagram[FRONT.size : FRONT.size + OPENER_SIZE], greet.noise
@@ -407,7 +418,8 @@ class Responder:
         if handshake is not None and handshake.greet == greet.noise:
             return self._step(now, handshake, ResponderEvent.GREETED_AGAIN)
         if handshake is not None and handshake.state is not ResponderState.ASKED:
-            # No opener sends two GREETs from one origin, so this one is from somebody else.
+            # The opener has proven its identity, and repeats that GREET or its CONFIRM until it has
+            # the answer. This other GREET may be forged.
             self._counters.denied += 1
             return None
         if self._replays.has_place(greet.noise, origin):
@@ -422,7 +434,10 @@ class Responder:
     def handle_confirm_untrusted(
         self, now: float, address: Address, datagram: bytes
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Handle a CONFIRM, which proves the identity of the opener."""
+        """Handle a CONFIRM, which proves the identity of the opener.
+
+        Raises ``RemoteError`` if it is invalid.
+        """
         confirm = decode_confirm_untrusted(datagram)
         handshake = self._half_open.find((address, confirm.opener))
         if handshake is None or handshake.token != confirm.token:
@@ -436,12 +451,12 @@ class Responder:
             handshake.answer, handshake.confirm = None, confirm.noise
         if confirm.noise == handshake.confirm:
             return self._step(now, handshake, ResponderEvent.CONFIRMED)
-        # A short CONFIRM that differs from the first must not draw a longer reply.
+        # Another CONFIRM is forged. A reply could be longer than it is.
         self._counters.forged += 1
         return None
 
     def handle_used(self, now: float, origin: Origin, protection: AesGcm) -> None:
-        """Drop a handshake, because the opener has used its keys."""
+        """End a handshake, because the opener has used its keys."""
         handshake = self._half_open.find(origin)
         if handshake is not None and handshake.protection is protection:
             self._step(now, handshake, ResponderEvent.KEYS_USED)
@@ -449,7 +464,7 @@ class Responder:
     # From the endpoint
 
     def accept(self, handshake: ResponderHandshake, accept: bytes) -> Datagrams | None:
-        """Return the datagram with an ACCEPT; None if the handshake's state refuses it."""
+        """Return the datagram that carries an ACCEPT; None if the handshake's state refuses it."""
         self._answer = None
         self._step(handshake.came, handshake, ResponderEvent.ACCEPTED, accept)
         return self._answer
@@ -468,12 +483,12 @@ class Responder:
         event: ResponderEvent,
         datagram: bytes = b"",
     ) -> ResponderHandshake | HandshakeProgress | None:
-        """Take an event; return the output for the endpoint, or None."""
+        """Take an event; return the output for the endpoint."""
         self._output = None
         _RUNNER.step_of(handshake, self, event, now, datagram)
         return self._output
 
-    # What the table does
+    # Actions
 
     def _keep(self, handshake: ResponderHandshake, now: float, _: bytes) -> None:
         # The opener repeats its message because the reply was lost: restart its timeout.
@@ -486,7 +501,7 @@ class Responder:
             self._outgoing.append(handshake.answer)
 
     def _present(self, handshake: ResponderHandshake, _: float, __: bytes) -> None:
-        """Pass the handshake to the endpoint if the authenticator accepts its opener."""
+        """Pass the handshake to the endpoint if the authenticator accepts the opener."""
         connect = decode_connect_untrusted(handshake.connect)
         verdict = self._context.authenticator.judge(handshake.key, connect.offer.peer_id)
         if not is_free(self._peers, handshake.key, handshake.origin):
@@ -496,7 +511,7 @@ class Responder:
             refuse = Refuse(handshake.token, Refusal.DENIED)
             self.refuse(handshake, encode_refuse(handshake.origin[1], refuse))
         elif verdict is not Verdict.ACCEPT:
-            # The introduction comes from the servers, and may arrive a moment after this.
+            # The servers may introduce the opener a moment later, and it repeats its GREET.
             self._counters.strangers += 1
             self._half_open.forget(handshake.origin)
         self._output = handshake if verdict is Verdict.ACCEPT else None
@@ -518,20 +533,19 @@ class Responder:
                 A.ANSWER: cls._carry,
                 A.FORGET: cls._forget,
             },
-            # Datagrams come late or twice, and the endpoint may answer a handshake that has
-            # expired.
+            # Datagrams arrive late or twice, and the endpoint may accept or refuse a handshake that
+            # has timed out.
             ignored=ResponderEvent,
         )
 
     # Limits, and new handshakes
 
     def _is_stranger(self, now: float, address: Address, greet: Greet) -> bool:
-        """Return True unless a GREET claims that its opener was introduced.
+        """Return True if the opener of a GREET counts as a stranger.
 
-        A GREET claims this by a pattern that needs this side's key or the shared secret. The claim
-        is checked only when the Noise message is computed. So it does not count if an invalid GREET
-        came from the same host recently. Strangers have a budget of their own, so that they take
-        neither the time nor the places of members.
+        It is assumed to be no stranger if the pattern of the GREET needs this side's key or the
+        pre-shared key. The number of the pattern alone proves nothing, so an opener whose host
+        recently sent an invalid GREET counts as a stranger, too.
         """
         pattern = PATTERNS.get(greet.pattern)
         is_introduced = pattern is not None and (pattern.responder_known or pattern.has_psk)
@@ -540,18 +554,18 @@ class Responder:
     def _has_room(self, now: float, origin: Origin, *, is_stranger: bool) -> bool:
         there = self._peers.get(origin)
         if there is not None and there.is_used:
-            # A recorded GREET must not disturb an open channel.
+            # The GREET was recorded: its opener has completed a handshake. The channel stays.
             return False
         if not self._has_time(now, is_stranger=is_stranger):
             return False
         if not self._half_open.is_full or self._half_open.find(origin) is not None:
             return True
-        # Either this opener is refused, or a stranger is dropped for it.
+        # Either this GREET is ignored, or a stranger's handshake is removed for it.
         self._counters.handshakes_over_limit += 1
         return self._half_open.make_room(origin[0][0], is_stranger)
 
     def _has_time(self, now: float, *, is_stranger: bool) -> bool:
-        """Return True if the rate limit allows one more computation of a Noise message."""
+        """Return True if the rate limit allows one more Noise message to be computed."""
         if self._rates[is_stranger].take(now):
             return True
         self._counters.handshakes_over_rate += 1
@@ -575,7 +589,7 @@ class Responder:
         try:
             payload = self._read(noise, greet.noise)
         except RemoteError:
-            # The GREET is for another key or made with another secret, or it is garbage.
+            # The GREET was made for another key or with another pre-shared key, or is malformed.
             self._suspects.note(now, origin[0][0])
             self._hint(origin, greet, Refusal.DENIED if pattern.has_psk else Refusal.WRONG_PEER)
             return None
@@ -594,14 +608,17 @@ class Responder:
         return None
 
     def _identify(self, handshake: ResponderHandshake, payload: bytes) -> None:
-        """Decode the opener's CONNECT. Raises ``RemoteError`` if it contradicts its GREET."""
+        """Read the opener's CONNECT.
+
+        Raises ``RemoteError`` if it is invalid or contradicts the GREET; the handshake ends then.
+        """
         try:
             handshake.proof, handshake.connect = read_payload_untrusted(payload)
             kind, _ = decode_front_untrusted(handshake.connect)
             connect = decode_connect_untrusted(handshake.connect)
             repeated = kind, connect.offer.connection_id, connect.token
             if repeated != (Kind.CONNECT, handshake.origin[1], handshake.token):
-                # The endpoint would take it for the CONNECT of another opener.
+                # Otherwise the endpoint would handle it as the CONNECT of another opener.
                 raise RemoteError("no CONNECT, or that of somebody else")
         except RemoteError:
             self._half_open.forget(handshake.origin)
@@ -628,23 +645,24 @@ def _name(address: Address) -> bytes:
     return f"{host} {port}".encode()
 
 
-# A cookie proves that a caller receives at its address, without any stored state: it is a keyed MAC
-# over the address and the attempt, which this side computes again when the cookie returns.
+# A cookie proves that an opener receives datagrams at its address, without stored state on this
+# side. It is a MAC over the address, the attempt and the Noise message. When a GREET returns the
+# cookie, this side computes the MAC again and compares.
 
 COOKIE_SIZE: Final = 16
 """Bytes of a cookie."""
 
 SECRET_SIZE: Final = 32
 
-# One secret for the present lifetime, and one for the last.
+# One secret for the present lifetime, and one for the previous lifetime.
 SECRETS: Final = 2
 
 
 class CookieJar:
-    """The cookies of any number of callers: made and checked with two secrets.
+    """The maker and checker of cookies, with two secrets for any number of openers.
 
     A cookie is valid for at least ``lifetime`` seconds, and for at most twice as long. Raises
-    ``SettingsError`` unless ``lifetime`` is positive.
+    ``SettingsError`` if ``lifetime`` is not positive.
     """
 
     __slots__ = ("_lifetime", "_number", "_secrets", "_source")
@@ -658,7 +676,7 @@ class CookieJar:
         self._secrets = [self._draw() for _ in range(SECRETS)]
 
     def make(self, now: float, *what: bytes) -> bytes:
-        """Return the cookie for ``what``, 16 bytes."""
+        """Return the cookie for the fields ``what``, 16 bytes."""
         self._rotate(now)
         return _mac(self._secrets[0], what)
 
@@ -681,6 +699,6 @@ class CookieJar:
 def _mac(secret: bytes, what: tuple[bytes, ...]) -> bytes:
     mac = HMAC(secret, SHA256())
     for part in what:
-        # Each part follows its length, so that no two sequences of parts give the same bytes.
+        # Each part follows its length, so that different sequences of parts give different bytes.
         mac.update(len(part).to_bytes(4, "little") + part)
     return mac.finalize()[:COOKIE_SIZE]

@@ -1,4 +1,4 @@
-"""The security of a node: its identity, the peers that it admits, and limits for strangers."""
+"""The security of a node: its identity, the peers that it accepts, and limits of handshakes."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -13,30 +13,38 @@ from sphtp.errors import LocalError, SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeLimits:
-    """Limits of the work that strangers can cause in a node; times in seconds.
+    """Limits of the work that unauthenticated peers can cause in a node; times in seconds.
 
-    Raises ``SettingsError``, naming the setting, when one is out of range.
+    An opener counts as a stranger unless its GREET uses this node's key or pre-shared key. It also
+    counts as one for a while after an invalid GREET from its host.
+
+    Raises ``SettingsError``, which names the setting, if a value is out of range.
     """
 
     handshakes_per_second: float = 500.0
-    """Noise messages of peers that are computed per second, each in some 0.3 ms. Others are
-    dropped, and their senders retransmit them.
+    """Noise messages of peers that the node processes per second; each takes some 0.3 ms.
 
-    Messages of a pattern that needs this node's key or its secret have this budget, and all others
-    another of the same size.
+    The node ignores the others, and their senders repeat them. Strangers share one budget of this
+    size, and all other openers share another one.
     """
     half_open: int = 256
-    """Handshakes of peers that may be incomplete at a time. An introduced peer displaces a
-    stranger."""
+    """Most handshakes of peers that are in progress at a time.
+
+    If all places are taken, an opener that is no stranger displaces a stranger.
+    """
     handshake_timeout: float = 5.0
-    """Seconds of silence after which an incomplete handshake is dropped. It is dropped after four
-    times as long in any case.
+    """Seconds of silence after which the node ends a handshake of a peer.
+
+    A handshake lasts at most four times as long.
     """
     resets_per_second: float = 100.0
-    """Stateless resets sent per second; at most a quarter of them to one address, and half to one
-    host."""
+    """Stateless resets sent per second: at most a quarter of them to one address, and half of them
+    to one host."""
     cookie_lifetime: float = 30.0
-    """Seconds for which a cookie proves an address: at least this, and at most twice as long."""
+    """Seconds for which a cookie is valid at least; it is valid at most twice as long.
+
+    A valid cookie proves that an opener receives datagrams at its address.
+    """
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -57,19 +65,24 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(slots=True)
 class HandshakeCounters:
-    """Counts of the datagrams and handshakes of a sealed node. A dropped datagram changes nothing.
+    """Counts of the datagrams and handshakes of a node whose channels are sealed.
 
-    ``in_the_clear`` counts datagrams that were not sealed. ``forged`` counts those sealed with
-    another key, or altered; ``replayed`` those that had arrived before, are too old to tell, or
-    came from another address than the original. ``cookies_sent`` counts COOKIEs. ``handshakes``
-    counts handshakes that peers began, after their cookie. ``handshakes_over_rate`` and
-    ``handshakes_over_limit`` count those that ``handshakes_per_second`` and ``half_open`` affected:
-    dropped, or admitted in place of a stranger. ``strangers`` counts peers whose claimed id nobody
-    has introduced yet, and ``denied`` peers that were refused or were not the wanted peer.
-    ``resets_sent``, ``resets_over_rate``, ``resets_taken`` and ``resets_forged`` count stateless
-    resets that were sent, not sent because of ``resets_per_second``, accepted, and rejected.
-    ``paths_tried`` counts challenges to new addresses of peers, and ``paths_changed`` the addresses
-    that were adopted.
+    **Dropped datagrams.** ``in_the_clear`` counts datagrams in the clear that are no part of a
+    sealed handshake. ``forged`` counts those that were altered, or made with another key.
+    ``replayed`` counts those that had arrived before or are too old to decide that, and GREETs that
+    were first received from another opener.
+
+    **Handshakes.** ``cookies_sent`` counts cookies, and ``handshakes`` GREETs with a valid cookie
+    that this node processed. ``handshakes_over_rate`` counts messages that were ignored because of
+    ``handshakes_per_second``. ``handshakes_over_limit`` counts the times that ``half_open`` made
+    the node ignore a GREET, or end the handshake of another opener to make room. ``strangers``
+    counts peers with an id that the servers have not introduced yet. ``denied`` counts peers that
+    this node rejected, as openers or as the answering side.
+
+    **Resets and paths.** ``resets_sent`` and ``resets_over_rate`` count stateless resets that this
+    node sent, and those that ``resets_per_second`` suppressed. ``resets_taken`` counts valid resets
+    that arrived, and ``resets_forged`` invalid ones. ``paths_tried`` counts challenges of new
+    addresses, and ``paths_changed`` connections that moved to one.
     """
 
     in_the_clear: int = 0
@@ -90,10 +103,10 @@ class HandshakeCounters:
 
 
 class KeyLog(Protocol):
-    """A log of the keys of channels, with which captured datagrams can be decrypted."""
+    """A log of the keys of channels. With it, tools can decrypt captured datagrams."""
 
     def write(self, connection_id: int, key: bytes) -> None:
-        """Record the first key that seals the datagrams with this connection id in front."""
+        """Record the first key of the datagrams that carry this connection id."""
         ...
 
 
@@ -102,55 +115,56 @@ class Verdict(Enum):
 
     ACCEPT = "the peer is the one that it claims to be"
     REJECT = "the peer is another one, or is not allowed"
-    RETRY = "the servers have not introduced the peer yet; it will retransmit"
+    RETRY = "the servers have not introduced the peer yet; it will repeat its request"
 
 
 class AllowKeys:
-    """An authenticator that accepts every key, or the keys in a set, for nodes without a cluster.
+    """An authenticator without a cluster: it accepts every key, or only the keys in a set.
 
-    The set is kept, not copied: a program may add keys to it and remove keys at any time.
+    The set is not copied: a program may add keys and remove keys at any time.
     """
 
     def __init__(self, keys: AbstractSet[bytes] | None = None) -> None:
         self._keys = keys
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """Return None: no peer is introduced without a cluster."""
+        """Return None, because no server introduces peers without a cluster."""
         return None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Return ACCEPT for a key in the set, else REJECT. Ids mean nothing without a cluster."""
+        """Accept a key of the set, whatever the id, which has no meaning without a cluster."""
         is_wanted = self._keys is None or key in self._keys
         return Verdict.ACCEPT if is_wanted else Verdict.REJECT
 
 
 class IntroducedPeer(Protocol):
-    """A peer that the servers have introduced, with its key."""
+    """A peer that the servers have introduced, with its public key."""
 
     @property
     def key(self) -> bytes:
-        """The public key, 32 bytes; empty if the servers gave none."""
+        """The public key, 32 bytes; empty if the servers have sent none."""
         ...
 
 
 class RosterAuthenticator:
-    """An authenticator that accepts the peers that servers have introduced, with their keys.
+    """An authenticator that accepts the peers that servers have introduced, by id and key.
 
-    ``peers`` maps ids to present peers: the mapping is kept, not copied.
+    ``peers`` maps the ids of the present peers to these. The mapping is not copied, so that its
+    changes take effect.
     """
 
     def __init__(self, peers: Mapping[int, IntroducedPeer]) -> None:
         self._peers = peers
 
     def key_of(self, peer_id: int) -> bytes | None:
-        """Return the key that the servers gave for a peer id; None if they gave none."""
+        """Return the public key of the peer with this id; None if the servers have sent none."""
         peer = self._peers.get(peer_id)
         return peer.key or None if peer is not None else None
 
     def judge(self, key: bytes, peer_id: int) -> Verdict:
-        """Return ACCEPT if the key is that of the id, REJECT if not or without an id.
+        """Accept a peer whose key matches its id; reject one with another key, or without an id.
 
-        Return RETRY for an id that the servers have not introduced yet.
+        The verdict on an id that the servers have not introduced is ``RETRY``.
         """
         peer = self._peers.get(peer_id)
         if peer is not None:
@@ -181,7 +195,7 @@ class PeerPin:
             raise SettingsError(f"key is {error}") from error
 
     def is_met_by(self, key: bytes) -> bool:
-        """Return True if the key of the peer that answered is acceptable."""
+        """Return True if a peer with this public key is acceptable."""
         return self.key is None or key == self.key
 
 
@@ -196,18 +210,16 @@ class Security:
     identity: Identity | None = None
     """The node's key pair, by which peers identify it; a new one by default."""
     allow: AbstractSet[bytes] | None = None
-    """The public keys of the peers with which the node opens channels; None for any key.
+    """The public keys of the peers with which the node opens channels; None for all peers.
 
-    The set is kept, not copied: a change takes effect from the next handshake on.
+    The set is not copied: a change takes effect with the next handshake.
     """
     psk: bytes | None = field(default=None, repr=False)
-    """A secret of 32 bytes that both sides need. A peer without it gets only a cookie and a
-    refusal.
-    """
+    """A pre-shared key of 32 bytes that both sides need; the node refuses openers without it."""
     limits: HandshakeLimits = field(default_factory=HandshakeLimits)
-    """Limits of the work that strangers can cause."""
+    """Limits of the work that unauthenticated peers can cause."""
     roster: RosterAuthenticator | None = None
-    """The members of the node's cluster; they replace ``allow``."""
+    """The authenticator of the members of the node's cluster; it replaces ``allow``."""
 
     def __post_init__(self) -> None:
         if self.psk is not None and len(self.psk) != KEY_SIZE:
@@ -217,7 +229,7 @@ class Security:
 
     @property
     def authenticator(self) -> PeerAuthenticator:
-        """The authenticator: the members of the cluster if there is one, else ``allow``."""
+        """The authenticator of peers: ``roster`` if there is one, else one for ``allow``."""
         return self.roster or AllowKeys(self.allow)
 
 

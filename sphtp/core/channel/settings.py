@@ -1,4 +1,4 @@
-"""The settings of a channel: kinds of delivery, lanes, limits and times."""
+"""The settings of a channel: kinds of delivery, lanes, limits and timers."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -8,7 +8,7 @@ from sphtp.errors import SettingsError
 
 MOST_LANES = 64
 
-# A datagram of this size has room for the header and any control frame.
+# The smallest datagram that both sides must accept: the header and any control frame fit into it.
 SMALLEST_DATAGRAM = 256
 
 CONTROLLERS = ("newreno", "cubic", "tolerant")
@@ -16,25 +16,27 @@ FIXED = "fixed"
 
 
 class Delivery(Enum):
-    """The delivery of a message: ordered, sent once, or only the latest."""
+    """The kind of delivery of a message."""
 
     RELIABLE = auto()
-    """The message is delivered, in the order of its lane."""
+    """The sender retransmits the message until the receiver acks it, or until its deadline if it
+    has one. An ordered lane delivers such messages in order."""
     UNRELIABLE = auto()
-    """The message is sent once. It may be lost, or overtaken by another."""
+    """The sender sends the message once. It may be lost, or arrive after a later message."""
     SEQUENCED = auto()
-    """The message is sent once, and the receiver drops it if a later one of its lane arrived
-    before.
-    """
+    """The sender sends the message once. The receiver drops it if a later message of its lane
+    arrived first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A lane of a channel: messages with an order of their own, which no other lane blocks.
+    """A lane of a channel: a sequence of messages with an order of its own.
 
-    Messages in a lane of higher ``priority`` leave first. Lanes of equal priority share the
-    bandwidth by ``weight``. If a lane is not ``ordered``, its reliable messages are delivered as
-    they arrive. Raises ``SettingsError`` if ``weight`` is not positive and finite.
+    A lost message delays only later messages of its own lane. Messages in a lane of higher
+    ``priority`` leave first. Lanes of equal priority share the bandwidth by ``weight``. If a lane
+    is not ``ordered``, the receiver delivers its reliable messages as they arrive.
+
+    Raises ``SettingsError`` for a weight that is not a positive number.
     """
 
     priority: int = 0
@@ -53,9 +55,10 @@ def check_lanes(lanes: tuple[Lane, ...]) -> None:
 
 
 def parse_congestion(name: str) -> tuple[str, float | None]:
-    """Parse the name of a congestion controller; return its kind, and the rate of ``fixed:RATE``.
+    """Return the kind of the congestion controller with this name, and its rate.
 
-    Raises ``SettingsError`` if there is no such controller.
+    ``fixed:RATE`` has a rate, in bytes per second; for every other name the rate is None. Raises
+    ``SettingsError`` if there is no such controller, or if the rate is not positive.
     """
     kind, colon, argument = name.partition(":")
     if kind == FIXED and colon:
@@ -82,8 +85,11 @@ def _parse_rate(text: str) -> float:
 class ChannelSettings:
     """Limits and timers of a channel; times in seconds, sizes in bytes.
 
-    The reference page "Settings" explains each of them. ``keepalive`` is by default a quarter of
-    ``timeout``. Raises ``SettingsError``, naming the setting, when one is out of range.
+    ``docs/reference/settings.md`` has the meaning and the range of each field. If ``keepalive`` is
+    None, a quarter of ``timeout`` is used.
+
+    Raises ``SettingsError``, which names the setting, if a value is out of range or contradicts
+    another one.
     """
 
     max_datagram: int = 65_507
@@ -117,12 +123,11 @@ class ChannelSettings:
 
     @classmethod
     def wan(cls, **changes: Any) -> Self:
-        """Return the settings for long paths that lose packets at random.
+        """Return the settings for long paths that lose packets at random, with ``changes``.
 
-        They use the congestion controller ``tolerant``, and a window of up to 16 MiB. ``newreno``
-        and ``cubic`` take each loss for a full queue. So with random losses their rate is about a
-        packet per round trip, divided by the square root of the share of losses (Mathis et al.,
-        1997). ``changes`` are settings that replace these.
+        Of the adaptive controllers only ``tolerant`` fills such a path. The others interpret each
+        loss as a full queue. Their rate is one packet per round trip, divided by the square root
+        of the loss ratio (Mathis et al., 1997).
         """
         return cls(**(WAN | changes))
 
@@ -144,14 +149,14 @@ class ChannelSettings:
 
     @property
     def keepalive_interval(self) -> float:
-        """Seconds without a sent packet after which the dialling side sends a PING."""
+        """Seconds without an outgoing packet after which this side sends a PING."""
         return self.timeout / 4 if self.keepalive is None else self.keepalive
 
     def enveloped(self, envelope: int) -> Self:
-        """Return the settings for datagrams that travel in an envelope of ``envelope`` bytes.
+        """Return the settings for a channel around which a layer adds bytes to each datagram.
 
-        The sizes of datagrams in the result are without the envelope. Raises ``SettingsError`` if
-        they become too small.
+        ``max_datagram`` and ``base_datagram`` become smaller by ``envelope`` bytes. Raises
+        ``SettingsError`` if one of them becomes too small.
         """
         for name in ("max_datagram", "base_datagram"):
             if getattr(self, name) < SMALLEST_DATAGRAM + envelope:
@@ -169,9 +174,8 @@ class ChannelSettings:
 
 WAN: Final[dict[str, Any]] = {"congestion": "tolerant", "max_window": 16 * 1024 * 1024}
 
-# Some upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes.
-# ``send_buffer`` and ``receive_buffer`` stay within a quarter of the 16-bit span, so that the id of
-# a message is never ambiguous.
+# Many upper bounds follow from the fields on the wire: 16-bit ids and lengths, 32-bit sizes. A
+# buffer has at most a quarter of the 16-bit range, so that no message id in use is ambiguous.
 RANGES: dict[str, tuple[float, float]] = {
     "max_datagram": (SMALLEST_DATAGRAM, 65_507),
     "max_message": (1, 2**26),

@@ -1,12 +1,13 @@
-"""Stateless resets (RFC 9000, section 10.3), which end the peer's half of an unknown channel.
+"""Stateless resets (RFC 9000, section 10.3): notify a peer that its channel no longer exists here.
 
-A node that restarted with its identity has lost all its channels. It replies to their datagrams
-with a RESET, so that the peer need not wait for the idle timeout. The proof in a RESET is derived
-from identity, port and connection id alone, and the peer received it under the handshake's keys. So
-the node can compute the proof again without stored state, and nobody else can.
+A node that restarts with its identity has lost the state of its channels. It replies to their
+datagrams with a RESET, so that the peer need not wait for its idle timeout. The proof in a RESET
+depends only on the node's identity and port and on the connection id. The peer received the proof
+in the handshake, encrypted. After a restart the node computes the same proof again, without any
+stored state, and nobody else can compute it.
 
-Anyone who has seen a proof can end that channel with it, so the proof of a live channel is never
-sent. A rate limit keeps attackers from collecting proofs until one fits.
+Anyone who has a proof can end the channel with it. So the node sends no RESET for a connection that
+exists, and a rate limit keeps attackers from collecting proofs in advance.
 """
 
 from hashlib import sha256
@@ -27,26 +28,29 @@ RESET_PURPOSE: Final = b"SphTP reset"
 
 
 def reset_purpose(port: int) -> bytes:
-    """Return the purpose for which the key of a node's resets is derived.
+    """Return the label with which a node derives its reset key from its identity.
 
-    Two nodes of one identity must not send proofs for each other's channels; if they share a
-    machine, their ports differ.
+    Two nodes with one identity must not send proofs for each other's channels. If they run on one
+    machine, their ports differ, so the label contains the port.
     """
     return RESET_PURPOSE + (port.to_bytes(2, "little") if port else b"")
 
 
 def reset_proof(key: bytes, connection_id: int) -> bytes:
-    """Return the proof in a RESET for a connection, made with the reset key of its node."""
+    """Return the proof in a RESET for a connection: a MAC of its id with the node's reset key."""
     return hmac(key, connection_id.to_bytes(4, "little"), sha256).digest()[:PROOF_SIZE]
 
 
 def is_proven(proof: bytes, wanted: bytes) -> bool:
-    """Return True if a RESET has the right proof. The comparison takes constant time."""
+    """Return True if the proof of a RESET is the ``wanted`` one, in constant time.
+
+    An empty ``wanted`` matches no proof.
+    """
     return bool(wanted) and compare_digest(proof, wanted)
 
 
 def encode_reset(forgotten: int, proof: bytes) -> bytes:
-    """Encode a RESET for a connection id that is not in use on this side."""
+    """Encode a RESET for a connection id of this side that belongs to no connection."""
     return encode_front(Kind.RESET, forgotten) + proof
 
 
@@ -60,12 +64,11 @@ def decode_reset_untrusted(datagram: bytes) -> bytes:
 
 
 class StatelessReset:
-    """The resets for datagrams to unknown connections, at most ``rate`` a second.
+    """The replies to datagrams for unknown connections, at most ``rate`` a second.
 
-    One address may use a quarter of the rate, and one host half. Otherwise datagrams to invented
-    ids would use up the rate, and peers of a restarted node would get no reset. An attacker who
-    forges the addresses of many hosts can use up the whole rate; peers then wait for their idle
-    timeout.
+    One address may use a quarter of the rate, and one host half of it, so that datagrams of one
+    host cannot suppress the resets for other peers. An attacker who forges the addresses of many
+    hosts can use up the whole rate; peers then wait for their idle timeout.
     """
 
     def __init__(self, key: bytes, rate: float, counters: HandshakeCounters) -> None:
@@ -76,9 +79,9 @@ class StatelessReset:
         self._by_address = TokenBuckets[Address](rate / 4)
 
     def answer(self, now: float, address: Address, unknown: int, size: int) -> Datagrams | None:
-        """Return the RESET for a datagram of ``size`` bytes.
+        """Return the RESET that replies to a datagram of ``size`` bytes.
 
-        Return None if it would be longer than that, or if the rate is used up.
+        Return None if the RESET would not be shorter than the datagram, or if the rate is used up.
         """
         if size <= RESET_SIZE:
             return None

@@ -1,4 +1,4 @@
-"""The counters, measurements and reached limits of a channel."""
+"""The statistics of a channel: counters, estimates, and counters of limits."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -8,11 +8,13 @@ from typing import Any
 class BoundCounters:
     """The effects of each limit, over all channels of a node.
 
-    A counter ``over_...`` counts what the setting in the rest of its name made a channel drop:
-    packets beyond the granted credit, packets with too large a message, and unreliable messages for
-    which there was no room. ``over_node_buffer_bytes`` counts both packets and unreliable messages
-    that a full node dropped. A counter ``held_by_...`` counts how often sending had to wait for the
-    peer to read; the setting is the peer's.
+    The name after ``over_`` or ``held_by_`` is that of a setting. ``over_receive_buffer`` and
+    ``over_receive_buffer_bytes`` count packets beyond the credit that this side had granted.
+    ``over_max_message`` counts packets with a message that is too large. ``over_unreliable_buffer``
+    counts unreliable messages that were dropped while they waited to leave or to be read.
+    ``over_node_buffer_bytes`` counts packets and unreliable messages that were dropped because the
+    node was full. ``held_by_...`` counts the times that sending waited until the peer read
+    messages; that setting is the peer's.
     """
 
     over_receive_buffer: int = 0
@@ -24,13 +26,13 @@ class BoundCounters:
     held_by_receive_buffer_bytes: int = 0
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add one, or ``number``, to a counter."""
+        """Add ``number`` to the counter with this name."""
         setattr(self, name, getattr(self, name) + number)
 
 
 @dataclass(slots=True)
 class Counters:
-    """The counters of a connection. ``ChannelStatistics`` gives the meaning of each."""
+    """Counts since the connection was made. ``ChannelStatistics`` describes each field."""
 
     sent: int = 0
     received: int = 0
@@ -57,32 +59,32 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
-    """A snapshot of a channel; times in seconds.
+    """A snapshot of the counters and estimates of a channel; times in seconds, sizes in bytes.
 
-    ``sent`` and ``lost`` count packets, ``received`` those that were decoded, and ``bytes_sent``
-    and ``bytes_received`` the bytes of these packets. ``resent`` counts retransmitted messages and
-    fragments. ``lost_in_appearance`` counts packets that were declared lost and acked later.
+    **Packets.** ``sent`` and ``received`` count packets, and ``bytes_sent`` and ``bytes_received``
+    their bytes, without those that sealing adds. ``lost`` counts packets that were declared lost;
+    ``lost_in_appearance`` counts those of them whose ack arrived later. These counters count
+    packets of the peer that were dropped: ``duplicates``; ``too_old`` ones, which may be
+    duplicates; ``too_early`` ones, which found no buffer space or came before the channel opened,
+    so that the peer sends their content again; ``malformed`` ones, of which ``forged_acks`` had
+    acked packets that were never sent; and those from a ``foreign_address``.
 
-    These count received packets that were dropped: ``duplicates``; ``too_old``, which are so late
-    that they may be duplicates; ``too_early``, which found no buffer space or came before the
-    channel was open, and whose content the peer sends again; ``malformed``, including the
-    ``forged_acks`` of packets that were never sent; and ``foreign_address``, which did not come
-    from the address of the peer.
+    **Messages.** ``messages_sent`` counts messages that the application queued, and
+    ``messages_received`` those that it received. ``resent`` counts retransmitted messages and
+    fragments. ``undecodable`` counts messages that were received and dropped, because they were not
+    msgpack, of no known type, or out of bounds. ``unreliable_dropped`` counts unreliable messages
+    that were dropped on this side before they left or before they were read. ``waiting`` counts
+    reliable messages that are not acked yet, and ``unread`` received messages that the application
+    has not read. ``shared_memory_sent`` and ``shared_memory_received`` count those messages that
+    passed through shared memory, and ``shared_memory_bytes_sent`` and
+    ``shared_memory_bytes_received`` their bytes. No packet carried these bytes.
 
-    ``messages_sent`` counts messages that were queued, ``messages_received`` those that the
-    application has read. ``shared_memory_sent`` and ``shared_memory_received`` count those of them
-    that went by shared memory, and ``shared_memory_bytes_sent`` and
-    ``shared_memory_bytes_received`` their bytes, which are not part of ``bytes_sent`` and
-    ``bytes_received``. ``undecodable`` counts messages that were received and dropped: not msgpack,
-    of no known type, or out of bounds. ``unreliable_dropped`` counts unreliable messages that this
-    side dropped before they left or were read. ``waiting`` counts reliable messages that are not
-    acked yet, ``unread`` the messages that the application has not read.
-
-    ``rtt`` is the smoothed round trip, None before the first ack, and ``rtt_deviation`` its mean
-    deviation. ``loss`` is the smoothed share of lost packets. ``bandwidth`` is the highest recent
-    delivery rate in bytes per second, which is the capacity of the path if there was enough to
-    send; None while there is no measurement. ``window`` is the congestion window in bytes, and
-    ``datagram_size`` the largest datagram, in bytes, that the path is known to carry.
+    **Estimates.** ``rtt`` is the smoothed round trip, None before the first sample, and
+    ``rtt_deviation`` its mean deviation. ``loss`` is the smoothed share of lost packets.
+    ``bandwidth`` is the highest recent delivery rate in bytes per second, None before the first
+    sample. It is the capacity of the path if there was enough to send. ``window`` is the congestion
+    window. ``datagram_size`` is the size of the largest datagram that the path is known to carry,
+    without the bytes that sealing adds.
     """
 
     sent: int
@@ -118,7 +120,7 @@ class ChannelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The measured part of the statistics."""
+    """The part of ``ChannelStatistics`` that comes from the two sides and not from counters."""
 
     unreliable_dropped: int = 0
     waiting: int = 0
@@ -132,7 +134,7 @@ class Estimates:
 
 
 def snapshot(counters: Counters, estimates: Estimates) -> ChannelStatistics:
-    """Join counters and estimates into one snapshot."""
+    """Return a snapshot of counters and estimates."""
     return ChannelStatistics(**_shown(counters), **_shown(estimates))
 
 
@@ -143,11 +145,14 @@ def _shown(figures: Counters | Estimates) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class EndpointCounters:
-    """Counts of datagrams that matched no connection, and of refused connections.
+    """Counts of datagrams without a connection, and of channels that this side refused.
 
-    ``refused_sealed`` counts sealed handshakes that a node in the clear refused. ``over_backlog``
-    counts channels that were refused, or aborted in favour of another, because ``backlog`` was
-    reached, and ``over_max_channels`` those refused because of ``max_channels``.
+    ``malformed`` counts datagrams that do not have the form of the protocol, and ``unknown`` those
+    for no connection of this node. ``refused_...`` counts channels that were refused: because there
+    was no place, because the opener wanted another peer, because this node is closing, because the
+    schemas differ, or because the opener wanted a sealed channel with a node in the clear.
+    ``over_backlog`` and ``over_max_channels`` count the effects of these two settings: a channel
+    was refused, or ended to make room in the backlog.
     """
 
     malformed: int = 0
