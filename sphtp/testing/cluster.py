@@ -137,7 +137,6 @@ class SimulatedServer(Participant[ServerMachine]):
 class SimulatedClient(Participant[ClientMachine]):
     """A client of a simulated cluster."""
 
-
     @property
     def is_established(self) -> bool:
         """True if all servers have acknowledged the client's id."""

@@ -1,4 +1,4 @@
-"""Events of a node and its channels for observers: an ``Instrument`` has a method for each event."""
+"""Events of a node and its channels for observers; ``Instrument`` has a method for each."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -91,8 +91,8 @@ class FrameInfo(NamedTuple):
     total: int = 0
     """Of a fragment or a skip: the bytes of the whole message."""
     limits: tuple[int, int] | None = None
-    """Of a credit: the messages, modulo 2^32, and the bytes that the receiver of the frame may send,
-    both counted from the opening; None for other frames."""
+    """Of a credit: the messages, modulo 2^32, and the bytes that the receiver of the frame may
+    send, both counted from the opening; None for other frames."""
 
 
 class PacketInfo(NamedTuple):
@@ -377,10 +377,10 @@ class Instrument:
         """
 
     def message_settled(self, now: float, channel: WatchedChannel, message: SettledInfo) -> None:
-        """A message with a receipt has its outcome. Only ``post`` and ``post_nowait`` give receipts."""
+        """A message with a receipt, of ``post`` or ``post_nowait``, has its outcome."""
 
     def credit_sent(self, now: float, channel: WatchedChannel, messages: int, size: int) -> None:
-        """A CREDIT leaves. The peer may send so many messages and bytes, counted from the opening."""
+        """A CREDIT leaves: the peer may send so many messages and bytes since the opening."""
 
     def credit_received(
         self, now: float, channel: WatchedChannel, messages: int, size: int
