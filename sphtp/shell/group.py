@@ -261,7 +261,7 @@ class LockstepGroup(ScopedService):
         self._members: tuple[GroupMember, ...] = ()
         self._rank = 0
         self._contributed_at = -math.inf
-        self._memory = _ArrayMemory(are_views=node.array_views)
+        self._memory = ArrayMemory(are_views=node.array_views)
         self.statistics = StepStatistics[GroupMember]()
         """The times of this member's steps, and of its waiting, by the member that was last."""
 
@@ -857,7 +857,7 @@ class LockstepGroup(ScopedService):
                 await self._changed.park()
 
 
-class _ArrayMemory:
+class ArrayMemory:
     """The memory of arrays that the program has dropped, for arrays of later steps.
 
     The arrays of a step are freed together. The C library then returns their memory to the system,
@@ -876,7 +876,8 @@ class _ArrayMemory:
     def unpack_untrusted(self, payload: memoryview, start: int) -> Any:
         """Return the value from ``start`` on in memory that its sender may change.
 
-        An array is a copy, or with views a view, which keeps ``payload`` alive.
+        An array is a copy, or with views a view, which keeps ``payload`` alive. Raises
+        ``MALFORMED``.
         """
         value = unpack_shared_untrusted(payload, start, is_copied=False)
         if not is_array(value):

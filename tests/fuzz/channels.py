@@ -27,13 +27,15 @@ from sphtp.core.channel.shared_memory import (
     encode_entry,
     entry_at,
 )
-from sphtp.core.packing import Parts, pack
+from sphtp.core.group.messages import contribution_head
+from sphtp.core.packing import MALFORMED, Parts, pack, unpack
 from sphtp.core.requests import wire
 from sphtp.core.requests.table import RequestArrived, RequestStatistics
 from sphtp.errors import RemoteError
 from sphtp.shell import group_watch
 from sphtp.shell.channel import Channel
 from sphtp.shell.encoding import encoding_for
+from sphtp.shell.group import REUSED, ArrayMemory
 from sphtp.shell.requests import RequestChannel
 from sphtp.shell.shared_memory import ChannelMemory, InboundSegment
 from sphtp.testing import Pair
@@ -45,6 +47,7 @@ PLAIN: Final = encoding_for(None)
 MARKER: Final = bytes(range(16))
 MOST_MESSAGE: Final = 2**20
 MOST_KEPT: Final = 8
+FRONT: Final = 64
 MOST_READ: Final = 1000
 WAITS: Final = (0.0, 0.1, 3.0, 40.0)
 
@@ -299,6 +302,53 @@ def watched_member(data: bytes) -> None:
 
     trio.run(watch, clock=MockClock())
     assert len(taken) <= len(data)
+
+
+class GroupArrays:
+    """The arrays of a group's steps; the peer may write where it wrote them whenever it likes."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+        self._are_views = choices.below(2) > 0
+        self._memory = ArrayMemory(are_views=self._are_views)
+        # What the program holds, each with the bytes that it was.
+        self._held = deque[tuple[Any, bytes]](maxlen=MOST_KEPT)
+
+    def step(self) -> None:
+        """Take a contribution, whose memory changes at once, or drop an older one."""
+        choices = self._choices
+        data = choices.pick(_contributions())
+        if choices.below(4) == 0:
+            # The head says what it is; a large one is too long to be changed anywhere.
+            data = mutate(choices, data[:FRONT]) + data[FRONT:]
+        if choices.below(4) == 0 and self._held:
+            del self._held[choices.below(len(self._held))]
+        payload = bytearray(contribution_head(7) + (data or b"\xc0"))
+        start = len(contribution_head(7))
+        with suppress(*MALFORMED):
+            value = self._memory.unpack_untrusted(memoryview(payload), start)
+            packed = pack(value)
+            assert packed == pack(unpack(bytes(payload), start))
+            if not self._are_views:
+                payload[:] = bytes(len(payload))
+                self._held.append((value, packed))
+        assert all(pack(value) == packed for value, packed in self._held)
+
+
+@cache
+def _contributions() -> Sequence[bytes]:
+    large = [np.full(REUSED // 8 + more, 7.0 + more) for more in (0, 0, 1)]
+    return tuple(
+        map(pack, (*large, np.arange(6).reshape(2, 3), {"step": 7}, bytes(9000), [1, b"a"]))
+    )
+
+
+def group_arrays(data: bytes) -> None:
+    """Play a script to the arrays of a group's steps."""
+    script = Script(data)
+    it = GroupArrays(script)
+    while script:
+        it.step()
 
 
 def request_channel(data: bytes) -> None:

@@ -86,9 +86,12 @@ from sphtp_client.simulation.scenario_file import parse_scenario
 from sphtp_client.simulation.slabs import Slab, SlabSide
 from sphtp_client.simulation.state import Spheres, pack, unpack_untrusted
 from sphtp_client.terminal.peers import clients_untrusted
+from sphtp_client.top.model import read_status_untrusted
 from sphtp_server.status import show
 from tests.core.messages.kinds import KINDS, Declared, Written
 from tests.fuzz.choices import Script
+from tests.fuzz.registry import stored
+from tests.fuzz.reports import REPORTS, show_places
 from tests.fuzz.streams import STREAMS
 
 Decoder = Callable[[bytes], None]
@@ -377,7 +380,7 @@ def scenario() -> Scenario:
 
 
 def control_status(data: bytes) -> None:
-    """What a server tells about itself, as ``sphtp status`` shows it."""
+    """The status of a server, as ``sphtp status`` and ``sphtp top`` show it."""
     document = read_untrusted([data])
     if document is not None:
         json.dumps(document, indent=2)
@@ -386,6 +389,8 @@ def control_status(data: bytes) -> None:
         assert all(isinstance(number, int) for number in clients_untrusted(document))
         ahead = wall_offset_untrusted(document.get("wall_time"))
         assert ahead is None or isfinite(ahead)
+        reports = [read_status_untrusted("here:1", at, document) for at in (0.0, 2.0)]
+        show_places(*reports)
 
 
 @cache
@@ -438,5 +443,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "simulation-spheres": spheres,
     "simulation-slab": slab,
     "simulation-frame": frame,
+    "registry-stored": stored,
+    **REPORTS,
     **STREAMS,
 }

@@ -9,7 +9,7 @@ import sys
 import atheris
 
 # Branches of these are what the fuzzer looks for; whatever is imported must be imported in here.
-with atheris.instrument_imports(include=["sphtp", "sphtp_client"]):
+with atheris.instrument_imports(include=["sphtp", "sphtp_client", "sphtp_server"]):
     from tests.fuzz.targets import TARGETS
 
 

@@ -50,6 +50,8 @@ from tests.core.messages.kinds import Declared, Point, Shot, Step, Written
 from tests.fuzz.choices import Dice
 from tests.fuzz.control import overheard
 from tests.fuzz.decoders import COMPRESSION, FACTORIES, scenario
+from tests.fuzz.registry import registry_starts
+from tests.fuzz.reports import REPORT_STARTS
 from tests.fuzz.sealed import OPENER, TOKEN
 from tests.fuzz.services import known_messages
 from tests.fuzz.stream_starts import STREAM_STARTS
@@ -311,5 +313,7 @@ STARTS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "sealed-protected": _protected,
     "noise-responder": _to_a_responder,
     "noise-initiator": _handshake_payloads,
+    "registry-stored": registry_starts,
+    **REPORT_STARTS,
     **STREAM_STARTS,
 }

@@ -17,6 +17,7 @@ from tests.fuzz.airing import Airing
 from tests.fuzz.callers import call
 from tests.fuzz.census import census
 from tests.fuzz.channels import (
+    group_arrays,
     request_channel,
     shared_channel,
     shared_entries,
@@ -28,6 +29,7 @@ from tests.fuzz.crossing import Crossing
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.nodes import SUBJECTS, Subject
 from tests.fuzz.reading import Reading
+from tests.fuzz.registry import registry
 from tests.fuzz.sealed import SEALED
 from tests.fuzz.services import member, requests
 from tests.fuzz.siege import Siege
@@ -135,6 +137,8 @@ def _all() -> Iterator[tuple[str, Target]]:
     yield "shared-channel", shared_channel
     yield "shared-entries", shared_entries
     yield "group-watched", watched_member
+    yield "group-arrays", group_arrays
+    yield "registry-answers", lambda data: check_size(registry(data))
     yield "requests-table", lambda data: check_size(requests(data))
 
 

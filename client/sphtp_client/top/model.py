@@ -2,7 +2,8 @@
 
 A sample has a name, labels and a value, as in Prometheus (docs/reference/metrics.md).
 ``read_samples_untrusted`` makes the reports of a place with metrics, and ``read_status_untrusted``
-those of a server. Unknown samples are left out; missing figures are 0 or None.
+those of a server. Unknown samples, and values beyond ``LEAST_AMOUNT`` and ``MOST_AMOUNT``, are left
+out; missing figures are 0 or None.
 
 Counters grow from the start of the object that they belong to. ``Observation`` has the last two
 reports of a place, from which ``growth`` computes increases.
@@ -12,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from sphtp.core.printable import printable
 
@@ -237,6 +237,10 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 SIMULATION: Final = "the simulation"
 """The name of the group for the steps of slabs."""
 
+LEAST_AMOUNT: Final = 1e-18
+MOST_AMOUNT: Final = 1e18
+"""The smallest and the largest values but 0 that are read: sums, rates and shares stay finite."""
+
 _Figures = dict[str, float]
 _Rows = dict[tuple[str, ...], _Figures]
 
@@ -275,7 +279,7 @@ def _tabulate(samples: Iterable[Sample]) -> Mapping[str, _Rows]:
     )
     for name, labels, value in samples:
         prefix = _prefix_of(name)
-        if prefix is None or not isfinite(value):
+        if prefix is None or not (value == 0 or LEAST_AMOUNT <= abs(value) <= MOST_AMOUNT):
             continue
         own = _LABELS[prefix]
         key = tuple([_shown(labels.get(label, "")) for label in own])
@@ -441,7 +445,7 @@ def _groups(tables: Mapping[str, _Rows]) -> Iterator[GroupReport]:
 def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> PlaceReport:
     """Return the report of a server from its status: the servers of its view, and its clients."""
     number, state = status.get("id"), printable(str(status.get("state") or ""))
-    clients = [row for row in _rows_of(status.get("clients")) if _is_id(row.get("id"))]
+    clients = [row for row in _rows_of(status.get("clients")) if _is_number(row.get("id"))]
     view = status.get("view")
     members = _rows_of(view.get("members") if isinstance(view, dict) else None)
     nodes = [
@@ -453,9 +457,9 @@ def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> P
             servers=len(members),
         )
         for member in members
-        if _is_id(member.get("id"))
+        if _is_number(member.get("id"))
     ]
-    if not nodes and isinstance(number, int):
+    if not nodes and _is_number(number):
         own = NodeReport(name=_hexadecimal(number), kind="server", state=state, known=len(clients))
         nodes.append(own)
     for row in clients:
@@ -469,7 +473,7 @@ def read_status_untrusted(place: str, at: float, status: Mapping[str, Any]) -> P
                 groups=tuple(printable(str(each)) for each in groups)
                 if isinstance(groups, list)
                 else (),
-                topics=topics if isinstance(topics, int) else 0,
+                topics=topics if _is_number(topics) else 0,
             )
         )
     return PlaceReport(place=place, at=at, nodes=tuple(nodes))
@@ -479,8 +483,8 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_number(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 1 << 64
 
 
 def _hexadecimal(number: int) -> str:

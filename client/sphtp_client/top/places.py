@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import sphtp
 from sphtp import ServerAddress, aio
 from sphtp.core.printable import printable
-from sphtp.errors import SettingsError, SphtpError
+from sphtp.errors import RemoteError, SettingsError, SphtpError, WireError, untrusted
 from sphtp.shell.addresses import MOST_PORT
 from sphtp_client.top.model import (
     PlaceReport,
@@ -77,13 +77,14 @@ class PageReader:
         """Return the present state, or a report with an error."""
         try:
             async with asyncio.timeout(self.patience):
-                text = _body_untrusted(await self._fetch())
-            samples = list(samples_untrusted(text))
+                answer = await self._fetch()
+            samples = read_answer_untrusted(answer)
         except TimeoutError:
             error = f"no answer within {self.patience:g} s"
         except OSError as failure:
             error = _sentence(failure)
-        except ValueError as failure:
+        except (RemoteError, ValueError) as failure:
+            # A name that no resolver takes is a ValueError.
             error = printable(str(failure), 200)
         else:
             if any(sample.name.startswith("sphtp_") for sample in samples):
@@ -103,7 +104,7 @@ class PageReader:
             while part := await reader.read(1 << 16):
                 answer += part
                 if len(answer) > LARGEST_PAGE:
-                    raise ValueError(f"the page is over {LARGEST_PAGE} bytes")
+                    raise RemoteError(f"the page is over {LARGEST_PAGE} bytes")
             return bytes(answer)
         finally:
             writer.transport.abort()
@@ -116,31 +117,35 @@ def _sentence(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def _body_untrusted(answer: bytes) -> str:
-    """Return the body of an HTTP response. Raises ``ValueError``, with the reason, if invalid."""
+@untrusted
+def read_answer_untrusted(answer: bytes) -> list[Sample]:
+    """Return the samples in an HTTP response. Raises ``RemoteError``, with the reason."""
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise ValueError("its answer is not HTTP")
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not _STATUS.fullmatch(words[1]):
+        raise WireError("its answer is not HTTP")
     status = int(words[1])
     if status == 401:
-        raise ValueError("it asks for a token: --metrics-token-file")
+        raise WireError("it asks for a token: --metrics-token-file")
     if status != 200:
-        raise ValueError(f"HTTP status {status}")
-    return body.decode(errors="replace")
+        raise WireError(f"HTTP status {status}")
+    return samples_untrusted(body.decode(errors="replace"))
 
 
 # The text format of Prometheus, version 0.0.4: a sample is a name, labels in braces, and a value. A
 # node with 200 channels has thousands of samples, whose labels repeat. Each text of labels is
 # parsed once, which makes this several times as fast as the parser of prometheus_client.
 
+_STATUS: Final = re.compile(rb"\d{3}")
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +(\S+)(?: +-?\d+)?")
 _LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
-def samples_untrusted(text: str) -> Iterator[Sample]:
-    """Yield the samples in a text of metrics. Raises ``ValueError`` if it is malformed."""
+@untrusted
+def samples_untrusted(text: str) -> list[Sample]:
+    """Return the samples in a text of metrics. Raises ``RemoteError`` if it is malformed."""
+    found: list[Sample] = []
     read: dict[str, Mapping[str, str]] = {}
     # Labels may contain other line separators, so splitlines would be wrong.
     for line in text.split("\n"):
@@ -148,23 +153,24 @@ def samples_untrusted(text: str) -> Iterator[Sample]:
             continue
         match = _SAMPLE.fullmatch(line)
         if match is None:
-            raise ValueError("its metrics are malformed")
+            raise WireError("its metrics are malformed")
         name, labels, value = match.groups("")
         known = read.get(labels)
         if known is None:
-            known = read[labels] = _labels_untrusted(labels)
+            known = read[labels] = _labels(labels)
         try:
-            yield Sample(name, known, float(value))
+            found.append(Sample(name, known, float(value)))
         except ValueError as error:
-            raise ValueError("its metrics are malformed") from error
+            raise WireError("its metrics are malformed") from error
+    return found
 
 
-def _labels_untrusted(text: str) -> Mapping[str, str]:
+def _labels(text: str) -> Mapping[str, str]:
     found, end = {}, 0
     while end < len(text):
         match = _LABEL.match(text, end)
         if match is None:
-            raise ValueError("its metrics are malformed")
+            raise WireError("its metrics are malformed")
         found[match[1]] = _ESCAPED.sub(_unescaped, match[2])
         end = match.end()
     return found

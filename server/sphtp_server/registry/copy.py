@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from sphtp.core.control.records import Holder, Member, PeerRecord
 from sphtp.core.control.vocabulary import Reason
-from sphtp.errors import RemoteError, WireError
+from sphtp.errors import RemoteError
 from sphtp_server.registry.keyspace import (
     SERVER_VALUE,
     IdKey,
@@ -97,7 +97,7 @@ class StoreCopy:
                 key = self._keyspace.parse_id_untrusted(name)
                 value = self._keyspace.parse_registration_untrusted(stored.value)
                 if isinstance(value, StoredRegistration) and key.holder != value.holder:
-                    raise WireError(f"the value of {name} is of another holder")
+                    raise RemoteError(f"the value of {name} is of another holder")
                 self._holders.setdefault(key.holder, {})[key.server] = value
         except RemoteError:
             self.malformed += 1

@@ -15,8 +15,12 @@ import h11
 import trio
 
 from sphtp.core.printable import printable
-from sphtp.errors import SphtpError
-from sphtp_server.registry.keyspace import JsonObject
+from sphtp.errors import RemoteError, SphtpError
+from sphtp_server.registry.keyspace import (
+    JsonObject,
+    parse_document_untrusted,
+    parse_reason_untrusted,
+)
 from sphtp_server.registry.location import EtcdAccess, EtcdLocation, format_endpoint
 
 MOST_IDLE: Final = 4
@@ -179,7 +183,7 @@ class Gateway:
             endpoint = connection.endpoint
             status = await connection.ask(path, body, self._token)
             if status != OK:
-                why = _reason(await connection.read_all())
+                why = parse_reason_untrusted(await connection.read_all())
                 # etcd's text, with status 400, after a change of users or roles.
                 if status == UNAUTHENTICATED or "auth store is old" in why:
                     self._token = ""
@@ -203,7 +207,7 @@ class Gateway:
         finally:
             connection.close()
         if status != OK:
-            raise RequestRefusedError(status, _reason(data))
+            raise RequestRefusedError(status, parse_reason_untrusted(data))
         token = _document(data).get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
             raise GatewayError("etcd returned no token for the user")
@@ -229,6 +233,7 @@ _FAILURES: Final = (
     trio.ClosedResourceError,
     h11.ProtocolError,
     GatewayError,
+    RemoteError,
 )
 
 
@@ -240,14 +245,9 @@ def _cause(error: BaseException) -> str:
 
 
 def _document(data: bytes) -> JsonObject:
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise GatewayError("the reply of etcd is not JSON") from error
-    if not isinstance(document, dict):
-        raise GatewayError("the reply of etcd is not a JSON object")
+    document = parse_document_untrusted(data)
     if "error" in document:
-        raise GatewayError(_reason(data))
+        raise GatewayError(parse_reason_untrusted(data))
     return document
 
 
@@ -265,16 +265,3 @@ async def _documents(connection: GatewayConnection) -> AsyncGenerator[JsonObject
                 yield _document(line)
         if len(rest) > MOST_BYTES:
             raise GatewayError(f"a document of over {MOST_BYTES} bytes")
-
-
-def _reason(data: bytes) -> str:
-    """Return the reason in an error reply, as one line."""
-    text = data.decode(errors="replace").strip()
-    try:
-        document = json.loads(text)
-        inner = document.get("error", document)
-        message = inner if isinstance(inner, str) else inner.get("message", inner)
-        text = str(message)
-    except (ValueError, AttributeError):
-        pass
-    return printable(text[:200]) or "an error without a reason"

@@ -17,6 +17,7 @@ etcd's JSON has bytes in base64, and integers of 64 bits as text. It omits empty
 """
 
 import json
+import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from sphtp.core.control.records import GoneHolder, Holder, Member, PeerRecord, S
 from sphtp.core.control.server_messages import Registered, Released
 from sphtp.core.control.vocabulary import Reason, is_client_id, is_server_id
 from sphtp.core.printable import printable
-from sphtp.errors import SettingsError, WireError, untrusted
+from sphtp.errors import RemoteError, SettingsError, WireError, untrusted
 
 JsonObject = dict[str, Any]
 """A JSON object."""
@@ -49,6 +50,17 @@ MOST_BYTES: Final = 1 << 19
 
 PAGE: Final = 250
 """The most keys in one page of a list."""
+
+
+_NO_MEMBER: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,  # a number has no parts as an address has
+    RemoteError,
+    SettingsError,
+)
+"""The errors of a value that is not a member."""
 
 
 class IdKey(NamedTuple):
@@ -123,6 +135,9 @@ class Keyspace:
 
     def __init__(self, name: str) -> None:
         self.prefix = f"/{name}/"
+        self._ids = re.compile(
+            f"{re.escape(self.prefix + IDS)}([0-9a-f]{{8}})/([0-9a-f]{{16}})/([0-9a-f]{{16}})"
+        )
         self._counters = ControlCounters()
         self._reader = MessageReader(self._counters, for_client=False)
 
@@ -152,11 +167,11 @@ class Keyspace:
     @untrusted
     def parse_id_untrusted(self, key: str) -> IdKey:
         """Return the parts of the key of a registration. Raises ``RemoteError``."""
-        parts = key.removeprefix(self.prefix + IDS).split("/")
-        try:
-            number, nonce, server = (int(part, 16) for part in parts)
-        except ValueError as error:
-            raise WireError(f"the key {key!r} is not the key of a registration") from error
+        # Another spelling of the same numbers would be a second key for one registration.
+        match = self._ids.fullmatch(key)
+        if match is None:
+            raise WireError(f"the key {key!r} is not the key of a registration")
+        number, nonce, server = (int(part, 16) for part in match.groups())
         return IdKey(number, nonce, server)
 
     @untrusted
@@ -173,10 +188,10 @@ class Keyspace:
     def parse_member_untrusted(self, value: bytes) -> Member:
         """Return a member. Raises ``RemoteError``."""
         try:
-            document = json.loads(value)
+            document = parse_document_untrusted(value)
             number, nonce = int(document["id"], 16), int(document["nonce"], 16)
             address = ServerAddress.parse(document["address"])
-        except (ValueError, TypeError, KeyError, SettingsError) as error:
+        except _NO_MEMBER as error:
             raise WireError("the value is not a member") from error
         if not is_server_id(number) or not 0 < nonce < 1 << 64 or not address.is_dialable:
             raise WireError("the value is not a member")
@@ -244,6 +259,32 @@ def encode_registration(record: PeerRecord, server: int) -> bytes:
 def encode_release(holder: Holder, reason: Reason, server: int) -> bytes:
     """Return the value of a registration that has ended, which keeps its id reserved."""
     return Released(server, (GoneHolder(holder.id, holder.nonce, reason),)).encode()
+
+
+@untrusted
+def parse_document_untrusted(data: bytes) -> JsonObject:
+    """Return the JSON object of an answer. Raises ``RemoteError``."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError("the reply of etcd is not JSON") from error
+    if not isinstance(document, dict):
+        raise WireError("the reply of etcd is not a JSON object")
+    return document
+
+
+@untrusted
+def parse_reason_untrusted(data: bytes) -> str:
+    """Return the reason in an answer that is an error, in at most a line."""
+    text = data.decode(errors="replace").strip()
+    try:
+        document = json.loads(text)
+        inner = document.get("error", document)
+        message = inner if isinstance(inner, str) else inner.get("message", inner)
+        text = str(message)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    return printable(text[:200]) or "an error without a reason"
 
 
 @untrusted
@@ -349,7 +390,7 @@ def _bytes(document: Mapping[str, Any], name: str) -> bytes:
 def _number(document: Mapping[str, Any], name: str) -> int:
     try:
         return int(document.get(name, 0))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"{name} is no number") from error
 
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 import sphtp
 from sphtp import aio
-from sphtp.errors import SettingsError
+from sphtp.errors import RemoteError, SettingsError
 from sphtp_client.top.model import PlaceReport, read_samples_untrusted
 from sphtp_client.top.places import PageReader, ServerReader, parse_places, samples_untrusted
 
@@ -75,6 +75,7 @@ def test_a_page_is_read_with_its_token() -> None:
     ("answer", "error"),
     [
         (b"220 mail.example ESMTP\r\n\r\n", "its answer is not HTTP"),
+        (b"HTTP/1.1 " + 5000 * b"2" + b"\r\n\r\n", "its answer is not HTTP"),
         (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "it asks for a token: --metrics-token-file"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP status 404"),
         (OK + b"<html>", "its metrics are malformed"),
@@ -127,7 +128,7 @@ class FixedCollector(Collector):
 
 @given(st.text(max_size=40) | st.text('sphtp_a{}="\\, 1\n', max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with suppress(ValueError):
+    with suppress(RemoteError):
         read_samples_untrusted("here", 0.0, samples_untrusted(text))
 
 

@@ -11,7 +11,7 @@ from sphtp.core.control.client_messages import Announce
 from sphtp.core.control.client_table import ClientState
 from sphtp.core.control.codec import REASON, decode_message_untrusted
 from sphtp.core.control.counters import Count
-from sphtp.core.control.records import Member, ServerAddress
+from sphtp.core.control.records import Holder, Member, PeerRecord, ServerAddress
 from sphtp.core.control.registry import StoreLost, StoreReached
 from sphtp.core.control.server_table import ServerState
 from sphtp.core.control.vocabulary import Command, Reason
@@ -19,7 +19,9 @@ from sphtp.errors import RemoteError
 from sphtp.events import Established, PeerLeft, RegistryFailing, Suspended
 from sphtp_server.registry.etcd import EtcdRegistry, StoreRequest, StoreTask
 from sphtp_server.registry.keyspace import (
+    IdKey,
     Keyspace,
+    encode_registration,
     parse_entries_untrusted,
     parse_events_untrusted,
     parse_lease_untrusted,
@@ -29,6 +31,8 @@ from sphtp_server.registry.keyspace import (
 )
 from tests.apps.server.registry.etcd_cluster import EtcdCluster, Node
 from tests.apps.server.registry.simulated_etcd import SimulatedEtcd
+
+KEYSPACE = Keyspace("sphtp")
 
 
 def is_active(*servers: Node) -> bool:
@@ -305,11 +309,38 @@ def test_what_no_server_wrote_is_counted_and_keeps_its_id() -> None:
     assert client.of(Established)
 
 
+def test_a_registration_at_the_key_of_another_holder_is_counted() -> None:
+    bus = EtcdCluster()
+    server = bus.server(0)
+    bus.run_until(lambda: is_active(server))
+    value = encode_registration(PeerRecord(7, 9), 2)
+    bus.put_foreign(KEYSPACE.id(Holder(7, 5), 3), value)
+    bus.run(1)
+    assert server.machine.status()["registry"]["malformed"] == 1
+    assert is_active(server)
+    assert not server.clients
+
+
+def test_a_registration_has_one_key() -> None:
+    key = KEYSPACE.id(Holder(7, 9), 2)
+    assert KEYSPACE.parse_id_untrusted(key) == IdKey(7, 9, 2)
+    for other in (
+        "/sphtp/ids/7/9/2",
+        key.replace("/00000007/", "/-0000007/"),
+        key.replace("/00000007/", "/0000_007/"),
+        key.removeprefix(KEYSPACE.prefix),
+        key + "\n",
+    ):
+        with pytest.raises(RemoteError):
+            KEYSPACE.parse_id_untrusted(other)
+
+
 @pytest.mark.parametrize(
     ("parse", "document"),
     [
         (parse_revision_untrusted, {"header": []}),
         (parse_revision_untrusted, {"header": {"revision": "many"}}),
+        (parse_revision_untrusted, {"header": {"revision": float("inf")}}),
         (parse_lease_untrusted, {"result": 1}),
         (parse_lease_untrusted, {"ID": [], "TTL": "1"}),
         (partial(parse_outcomes_untrusted, count=1), {"responses": {}}),
@@ -330,7 +361,13 @@ def test_documents_that_etcd_never_sends_are_refused(
         parse(document)
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"7", b'{"id": 2, "nonce": "1"}', b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"{}", b"[]", b"7", b'{"id": 2, "nonce": "1"}', b"\xff", 100_000 * b"["),
+        b'{"id": "2", "nonce": "1", "address": 7}',
+    ],
+)
 def test_values_that_no_server_wrote_are_refused(value: bytes) -> None:
     keyspace = Keyspace("gas")
     for parse in (keyspace.parse_member_untrusted, keyspace.parse_registration_untrusted):

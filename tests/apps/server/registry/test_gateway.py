@@ -141,6 +141,19 @@ async def test_a_document_that_is_none_or_an_error_is_one(document: object) -> N
             await gateway.request("/v3", {})
 
 
+@pytest.mark.parametrize("status", [200, 503])
+async def test_a_document_that_is_nested_too_deep_is_an_error(status: int) -> None:
+    body = 100_000 * b"["
+    head = f"HTTP/1.1 {status} S\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    async def speak(stream: Any, *_: Any) -> None:
+        await stream.send_all(head + body)
+
+    async with members(speak) as gateway:
+        with pytest.raises(GatewayError, match=r"127\.0\.0\.1"):
+            await gateway.request("/v3", {})
+
+
 @pytest.mark.parametrize("member", ["127.0.0.1:1", "[::1]:1"])
 async def test_nobody_there_is_an_error_with_the_address_of_the_member(member: str) -> None:
     gateway = Gateway(EtcdLocation.parse(f"etcd://{member}"), EtcdAccess())
