@@ -16,9 +16,11 @@ multicast group every receiver gets this repair. So four mechanisms hold NAKs ba
   half as many at once.
 
 A receiver gives a range up for one of five reasons: the source's window has moved on, the range was
-missing for a whole generation interval, the source refuses a repair (NCF), the loss map is full, or
-the session is over. That is final for the transport. ``unrecoverable_loss`` detects which messages
-are lost with the range.
+missing for a whole generation interval, the source refuses a repair (NCF ``NO_RETRY``), the loss
+map is full, or the session is over. That is final for the transport (``delivery`` lists the
+functions that decide on the loss of messages). The sources of this implementation never send
+``NO_RETRY``: they announce the trail of their window instead. Receivers obey it, because other
+implementations may send it.
 """
 
 from collections import deque
