@@ -8,9 +8,9 @@ the ack timer, and ``flow_control`` the credit that this side grants.
 
 The acks in the header of an accepted packet take this way:
 
-1. ``SentPackets.named`` (``sent_packets``) restores the full sequence. If it was never sent, the
+1. ``_handle_packet`` ignores acks that are equal to those of the last header.
+2. ``SentPackets.named`` (``sent_packets``) restores the full sequence. If it was never sent, the
    packet is dropped with ``ForgedAckError``.
-2. ``_handle_packet`` passes on the acks only if they differ from those of the last header.
 3. ``SentPackets.acknowledge`` selects the packets that are acked for the first time, and drops the
    records that no ack can reach any more. ``SendSide.handle_ack`` calls it, and the functions of
    the next steps.

@@ -5,16 +5,16 @@ departure of a peer passes ``Roster._remove``, for one of these reasons:
 
 * A server reports the departure (``Directory.handle_gone``, ``Roster.leave``). ``LEFT`` counts for
   all servers at once. With any other reason, only this server stops vouching. The reason is
-  ``EXPIRED`` if the server has received nothing from the peer for its expiry
-  (``Registrations.handle_timeout`` in ``registrations``).
+  ``EXPIRED`` if the server received nothing from the peer for one expiry, or for a shorter time
+  after the end of its connection (``Registrations.handle_timeout`` and ``doubt``).
 * A server's whole list, or the list of a group, lacks the peer (``Roster.keep_only``): this server
-  stops vouching, with ``EXPIRED``. With groups, a reply ``UNKNOWN`` to any client does the same
-  (``Roster.disown``).
-* The server is lost: it was silent for its expiry (``Directory.handle_timeout``), has stopped, or
-  another server has its id. ``Directory._forget`` and ``_drop_ghosts`` end its vouching for all its
-  peers, with ``EXPIRED``. They postpone this for the latest lost servers while no server is live,
-  and for one expiry after a server returns or the client is established (``keep_peers``). At the
-  end of that expiry, ``handle_timeout`` makes up for it.
+  stops vouching, with ``EXPIRED``. For a client that watches groups, the reply ``UNKNOWN`` to a
+  lookup does the same (``Roster.disown``).
+* A server was silent for its expiry (``Directory.handle_timeout``), or has stopped
+  (``handle_leave``). ``_forget`` and ``_drop_ghosts`` end its vouching for all its peers, with
+  ``EXPIRED``. They postpone this for the latest lost servers while no server is live, and for one
+  expiry after a server returns or the client is established (``keep_peers``). At the end of that
+  expiry, ``handle_timeout`` calls ``_drop_ghosts`` for all of them.
 * Another holder has the id (``Roster.enter``): ``CONFLICT``.
 * The client no longer watches a group of the peer (``Roster.enter``, ``narrow``): ``LEFT``.
 

@@ -15,10 +15,10 @@ source's history; else it calls ``lose``:
 * ``give_up_unrecoverable``: every datagram that could contain the message has arrived or was given
   up. The reason is that of the datagrams; ``WINDOW`` if it is not known.
 * ``handle_timeout``: the message was missing for a generation interval. ``TIMEOUT``, unless a
-  datagram with another reason may have contained it.
+  datagram given up for another reason may have contained it.
 * ``_take``: the receive buffer is full. ``OVERRUN``.
 * ``_give_all_up``: the session is over, and the message is missing. ``SESSION_END``, unless a
-  datagram with another reason may have contained it.
+  datagram given up for another reason may have contained it.
 * ``_progress``: the session is over, and its last message is incomplete. ``SESSION_END``.
 
 Four functions call ``lose`` themselves:
