@@ -2,6 +2,19 @@
 
 ``Traffic`` passes each datagram to the link of its direction. ``Link.offer`` in
 ``sphtp/testing/network.py`` returns the arrival time of each copy, and no time for a lost datagram.
+
+A datagram that the relay has received gets lost for one of these reasons. Each has a counter:
+
+* The link: ``Link._is_lost`` decides by ``mtu``, ``burst`` and ``loss`` (``too_large``, ``lost``),
+  and the link's queue by ``rate`` and ``queue`` (``queue_dropped``).
+* ``Traffic.handle_from_client``: there are too many clients (``refused``).
+* ``Traffic._carry``: too many bytes are in flight (``overflowed``).
+* ``Traffic.handle_from_target`` and ``handle_timeout``: the client of the datagram was removed
+  (``abandoned``).
+* ``Relay._send`` in ``relay``: the socket refuses it (``socket_errors``).
+
+Not counted are datagrams that the kernel drops because a buffer is full, and those in flight when
+the relay ends.
 """
 
 from collections import deque
@@ -43,12 +56,14 @@ class TrafficStatistics:
     """The figures of both directions, and the number of ``clients`` now.
 
     ``refused`` counts datagrams of clients beyond the limit, and ``overflowed`` datagrams dropped
-    because too many bytes were in flight.
+    because too many bytes were in flight. ``abandoned`` counts datagrams dropped because their
+    client had been removed: those in flight to or from it, and later ones of the target.
     """
 
     clients: int
     refused: int
     overflowed: int
+    abandoned: int
     up: LinkStatistics
     down: LinkStatistics
 
@@ -82,6 +97,7 @@ class Traffic:
         self._left: deque[Address] = deque()
         self._refused = 0
         self._overflowed = 0
+        self._abandoned = 0
 
     # Inputs
 
@@ -97,6 +113,8 @@ class Traffic:
         """Put a datagram of the target on the link to a client."""
         if client in self._last_seen:
             self._carry(now, Forward(Direction.DOWN, client, datagram))
+        else:
+            self._abandoned += 1
 
     def handle_timeout(self, now: float) -> None:
         """Release the datagrams that are due, and remove clients that have been silent too long."""
@@ -104,6 +122,8 @@ class Traffic:
             self._held[forward.direction] -= len(forward.datagram)
             if forward.client in self._last_seen:
                 self._due.append(forward)
+            else:
+                self._abandoned += 1
         self._make_room(now)
 
     # Outputs
@@ -129,6 +149,7 @@ class Traffic:
             clients=len(self._last_seen),
             refused=self._refused,
             overflowed=self._overflowed,
+            abandoned=self._abandoned,
             up=self._links[Direction.UP].statistics(now),
             down=self._links[Direction.DOWN].statistics(now),
         )

@@ -72,6 +72,7 @@ class Relay:
             traffic.clients,
             traffic.refused,
             traffic.overflowed,
+            traffic.abandoned,
             traffic.up,
             traffic.down,
             self._errors,

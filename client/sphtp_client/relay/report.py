@@ -97,7 +97,8 @@ class TextRelayReporter:
         Console().print(table)
         click.echo(
             f"clients at the end {statistics.clients}; datagrams refused {statistics.refused}, "
-            f"overflowed {statistics.overflowed}, socket errors {statistics.socket_errors}"
+            f"overflowed {statistics.overflowed}, abandoned {statistics.abandoned}, "
+            f"socket errors {statistics.socket_errors}"
         )
 
 

@@ -232,7 +232,7 @@ class Connection:
             return
         has_keys = isinstance(self.protection, AesGcm) and self.protection.peer
         if has_keys and self.state is not State.CLOSED and address != self.address:
-            self.handle_moved(now, address, secrets)
+            self.challenge(now, address, secrets)
 
     def handle_joined(self, now: float) -> None:
         """End, because an attempt of this side has adopted this connection."""
@@ -349,7 +349,7 @@ class Connection:
         if close is not None or (is_alive and self.state is not State.OPEN):
             self._handle_life(now, close)
 
-    def handle_moved(self, now: float, address: Address, secrets: Secrets) -> bool:
+    def challenge(self, now: float, address: Address, secrets: Secrets) -> bool:
         """Send a CHALLENGE to an address at which the peer may be from now on.
 
         Return False if the last challenge was too recent.

@@ -98,7 +98,7 @@ class ConnectionTable:
         self._forget_peer(connection)
 
     def move(self, connection: "Connection", now: float, address: tuple[str, int]) -> None:
-        """Change the address of a connection's peer."""
+        """Change the address of a connection's peer, after its validation."""
         self._forget_peer(connection)
         connection.handle_new_path(now, address)
         self.index(connection)

@@ -653,7 +653,7 @@ class Endpoint:
         if not protection.is_used:
             self._note_used(now, keys, connection, protection)
         if is_elsewhere and protection.unsealer.newest > newest:
-            self._handle_moved(now, connection, protection, address)
+            self._challenge(now, connection, protection, address)
         if connection.state is State.CLOSED:
             # The connection was aborted on this side, and its CLOSE has not left yet.
             for unknown in rows:
@@ -687,12 +687,12 @@ class Endpoint:
         if connection.address is not None:
             keys.responder.handle_used(now, (connection.address, protection.peer), protection)
 
-    def _handle_moved(
+    def _challenge(
         self, now: float, connection: Connection, protection: AesGcm, address: Address
     ) -> None:
         """Validate a new address, from which the newest datagram of the peer came."""
-        is_open = protection.peer and connection.address is not None
-        if is_open and connection.handle_moved(now, address, self._secrets):
+        has_path = protection.peer and connection.address is not None
+        if has_path and connection.challenge(now, address, self._secrets):
             self.handshake_counters.paths_tried += 1
 
     def _handle_opened_untrusted(
@@ -727,8 +727,8 @@ class Endpoint:
         protection, path = connection.protection, connection.path_validation
         if path is None or not isinstance(protection, AesGcm):
             return
-        is_open = is_free(self._table.peers, protection.key, (address, protection.peer))
-        if is_open and path.is_proven(address, nonce):
+        is_available = is_free(self._table.peers, protection.key, (address, protection.peer))
+        if is_available and path.take_response(address, nonce):
             self.handshake_counters.paths_changed += 1
             self._table.move(connection, now, address)
 

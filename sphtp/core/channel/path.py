@@ -1,5 +1,21 @@
 """One path: congestion control, pacing and path MTU, which limit the rate and the size of packets.
 
+``SendSide._packets_allowed`` (``send_side``) determines the number of packets with messages that
+may leave now:
+
+1. None while the sequences would become ambiguous (``SentPackets.ambiguous``).
+2. ``Path.ready_at`` returns infinity while the congestion window is full. Else it returns the time
+   from ``Pacer.ready_at`` (``token_bucket``): now, or the time at which there are enough tokens.
+   The rate is the controller's ``pacing_rate``; None means no pacing.
+3. If this time has come, one packet may leave, or as many as ``Path.budget`` returns. This is the
+   number of full packets for which the window, the tokens and the batch all have room.
+4. Else ``Path.resend_at`` may let one packet leave, by the allowance described below.
+5. If none may leave, ``SendSide.resume_at`` is the time of the next attempt. While the window is
+   full, acks, losses and probes cause the next attempt, too.
+
+``Path.sent`` takes the tokens of every ack-eliciting packet. Acks, control frames and MTU probes do
+not wait for tokens or for the window.
+
 Whatever the congestion window, a few packets may leave in each period of 0.1 s. Fiedler resends
 every message that is not acked within 0.1 s. RFC 9002 detects losses earlier, but then waits: for a
 window that random losses have reduced to two packets, for a pacer, for a probe timeout that

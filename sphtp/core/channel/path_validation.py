@@ -1,10 +1,26 @@
 """Path validation (RFC 9000, section 8.2): follow a peer whose address has changed.
 
-Only the peer of a sealed channel can move. If a datagram with the highest counter so far comes from
-a new address, this side sends a CHALLENGE with a nonce to that address. A RESPONSE from there with
-the same nonce proves that the peer receives datagrams at the address. A datagram that an attacker
-has copied and sent from elsewhere proves nothing, because only the owner of the keys can read the
-nonce. So an attacker cannot direct data at a third party.
+Only the peer of a sealed channel can change its address, in these steps:
+
+1. A datagram that the keys of the connection open, with the highest counter so far, comes from
+   another address than the connection's (``Endpoint._handle_sealed_untrusted``). Or NAT traversal
+   has found another address of the peer (``Connection.handle_candidate``).
+2. This side sends a CHALLENGE with a nonce there, at most one every ``RETRY`` seconds
+   (``Connection.challenge``, with ``PathValidation.challenge``). The connection still sends
+   everything else to the old address.
+3. The peer returns the nonce in a RESPONSE to the address from which the CHALLENGE came
+   (``Connection.handle_challenge``).
+4. A RESPONSE with this nonce from the challenged address proves that the peer is there
+   (``PathValidation.take_response``). Two connections cannot have one address and peer id, so
+   ``Endpoint._handle_response`` first checks that no peer with other keys has them (``is_free``).
+5. ``ConnectionTable.move`` changes the address, and ``Path.path_changed`` resets path MTU,
+   congestion control and round trip.
+
+This file has the state of steps 2 and 4, and the encoding of both datagrams.
+
+A datagram that an attacker copied and sent from elsewhere proves nothing: only the owner of the
+keys can decrypt the nonce, and it receives the nonce only at the address to which that was sent. So
+an attacker cannot direct data at a third party.
 """
 
 from typing import Final
@@ -56,8 +72,8 @@ class PathValidation:
         self._sent_at = now
         return encode_path(Kind.CHALLENGE, peer, self._nonce)
 
-    def is_proven(self, address: Address, nonce: int) -> bool:
-        """Return True if a RESPONSE matches the last challenge, and end the validation then."""
+    def take_response(self, address: Address, nonce: int) -> bool:
+        """Use up the last challenge, and return True, if a RESPONSE matches it."""
         if (address, nonce) != (self._address, self._nonce):
             return False
         self._address, self._sent_at = None, float("-inf")

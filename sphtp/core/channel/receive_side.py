@@ -1,9 +1,26 @@
 """The receive side of an open connection: it handles arriving packets.
 
-This is the receive step of Fiedler's acks. It has the steps of "Receiving a packet" in the
-documentation of the wire format, though not in the same order. ``receive_queue`` has the message
-algorithm, ``received_packets`` the ack bits and the ack timer, and ``flow_control`` the credit that
-this side grants.
+This is the receive step of Fiedler's acks. ``ReceiveSide._handle_packet`` has the seven steps of
+"Receiving a packet" in ``docs/reference/wire/channel.md``. It takes the messages into the receive
+queue (steps 4 and 6) before it processes the acks (step 5), but acks also count if there is no room
+for a message. ``receive_queue`` has the message algorithm, ``received_packets`` the ack bits and
+the ack timer, and ``flow_control`` the credit that this side grants.
+
+The acks in the header of an accepted packet take this way:
+
+1. ``_handle_packet`` ignores acks that are equal to those of the last header.
+2. ``SentPackets.named`` (``sent_packets``) restores the full sequence. If it was never sent, the
+   packet is dropped with ``ForgedAckError``.
+3. ``SentPackets.acknowledge`` selects the packets that are acked for the first time, and drops the
+   records that no ack can reach any more. ``SendSide.handle_ack`` calls it, and the functions of
+   the next steps.
+4. ``LossDetector.acked`` (``loss_detection``) measures the round trip, and returns the packets that
+   are now lost.
+5. ``Path.acked`` (``path``) passes the acked bytes to congestion control and to the MTU search.
+6. ``SendSide._settle`` drops the content of the acked packets, and settles the tickets of messages
+   that were acked completely.
+7. ``SendSide._retransmit_lost`` queues the content of lost packets for retransmission, and reports
+   them to congestion control.
 
 Datagrams come in batches of one or more. Consecutive packets that are similar enough are decoded as
 one (``frames``). They are handled as one if they are newer than all packets before, ack only
@@ -143,10 +160,10 @@ class ReceiveSide:
                 # The acks of a packet so old may refer to an earlier round of the 16 bits.
                 self._handle_repeat(now, arrival, size, is_eliciting)
                 return False, None
-        # 4: acks of packets that were never sent.
+        # 3: acks of packets that were never sent.
         is_new_ack = (ack, ack_bits) != self._acks
         newest_acked = self._named(ack) if is_new_ack else self._newest_acked
-        # 3 and 6: invalid messages, and messages without room. All are accepted, or none.
+        # 4 and 6: invalid messages, and messages without room. All are accepted, or none.
         batch_bytes = size if number > 1 else 0
         is_accepted = self.receive_queue.insert(content, sequence, batch_bytes)
         if not is_accepted and number > 1:

@@ -2,10 +2,24 @@
 
 Unsent messages are ``MessageRun`` (n >= 1 small messages) and ``FragmentedMessage`` objects. A
 packet takes a ``SentFrame`` from the first of them, or n packets take a ``FragmentRun``. These
-records are kept in order of departure until their packets are acked. To retransmit means to send
-the content again, not the packet (RFC 9000, section 13.3). Frames that were lost, or that a probe
-repeats, wait in a heap with the oldest on top, and leave before any unsent reliable message.
-Unreliable messages wait in a queue of their own until they leave.
+records are kept in order of departure until their packets are acked. Unreliable messages wait in a
+queue of their own until they leave.
+
+To retransmit means to send the content again, not the packet (RFC 9000, section 13.3). A frame is
+retransmitted in these steps:
+
+1. ``LossDetector`` (``loss_detection``) declares packets lost, or selects packets to repeat as a
+   probe. It does so when an ack arrives (``SendSide.handle_ack``) or a timer expires
+   (``SendSide.handle_timeout``).
+2. ``SendSide._retransmit_lost`` passes the frames of lost packets to
+   ``SendQueue.retransmit_lost``, which drops unreliable frames, and leaves out frames that are
+   still in flight in another packet. ``SendSide._retransmit_as_probe`` passes those of a probe to
+   ``SendQueue.retransmit`` directly, because their packets may not be lost.
+3. ``SendQueue.retransmit`` leaves out unreliable frames, and frames that were acked or are queued.
+   ``SendLane.retransmit`` puts the others into a heap, ``to_retransmit``, with the oldest on top.
+4. When the next packet may leave (``SendSide._packets_allowed``), ``SendLane._retransmit_into``
+   puts the oldest frames into it, before any unsent reliable message. It leaves out frames that a
+   late ack has settled.
 
 When the path turns out to take only smaller packets, every frame and every message that no longer
 fits one packet is cut into smaller ones, whether it waits or is in flight.

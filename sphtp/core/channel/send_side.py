@@ -5,11 +5,9 @@ is a batch of one. It determines the number of packets that the window, the pace
 allow, and takes content from the send queue to fill them. It encodes the packets together, each
 behind a header with acks, and records the content of each.
 
-An ack is processed when it arrives. The acked packets are removed from the record, the round trip
-is measured, and the loss detector returns the packets that are now lost. Their frames are queued
-for retransmission. Congestion control receives the acks and the losses, and the tickets of acked
-messages are settled. ``handle_timeout`` handles the effects of time: lost packets, probes, and
-expired messages.
+``handle_ack`` processes the acks of an arrived packet (``receive_side`` has the whole chain).
+``handle_timeout`` handles the effects of time: lost packets, probes, and expired messages.
+``send_lane`` lists the steps of a retransmission.
 
 Two kinds of packets bypass the send queue: acks that the receive side cannot delay, and control
 frames of the connection. They are encoded at once, and wait in the order of their sequences.

@@ -1,4 +1,26 @@
-"""The directory of a client: its servers, its peers, its lookups, and the lease of its id."""
+"""The directory of a client: its servers, its peers, its lookups, and the lease of its id.
+
+A client has no timer for a peer. It keeps a peer as long as one server vouches for it. Every
+departure of a peer passes ``Roster._remove``, for one of these reasons:
+
+* A server reports the departure (``Directory.handle_gone``, ``Roster.leave``). ``LEFT`` counts for
+  all servers at once. With any other reason, only this server stops vouching. The reason is
+  ``EXPIRED`` if the server received nothing from the peer for one expiry, or for a shorter time
+  after the end of its connection (``Registrations.handle_timeout`` and ``doubt``).
+* A server's whole list, or the list of a group, lacks the peer (``Roster.keep_only``): this server
+  stops vouching, with ``EXPIRED``. For a client that watches groups, the reply ``UNKNOWN`` to a
+  lookup does the same (``Roster.disown``).
+* A server was silent for its expiry (``Directory.handle_timeout``), or has stopped
+  (``handle_leave``). ``_forget`` and ``_drop_ghosts`` end its vouching for all its peers, with
+  ``EXPIRED``. They postpone this for the latest lost servers while no server is live, and for one
+  expiry after a server returns or the client is established (``keep_peers``). At the end of that
+  expiry, ``handle_timeout`` calls ``_drop_ghosts`` for all of them.
+* Another holder has the id (``Roster.enter``): ``CONFLICT``.
+* The client no longer watches a group of the peer (``Roster.enter``, ``narrow``): ``LEFT``.
+
+When a server stops vouching, ``Roster._disown`` removes the peer only if no other server vouches
+for it. So ``EXPIRED`` does not always mean that the peer was silent.
+"""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence

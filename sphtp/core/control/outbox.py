@@ -146,13 +146,13 @@ class Outbox:
         self._status = b""
 
     def ack(self, holder: Holder, features: int) -> None:
-        """Add an ACK for a holder that has these features."""
+        """Add an ACK for a holder that has these features, if there is room."""
         self._nacks.pop(holder, None)
         if self._has_room(len(self._acks)):
             self._acks[holder] = WITHOUT_PRESENCE if features & RESTRICTED else EVERYBODY
 
     def nack(self, holder: Holder, reason: Reason) -> None:
-        """Add a NACK for a holder."""
+        """Add a NACK for a holder, if there is room."""
         self._acks.pop(holder, None)
         if self._has_room(len(self._nacks)):
             self._nacks[holder] = reason

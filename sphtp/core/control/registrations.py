@@ -1,8 +1,25 @@
 """The server's registrations: the ids that clients hold, and the answers to clients' messages.
 
-Only this module decides on NACKs. ``ClientAdmission`` decides the answer to each message of a
-client (SphTP, steps 6 to 8): ACK, or NACK with a reason. ``Replication`` decides the NACK of a
-conflict, when two servers have registered different holders of one id. ``Outbox`` sends both.
+An ANNOUNCE or a HEARTBEAT of a client draws an ACK, a NACK or no answer in these steps (SphTP,
+steps 6 to 8):
+
+1. ``ServerMachine._on_announce`` (``server``) counts and drops an ANNOUNCE that exceeds
+   ``announces_per_second`` or has another key than its holder (``ClientAdmission.believes``).
+2. ``ClientAdmission.sort_announce`` and ``sort_heartbeat`` return the signal of the message. It
+   depends on the holder of the id.
+3. The table ``SERVER`` (``server_table``) chooses the action for this signal. A detached server
+   only refreshes known holders. A joining server registers only ids that are reserved for the
+   client, and answers no other announcement of an id without a holder.
+4. The action calls the method of ``ClientAdmission`` with its name. This method decides between
+   ACK, NACK and silence, and chooses the reason of a NACK: the class lists the reasons. With a
+   shared registry it is a method of ``SharedAdmission``, and mostly the store decides later.
+5. ``Outbox.ack`` and ``Outbox.nack`` collect the answers. A later answer to the same holder
+   replaces an earlier one. Beyond ``max_answers`` they count and drop an answer.
+6. ``ServerMachine.poll_transmit`` discards the collected answers while the server is detached. Else
+   ``Outbox.poll`` sends them with the next batch.
+
+One NACK answers no message: ``Replication._resolve_conflict`` refuses a holder if two servers have
+registered different holders of one id.
 
 ``Registrations`` holds the registered clients and their sponsors. The sponsor of a client is this
 server if it receives the client's messages, else a server that has reported the client.
@@ -246,11 +263,15 @@ class ClientAdmission:
     A NACK has one of these reasons:
 
     * VERSION: the client has another protocol version (``register``).
-    * FULL: there are ``max_clients`` (``register``).
+    * FULL: there are ``max_clients`` (``_enter``; with a shared registry also ``handle_granted``).
     * DENIED: the application refused the client (``judge``).
-    * CONFLICT: another client holds the id (``refuse``, ``judge``), or two servers have registered
-      different holders (``Replication``).
-    * UNKNOWN: a heartbeat has an id that is not registered (``refuse_unknown``).
+    * CONFLICT: the id has another holder, had one less than an expiry ago, or was given up by this
+      client (``refuse``, ``judge``). With a shared registry: the store has another holder
+      (``SharedAdmission.handle_refused``), or has replaced the holder registered here
+      (``_supersede``). Without one: two servers have registered different holders
+      (``Replication._resolve_conflict``).
+    * UNKNOWN: a heartbeat has an id that is not registered or, with a shared registry, that
+      another client holds (``refuse_unknown``).
     * STALE_DATA: a heartbeat has another revision than the registered data (``refresh``).
     """
 
@@ -386,7 +407,7 @@ class ClientAdmission:
         self._outbox.ack(Holder(message.id, message.nonce), message.features)
 
     def refuse(self, _: float, message: Announce | Heartbeat) -> None:
-        """Send NACK(CONFLICT): another client holds the id."""
+        """Send NACK(CONFLICT)."""
         self._outbox.nack(Holder(message.id, message.nonce), Reason.CONFLICT)
 
     def refuse_unknown(self, _: float, message: Heartbeat) -> None:

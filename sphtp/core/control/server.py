@@ -1,4 +1,8 @@
-"""The server of the control plane: it runs the table ``SERVER``, and calls its parts."""
+"""The server of the control plane: it runs the table ``SERVER``, and calls its parts.
+
+``server_table`` lists the steps in which a server joins a cluster, and ``registrations`` those of
+an answer to a client.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -484,9 +488,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def _await_company(self, now: float) -> None:
         """Set the time of WAITED for a server that has to join others.
 
-        It becomes active only after another server was live. Otherwise a wrong address could found
-        a second cluster. A server that appears after the wait has time to send its list. If the
-        last one is lost, its clients have twice the expiry to send messages to this server.
+        Until another server was live, there is none. Otherwise a wrong address could found a second
+        cluster. A server that appears after the wait has time to send its list. If the last one is
+        lost, its clients have twice the expiry to send messages to this server.
         """
         had_company, self._has_company = self._has_company, bool(self._cluster.heartbeats)
         if self._has_company:

@@ -1,6 +1,25 @@
 """The server's state machine (SphTP, "Server FSM"; steps 1, 6 to 8 and 11).
 
-The table names the steps of the original protocol.
+The table names the steps of the original protocol. ``ServerMachine`` (``server``) runs it. A server
+joins a cluster in these steps:
+
+1. ``ServerMachine.handle_start`` dials the addresses to join, starts the heartbeats, and sets
+   ``WAITED`` to twice the expiry. With ``new_cluster`` the server is active at once.
+2. ``ServerMachine._on_server_heartbeat`` takes the heartbeats of others. ``Cluster`` and its
+   ``ViewKeeper.update`` (``server_set``) build the view of this server and all live ones, and
+   connect to all servers that the heartbeats name. This server is a member of its view from the
+   start, and others add it at its first heartbeat.
+3. A heartbeat of an active member causes ``ACTIVE_LIVE``: the server requests that member's list,
+   at each heartbeat until it is active. ``Replication.on_snapshot`` (``registrations``) takes the
+   parts. When the list of an active member is complete, ``SNAPSHOT_COMPLETE`` makes the server
+   active.
+4. Else ``WAITED`` makes it active. A server that has to join others becomes active only after
+   another server was live: ``ServerMachine._await_company`` stops or postpones ``WAITED``.
+5. ``ServerMachine._open`` sends a heartbeat with the state ``ACTIVE``. From then on, clients need
+   this server's acknowledgement, too (``Directory.is_unanimous`` in ``directory``).
+
+With a shared registry, ``handle_start`` causes ``REGISTRY_LOST`` instead, and ``REGISTRY_REACHED``
+makes the detached server active. The registry decides on the view (``Cluster.set_view``).
 """
 
 from sphtp.core.fsm import Machine, Name, Row

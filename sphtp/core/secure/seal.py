@@ -5,8 +5,9 @@ in the clear; front and counter are authenticated.
 
 Key update (as RFC 9001, section 6, but by the counter): the upper bits of the counter are the
 number of the epoch, so that no bit on the wire announces a new one. The key of an epoch is derived
-from that of the epoch before. The sender then erases the old key, and the receiver erases it an
-epoch later. So a key that is stolen later does not open datagrams captured earlier.
+from that of the epoch before. The sender then erases the old key (``Sealer._next_epoch``), and the
+receiver erases it an epoch later (``Unsealer._advance``). So a key that is stolen later does not
+open datagrams captured earlier.
 
 An epoch ends after 2^20 datagrams, which hold 2^32 cipher blocks at most. The limit of AES-GCM is
 where the square of that number comes near 2^128 (RFC 9001, section 6.6 and appendix B).

@@ -2,9 +2,33 @@
 
 It takes the records of datagrams as they arrive. A record passes three steps in the pipeline: each
 of its numbers is settled once (``unrecoverable_loss``), the fragments of a large message are
-reassembled, and messages wait for earlier ones (``ordered_delivery``). If the transport can no
-longer bring a message, the controller requests it from the source's history (off-transport
-recovery), or puts its loss into its place in the order.
+reassembled, and messages wait for earlier ones (``ordered_delivery``).
+
+Losses have two levels. The transport gives a missing datagram up in ``NakGenerator._give_up``
+(``nak`` has the reasons). A message is lost for the reader in ``DeliveryPipeline.lose``, which puts
+the loss into its place in the order. This is final: a message that arrives later is a duplicate.
+
+Five functions of ``DeliveryController`` give up messages that the transport will not bring, by its
+``_give_up``. With off-transport recovery, ``_give_up`` only marks the messages as wanted from the
+source's history; else it calls ``lose``:
+
+* ``give_up_unrecoverable``: every datagram that could contain the message has arrived or was given
+  up. The reason is that of the datagrams; ``WINDOW`` if it is not known.
+* ``handle_timeout``: the message was missing for a generation interval. ``TIMEOUT``, unless a
+  datagram given up for another reason may have contained it.
+* ``_take``: the receive buffer is full. ``OVERRUN``.
+* ``_give_all_up``: the session is over, and the message is missing. ``SESSION_END``, unless a
+  datagram given up for another reason may have contained it.
+* ``_progress``: the session is over, and its last message is incomplete. ``SESSION_END``.
+
+Four functions call ``lose`` themselves:
+
+* ``DeliveryPipeline.relieve``: too much is missing or waits (``order_map``, ``order_map_bytes``).
+  The oldest missing messages are lost, wanted ones included. ``MAP_OVERFLOW``.
+* ``DeliveryPipeline._assemble``: the fragments exceed ``max_message``. ``MAP_OVERFLOW``.
+* ``handle_not_fetched``: the history does not deliver a wanted message. The caller passes the
+  reason: ``GONE``, ``FETCH_TIMEOUT`` or ``SESSION_END``.
+* ``handle_end`` without ``fetching``: a wanted message can no longer be fetched. ``SESSION_END``.
 
 The table has the beginning of the stream, the origin of missing messages (transport or history),
 and the end; records pass the same steps in every state.

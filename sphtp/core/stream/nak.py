@@ -15,10 +15,13 @@ multicast group every receiver gets this repair. So four mechanisms hold NAKs ba
   at most ``nak_budget`` datagrams per second, the most that the source takes from one receiver, and
   half as many at once.
 
-A receiver gives a range up for one of five reasons: the source's window has moved on, the range was
-missing for a whole generation interval, the source refuses a repair (NCF), the loss map is full, or
-the session is over. That is final for the transport. ``unrecoverable_loss`` detects which messages
-are lost with the range.
+A receiver gives a range up for one of five reasons: the source's window has moved on
+(``advance_trail``), the range was missing for a whole generation interval (``expire``), the source
+refuses a repair (NCF ``NO_RETRY``, in ``handle_ncf``), the loss map is full (``_make_room``), or
+the session is over (``end``). That is final for the transport; ``delivery`` lists the functions
+that decide on the loss of messages. The sources of this implementation never send ``NO_RETRY``:
+they announce the trail of their window instead. Receivers obey it, because other implementations
+may send it.
 """
 
 from collections import deque

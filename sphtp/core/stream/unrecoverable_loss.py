@@ -9,8 +9,7 @@ that.) Without traffic a timer does the same: a gap is lost when it is a generat
 
 Every number is in one of four places: not yet detected, from ``top`` on; in a gap that the
 transport may still fill; wanted from the source's history; or settled, that is delivered or lost.
-Each number is settled once, by transport or history, so each message is delivered at most once. A
-loss that ``DeliveryPipeline.lose`` reports is final.
+Each number is settled once, by transport or history, so each message is delivered at most once.
 """
 
 from bisect import bisect_left

@@ -87,7 +87,8 @@ def test_silence_alone_makes_a_client_leave() -> None:
     assert left(traffic) == [ONE]
     assert due(traffic, 20.0) == []
     traffic.handle_from_target(20.0, ONE, b"to nobody")
-    assert traffic.statistics(20.0).down.offered == 0
+    counts = traffic.statistics(20.0)
+    assert (counts.down.offered, counts.abandoned) == (0, 2)
     assert traffic.poll_timeout() is None
 
 
