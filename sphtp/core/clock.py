@@ -22,8 +22,9 @@ are dropped.
 **The estimate** may be anywhere between the bounds. The exchange with the shortest round trip gives
 the most accurate one, until its age costs more than a longer round trip would (RFC 5905, section
 10, does the same with its clock filter). From then on the estimate changes by the difference of
-the two clocks' rates, which is measured from older exchanges. A wrong estimate costs accuracy; it
-cannot break the bound.
+the two clocks' rates, which is measured from older exchanges. If the bounds are far closer than the
+round trip, because the answer has waited at a server of many clients, their middle takes the place
+of the exchange. A wrong estimate costs accuracy; it cannot break the bound.
 
 **The output** never goes back. When an estimate is corrected downwards, the output runs at half
 speed until the estimate has caught up. The output steps only where the cluster's clock began anew,
@@ -359,15 +360,16 @@ class ClusterClock:
             self._bound(now, stamp, asked)
         middle, error = (asked + now) / 2, stamp.error / NANOSECONDS + (now - asked) / 2
         exchange = Exchange(middle, stamp.time / NANOSECONDS - middle, error)
-        lower, upper = self._bounds.lower(now), self._bounds.upper(now)
-        if 2 * (upper - lower) < error:
-            # The answer waited at the server, and bounds of heartbeats are closer by far.
-            exchange = Exchange(now, (lower + upper) / 2, (upper - lower) / 2)
+        width = max(self._bounds.width(now), 0.0)
+        if 2 * width < error:
+            # The answer has waited at the server, or the way was slow: heartbeats say more.
+            exchange = Exchange(now, self._bounds.lower(now) + width / 2, width / 2)
         self._estimate.add(exchange)
         self._answered += 1
         if self._answered > _FIRST_REQUESTS:
             # The next request leaves when the bounds' age has cost as much accuracy as the round
-            # trip of this exchange.
+            # trip of this exchange. An answer that has waited shows that the server has many
+            # clients, so the next request waits longer, too.
             self._ask_from = max(self._ask_from, now + min(error / self._rate, _LONGEST_REST))
         self._settle(now, before)
 

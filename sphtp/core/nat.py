@@ -621,8 +621,12 @@ class RelayAllocation:
         elif channel.state is _RelayChannelState.RELEASED:
             del self._channels[peer], self._peers[channel.number]
         else:
+            # The relay may have got a request whose answer was lost, and know the channel anew.
+            wait = (
+                RELEASE if channel.state is _RelayChannelState.BOUND else BINDING_REFRESH + RELEASE
+            )
             channel.state = _RelayChannelState.RELEASED
-            self._due.set(("bind", peer), now + RELEASE)
+            self._due.set(("bind", peer), now + wait)
 
     def peer_of(self, channel: int) -> Address | None:
         """Return the address of the peer to which a channel is bound; None if there is none."""

@@ -282,6 +282,7 @@ class ListeningSubSocket(ListeningSocket):
     def _let_go(self, connection: BusConnection) -> None:
         if connection.is_ready:
             self._ready.remove(connection)
+            connection.is_ready = False
         if connection.stage is ConnectionStage.PROVEN and self._handshakes.asks_for_proof:
             self._handshakes.distrust(connection.site)
 

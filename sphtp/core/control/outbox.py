@@ -179,6 +179,7 @@ class Outbox:
 
     def discard(self) -> None:
         """Drop waiting answers and changes for clients, except answers with the status."""
+        self._times.clear()
         self._acks.clear()
         self._nacks.clear()
         self._entered.clear()

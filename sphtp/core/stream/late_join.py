@@ -166,10 +166,9 @@ class FetchWindow:
             expired.append(self._expiries.popleft()[1])
         return expired
 
-    def renew(self, now: float) -> None:
-        """Give all requests the whole timeout again."""
-        spans = [span for _, span in self._expiries]
-        self._expiries = deque((now + self._timeout, span) for span in spans)
+    def postpone(self, seconds: float) -> None:
+        """Let all requests expire later by ``seconds``."""
+        self._expiries = deque((due + seconds, span) for due, span in self._expiries)
 
     def open(self) -> None:
         """Mark all numbers as not requested. Their requests still expire at the same times."""
@@ -193,6 +192,10 @@ class FetchWindow:
 
 MOST_DOUBLED: Final = 10
 """The longest wait before requests are repeated, in fetch intervals."""
+
+
+RESUME_TIME: Final = 0.1
+"""Seconds that a timer gains when the reader is hungry again, to read the replies that waited."""
 
 
 class HistoryStart(NamedTuple):
@@ -260,7 +263,8 @@ class Fetcher:
         self._topic = topic
         self._wanted = wanted
         self._late_join = late_join
-        self._is_hungry = True
+        # Since when the reader is not hungry, so that no timer runs.
+        self._paused_at: float | None = None
         self._number = 0
         # The numbers of the requests on this connection for which no END has come.
         self._open = set[int]()
@@ -288,14 +292,14 @@ class Fetcher:
     def update(self, now: float, *, is_hungry: bool = True) -> None:
         """Adapt to the set of wanted numbers; call it after every input and its outcomes.
 
-        Unless the reader ``is_hungry``, the fetcher sends no requests for messages, repeats none,
-        and does not give up: the replies wait in the connection, which the shell does not read
-        meanwhile. When the reader is hungry again, all timeouts begin anew.
+        Unless the reader ``is_hungry``, the fetcher sends no requests for messages, and its timers
+        stand still: replies wait in the connection, which the shell does not read meanwhile.
         """
-        if is_hungry and not self._is_hungry:
-            self._window.renew(now)
-            self._alarms.move(FetchEvent.EXHAUSTED, now + self._settings.fetch_timeout)
-        self._is_hungry = is_hungry
+        if not is_hungry:
+            self._paused_at = now if self._paused_at is None else self._paused_at
+        elif self._paused_at is not None:
+            self._resume(now - self._paused_at + RESUME_TIME)
+            self._paused_at = None
         is_wanting = self._wanted or self._late_join
         self._step(now, FetchEvent.WANTED if is_wanting else FetchEvent.SATISFIED)
 
@@ -345,13 +349,10 @@ class Fetcher:
 
     def handle_timeout(self, now: float) -> None:
         """Repeat requests without a reply, and report messages whose requests have expired."""
-        if not self._is_hungry:
-            self._window.renew(now)
+        if self._paused_at is not None:
+            return
         while (event := self._alarms.take(now)) is not None:
-            if self._is_hungry:
-                self._step(now, event)
-            else:
-                self._alarms.set(event, now + self._settings.fetch_interval)
+            self._step(now, event)
         for span in self._window.expire(now):
             self._outcomes.append(FetchFailure(span, LossReason.FETCH_TIMEOUT))
 
@@ -366,7 +367,9 @@ class Fetcher:
         return self._outcomes.popleft() if self._outcomes else None
 
     def poll_timeout(self) -> float | None:
-        """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
+        """Return the time at which ``handle_timeout`` is due; None if no timer runs."""
+        if self._paused_at is not None:
+            return None
         return earliest(self._alarms.next_due(), self._window.next_due)
 
     # Replies of the source
@@ -382,6 +385,11 @@ class Fetcher:
             self._outcomes.append(HistoryStart(first))
 
     # Actions of the table
+
+    def _resume(self, seconds: float) -> None:
+        for event in self._alarms.pending():
+            self._alarms.postpone(event, seconds)
+        self._window.postpone(seconds)
 
     def _step(self, now: float, event: FetchEvent) -> None:
         _RUNNER.step(self, event, now)
@@ -399,7 +407,7 @@ class Fetcher:
             self._alarms.set(FetchEvent.DUE, now + self._settings.fetch_interval)
 
     def _fetch(self, now: float) -> None:
-        if not self._is_hungry or len(self._open) >= MOST_REQUESTS:
+        if self._paused_at is not None or len(self._open) >= MOST_REQUESTS:
             return
         if spans := self._window.fill(now):
             self._frames.append(encode_fetch(FetchRequest(self._request_key(), spans)))

@@ -108,6 +108,23 @@ def test_the_number_of_a_channel_without_data_gets_free() -> None:
     assert bound(allocation, released + RELEASE + 1, ("203.0.113.4", 4)) == FIRST_CHANNEL
 
 
+def test_a_number_waits_for_a_relay_whose_answers_were_lost() -> None:
+    allocation, asked = allocated(), 0.0
+    bound(allocation, 1.0, PEER)
+    allocation.channel_to(299.0, PEER)
+    while allocation.peer_of(FIRST_CHANNEL) is not None:
+        now = allocation.poll_timeout()
+        assert now is not None
+        allocation.handle_timeout(now)
+        for request in requests(allocation):
+            if request.method is TurnMethod.CHANNEL_BIND:
+                asked = now
+            else:
+                allocation.handle_success(now, request.transaction, RELAYED)
+    # RFC 8656, section 12: 600 s until the relay forgets it, and 300 s for nobody.
+    assert now - asked >= 900
+
+
 def test_a_released_channel_is_bound_again_when_data_goes_to_it() -> None:
     allocation = allocated()
     bound(allocation, 1.0, PEER)

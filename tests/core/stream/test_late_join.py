@@ -6,6 +6,7 @@ import pytest
 
 from sphtp.core.stream.events import LossReason
 from sphtp.core.stream.late_join import (
+    RESUME_TIME,
     FetchedRecord,
     Fetcher,
     FetchFailure,
@@ -31,6 +32,7 @@ from sphtp.core.stream.late_join_wire import (
 from sphtp.core.stream.ranges import RangeSet, Span
 from sphtp.core.stream.records import RunRecord
 from sphtp.core.stream.settings import StreamSettings
+from tests.cases import each
 from tests.core.stream.topics import TOPIC
 
 SESSION = 0xABCD
@@ -186,22 +188,40 @@ def test_a_message_that_never_comes_is_lost_while_others_come() -> None:
     assert 200 in desk.wanted
 
 
-def test_a_reader_that_pauses_loses_nothing() -> None:
+@each("ends", [False, True])
+def test_a_reader_that_pauses_loses_nothing(ends: bool) -> None:
     desk = Desk(Span(0, 30))
     (fetch,) = desk.connect()
     desk.bring(fetch, [0])
+    if ends:
+        desk.fetcher.end(desk.now)
+    desk.now += 0.999 * SETTINGS.fetch_interval
     desk.is_hungry = False
     desk.update()
-    while desk.now < 10 * SETTINGS.fetch_timeout:
-        assert desk.wait() == []
-    assert desk.requests() == []
+    assert desk.fetcher.poll_timeout() is None
+    desk.now += 10 * SETTINGS.fetch_timeout
+    desk.fetcher.handle_timeout(desk.now)
+    assert (desk.update(), desk.requests()) == ([], [])
     desk.is_hungry = True
     assert desk.update() == []
-    # The replies have waited in the connection. Reading them may take as long as any reply.
-    desk.now += SETTINGS.fetch_timeout - 0.1
+    # The replies have waited in the connection; to read them takes a moment.
+    desk.now += 0.9 * RESUME_TIME
     desk.fetcher.handle_timeout(desk.now)
     assert len(desk.bring(fetch, range(1, 10))) == 9
     assert desk.requests() != []
+
+
+def test_pauses_do_not_put_off_a_loss_for_ever() -> None:
+    desk, lost = Desk(Span(0, 30)), list[Outcome]()
+    desk.connect()
+    while not lost:
+        assert desk.now < 2 * SETTINGS.fetch_timeout
+        for is_hungry, seconds in ((True, 4.0), (False, 1.0)):
+            desk.is_hungry = is_hungry
+            lost += desk.update()
+            desk.now += seconds
+            desk.fetcher.handle_timeout(desk.now)
+    assert {outcome.reason for outcome in lost} == {LossReason.FETCH_TIMEOUT}
 
 
 def test_a_bounds_request_that_is_answered_leaves_room_for_another() -> None:
