@@ -84,10 +84,15 @@ class Plan:
 
 
 def finish(world: World) -> None:
-    """Let all that are left leave."""
-    for worker in world.present:
-        worker.leave()
-    world.run(lambda: not world.present)
+    """Let all that are left leave, and those that come back meanwhile."""
+
+    def have_left() -> bool:
+        for worker in world.present:
+            if not worker.is_leaving:
+                worker.leave()
+        return not world.present
+
+    world.run(have_left)
 
 
 def check(world: World) -> list[tuple[str, ...]]:

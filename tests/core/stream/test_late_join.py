@@ -221,7 +221,7 @@ def test_pauses_do_not_put_off_a_loss_for_ever() -> None:
             lost += desk.update()
             desk.now += seconds
             desk.fetcher.handle_timeout(desk.now)
-    assert {outcome.reason for outcome in lost} == {LossReason.FETCH_TIMEOUT}
+    assert lost == [FetchFailure(Span(0, 30), LossReason.FETCH_TIMEOUT)]
 
 
 def test_a_bounds_request_that_is_answered_leaves_room_for_another() -> None:
