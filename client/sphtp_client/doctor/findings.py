@@ -173,10 +173,27 @@ _SERVER_REMEDIES: Final = (
 """The remedy for each error of a status request, by a regular expression for its text."""
 
 
+_SEARCH_REMEDIES: Final = (
+    (r"at (\S+) that has (a|another) secret", "sphtp doctor {} --secret-file=cluster.secret"),
+    (r"at (\S+) that has no secret", "sphtp doctor {}"),
+    (r"at (\S+) that wants TLS", "sphtp doctor {} --tls-ca=authority.pem"),
+    (r"clusters: (\S+?)[,;]?\s", "sphtp doctor {}"),
+)
+"""The remedy for each error of a search for servers, with the address of one that was found."""
+
+
+def _remedy_of_search(error: str) -> str:
+    for pattern, remedy in _SEARCH_REMEDIES:
+        if (match := re.search(pattern, error)) is not None:
+            return remedy.format(match[1])
+    return "sphtp server --new"
+
+
 def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
     """Yield the findings on the servers, the clock and the peers."""
     if cluster.search_error:
-        yield _fault("servers", cluster.search_error, "sphtp server --new")
+        remedy = _remedy_of_search(cluster.search_error)
+        yield _fault("servers", cluster.search_error, remedy)
     for port in cluster.ports:
         if port.is_taken:
             text = f"TCP port {port.port}, a server's default, is in use, but not by your server"

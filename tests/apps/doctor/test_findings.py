@@ -152,6 +152,35 @@ def test_a_broken_set_up_has_its_one_finding(case: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            "found a server at tcp://a:1,2 that has a secret, and this client has none",
+            "sphtp doctor tcp://a:1,2 --secret-file=cluster.secret",
+        ),
+        (
+            "found a server at tcp://a:1,2 that has another secret",
+            "sphtp doctor tcp://a:1,2 --secret-file=cluster.secret",
+        ),
+        ("found a server at tcp://a:1,2 that has no secret", "sphtp doctor tcp://a:1,2"),
+        (
+            "found a server at tls+tcp://a:1,2 that wants TLS, for which this client has none",
+            "sphtp doctor tls+tcp://a:1,2 --tls-ca=authority.pem",
+        ),
+        (
+            "found 2 clusters: tcp://a:1,2, tcp://b:1,2; tcp://c:1,2; give the address",
+            "sphtp doctor tcp://a:1,2",
+        ),
+        ("none is announced", "sphtp server --new"),
+    ],
+)
+def test_a_server_that_was_found_and_cannot_be_used_has_a_remedy(error: str, remedy: str) -> None:
+    facts = Facts(machine=MACHINE, cluster=ClusterFacts(search_error=error))
+    (fault,) = [it for it in judge(facts) if it.level is Level.FAULT]
+    assert fault.remedy == remedy
+
+
 def test_a_port_that_another_program_has_is_named_beside_the_server_that_is_missing() -> None:
     faults = [it for it in judge(nothing_found(8765)) if it.level is Level.FAULT]
     assert [it.remedy for it in faults] == ["sphtp server --new", "sudo ss -ltnp 'sport = :8765'"]
