@@ -116,7 +116,10 @@ def meanings(machine: Machine[Any, Any, Any]) -> str:
     """Return tables of the states, events and actions, without those whose value is their name."""
     events = type(machine.rows[0].on)
     actions = {type(action) for action in machine.actions}
-    kinds: list[tuple[str, Iterable[Enum]]] = [("state", machine.states), ("event", events)]
+    kinds: list[tuple[str, Iterable[Enum] | type[Enum]]] = [
+        ("state", machine.states),
+        ("event", events),
+    ]
     kinds += [("action", those) for those in actions]
     tables = []
     for kind, names in kinds:
