@@ -5,7 +5,8 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ PAGE = """\
 ```
 
 {table}
-"""
+{meanings}"""
 
 INDEX = """\
 # State machines
@@ -62,8 +63,9 @@ INDEX = """\
 Every state of the protocols is in a table: in state *at*, event *on* leads to state *to* and
 causes the actions *do*, in order. An event that a state refuses changes nothing. If the application
 caused it, an error is raised; if the network did, it is counted. An event that only states a fact,
-such as a timer that fires too late, is ignored. Each runner declares the cause of each event. These
-pages are generated from the tables, and a test fails when they are stale.
+such as a timer that fires too late, is ignored. Each runner declares the cause of each event. The
+last tables of a page have the meanings of the names. These pages are generated from the tables, and
+a test fails when they are stale.
 
 {links}
 """
@@ -106,7 +108,29 @@ def page(source: Source) -> str:
         prose=(import_module(source.module).__doc__ or "").strip(),
         diagram=diagram(machine),
         table=table(machine),
+        meanings=meanings(machine),
     )
+
+
+def meanings(machine: Machine[Any, Any, Any]) -> str:
+    """Return tables of the states, events and actions, without those whose value is their name."""
+    events = type(machine.rows[0].on)
+    actions = {type(action) for action in machine.actions}
+    kinds: list[tuple[str, Iterable[Enum] | type[Enum]]] = [
+        ("state", machine.states),
+        ("event", events),
+    ]
+    kinds += [("action", those) for those in actions]
+    tables = []
+    for kind, names in kinds:
+        rows = [
+            f"| {name.name} | {name.value} |\n"
+            for name in names
+            if name.value != name.name.lower().replace("_", " ")
+        ]
+        if rows:
+            tables.append(f"\n| {kind} | meaning |\n|---|---|\n{''.join(rows)}")
+    return "".join(tables)
 
 
 def title(source: Source) -> str:

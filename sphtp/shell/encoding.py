@@ -19,10 +19,14 @@ class Encoding(Protocol):
         """The most payloads to decode at a time, to bound the memory of their messages."""
 
     def encode(self, value: Any, compress: bool | None) -> bytes:
-        """Return the payload of a message. Raises if it cannot be encoded."""
+        """Return the payload of a message.
+
+        Raises ``TypeError`` or ``OverflowError`` (a value that msgpack cannot encode),
+        ``WireError`` (messages with types) or ``MessageTooLargeError`` if it cannot be encoded.
+        """
 
     def encode_many(self, values: Iterable[Any], compress: bool | None) -> list[bytes]:
-        """Return the payloads of messages. Raises if one cannot be encoded."""
+        """Return the payloads of messages; raises as ``encode``."""
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
         """Return the payload of a message in parts, which the caller copies once.

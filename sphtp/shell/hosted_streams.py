@@ -69,7 +69,10 @@ class FanOutSocket:
         return largest_datagram(self._udp.address)
 
     def put(self, rows: Sequence[tuple[bytes, int]], addresses: Sequence[Address]) -> None:
-        """Queue rows, each with the size of its datagrams, to each of these addresses."""
+        """Queue rows, each with the size of its datagrams, to each of these addresses.
+
+        With a group, the rows go to the group instead.
+        """
         if self._group is not None:
             addresses = (self._group.address,)
         for data, size in rows:

@@ -188,8 +188,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
     page = " ".join(PAGE.split())
     for words in (
         "the one line `sphtp.Status: version 1`",
-        f"keeps {MOST_OBSERVERS} such channels",
-        f"waits {PATIENCE:g} s for the answer",
+        f"keeps at most {MOST_OBSERVERS} such channels",
+        f"wait {PATIENCE:g} s for the answer",
         f"at most {MOST_ITEMS} items",
         f"at most {MOST_CHANNELS} channels",
         f"followed by `{mark_of('')}`",

@@ -98,7 +98,11 @@ def _scattered(
 
 
 def _sites(size: Floats, count: int, diameter: float) -> tuple[int, int, int] | None:
-    """Return the size of a wide lattice with at least ``count`` sites; None if there is none."""
+    """Return the numbers of sites along x, y and z of a lattice with at least ``count`` sites.
+
+    Its pitch is at least ``diameter``, and as large as possible to 1 %. Returns None if no such
+    lattice fits.
+    """
     pitch = float(np.prod(size) / count) ** (1.0 / 3.0)
     while True:
         pitch = max(pitch, diameter)

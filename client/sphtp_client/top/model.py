@@ -1,6 +1,7 @@
 """Reports of nodes, channels, streams and groups, from the samples of a place, without I/O.
 
-A sample has a name, labels and a value, as in Prometheus (docs/reference/metrics.md).
+A place is an address that serves metrics, or a server. A sample has a name, labels and a value, as
+in Prometheus (docs/reference/metrics.md).
 ``read_samples_untrusted`` makes the reports of a place with metrics, and ``read_status_untrusted``
 those of a server. Unknown samples, and values beyond ``LEAST_AMOUNT`` and ``MOST_AMOUNT``, are left
 out; missing figures are 0 or None.
@@ -86,7 +87,9 @@ class ChannelReport:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The labels that distinguish it from the others of its place."""
+        """The labels that distinguish this report from the other channel reports of the same
+        place.
+        """
         return self.node, self.peer, self.service, self.channel
 
 
@@ -116,7 +119,9 @@ class SourceReport:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The labels that distinguish it from the others of its place."""
+        """The labels that distinguish this report from the other source reports of the same
+        place.
+        """
         return self.node, self.topics
 
 
@@ -136,7 +141,9 @@ class SubscriptionReport:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The labels that distinguish it from the others of its place."""
+        """The labels that distinguish this report from the other subscription reports of the same
+        place.
+        """
         return self.node, self.peer, self.topic, self.receiver
 
 
@@ -161,7 +168,9 @@ class GroupReport:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The labels that distinguish it from the others of its place."""
+        """The labels that distinguish this report from the other group reports of the same
+        place.
+        """
         return self.node, self.group
 
 

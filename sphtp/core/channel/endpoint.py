@@ -698,7 +698,7 @@ class Endpoint:
     def _handle_opened_untrusted(
         self, now: float, connection: Connection, address: Address, datagram: bytes
     ) -> None:
-        """Handle the content of a sealed datagram other than DATA.
+        """Handle the content of a sealed datagram, other than DATA.
 
         Raises ``RemoteError`` if it is invalid.
         """

@@ -554,7 +554,10 @@ class Directory:
             self._events.extend(self.roster.enter(now, message.sender, record))
 
     def handle_gone(self, now: float, message: PeersGone) -> None:
-        """Take the clients that are no longer registered at a server."""
+        """Handle a server's message about clients that are no longer registered there.
+
+        The message may also be the reply to a lookup that did not find a client.
+        """
         if message.sender not in self.heartbeats:
             self._counters.add(Count.FOREIGN)
             return

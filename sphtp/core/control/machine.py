@@ -167,7 +167,9 @@ class ControlMachine(Generic[State, Signal, Event]):
         """Note that the connection of a sender has ended."""
 
     def _expire(self, now: float) -> None:
-        """Remove the members that were silent for ``expiry``."""
+        """Remove the servers, and at a server the clients, that were silent for ``expiry``
+        seconds.
+        """
         raise NotImplementedError
 
     def _postpone_expiries(self, lag: float) -> None:

@@ -203,8 +203,8 @@ def entry_for(
     """Return the encoding of a type.
 
     Raises:
-        SettingsError: the type is neither a ``BitMessage`` nor a dataclass, or a field has no
-            shape.
+        SettingsError: the type cannot be encoded; the text names the type or the field, and the
+            reason.
     """
     if issubclass(kind, BitMessage):
         return BitEntry(kind, number, header)

@@ -136,7 +136,8 @@ class StreamSettings:
     repair_share: float | None = 3.0
     """Limit of the rate of repairs, as a multiple of the recent rate of new data.
 
-    While more repairs wait, the rate of new data does not grow. None switches off both rules.
+    While so many repairs wait that they need longer than ``nak_backoff``, the rate of new data does
+    not rise. None switches off both rules.
     """
     repair_queue: int = 4096
     """Most repairs that wait for their turn: those to a group, or to one receiver."""
