@@ -4,7 +4,8 @@ Theory of operation. Each side of a channel may have a *segment*: memory of its 
 maps as well. The sender writes the payload of a large message into a *region* of its segment. A
 *descriptor* of the region travels in the channel, as a small reliable message in the lane of the
 large one. So order, lanes, acks, receipts and credit for messages are those of any message, and the
-channel needs no code for it. The receiver copies the payload out and frees the region.
+channel needs no code for it. The receiver frees the region when it has copied the payload, or with
+``array_views`` when the program drops the view.
 
 **The ring.** A packet for a descriptor costs both sides more than the copies of 400 kB do. So if
 all messages of the lane have left, the descriptor goes into a ring in the segment instead, with the
@@ -52,7 +53,8 @@ CONNECT had one. So a peer without this extension never receives one. The rendez
 socket of the node, and a nonce for this channel; in a sealed channel nobody else can read them. The
 side with a large message to send connects to the socket: see ``shell.shared_memory``. Over that
 connection go, in packets, ``encode_hello`` to the named socket and back, and ``encode_segment``
-with the descriptor of the file.
+with the file descriptors of the segment, of its eventfd and, if there is one, of the common
+segment.
 
 Regions are allocated first fit, at the lowest offset. So a channel with few unread messages uses
 the same few pages again and again. They stay in the caches of the processor, and the rest of the
