@@ -1,6 +1,6 @@
 """A server's registry on etcd: keys and values that anybody may have put there, and any answer.
 
-Whatever etcd answers, the registry raises nothing, is woken for nothing never, and holds no more
+Whatever etcd answers, the registry raises nothing, never wakes without a cause, and holds no more
 than its limits and the keys that it was given.
 """
 
