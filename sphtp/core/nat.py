@@ -430,9 +430,10 @@ BINDING_REFRESH: Final = 300.0
 """Seconds between two ChannelBind requests for one channel in use; the relay keeps a channel for
 600 s (section 12)."""
 
-RELEASE: Final = 600.0
-"""Seconds from the time at which an unused channel is not bound again until its number is free: 300
-s until the relay forgets the channel, and 300 s in which no other peer may get it (section 12)."""
+RELEASE: Final = 900.0
+"""Seconds from the time at which an unused channel is not bound again until its number is free. The
+relay keeps the channel for 600 s after the last ChannelBind, also if its answer was lost. In the
+next 300 s no other peer may get the number (section 12)."""
 
 FIRST_CHANNEL: Final = 0x4000
 LAST_CHANNEL: Final = 0x4FFF
@@ -621,12 +622,8 @@ class RelayAllocation:
         elif channel.state is _RelayChannelState.RELEASED:
             del self._channels[peer], self._peers[channel.number]
         else:
-            # The relay may have got a request whose answer was lost, and know the channel anew.
-            wait = (
-                RELEASE if channel.state is _RelayChannelState.BOUND else BINDING_REFRESH + RELEASE
-            )
             channel.state = _RelayChannelState.RELEASED
-            self._due.set(("bind", peer), now + wait)
+            self._due.set(("bind", peer), now + RELEASE)
 
     def peer_of(self, channel: int) -> Address | None:
         """Return the address of the peer to which a channel is bound; None if there is none."""

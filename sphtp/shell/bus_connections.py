@@ -397,8 +397,8 @@ class ListeningSocket:
         if events & WRITE_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._send_more(connection)
         if connection.is_ready:
-            # It has sent more before the last message was taken. Mostly it has not, so that the
-            # selector is changed here, and not for each message.
+            # The client has sent more before its last message was taken, which is rare. If each
+            # ready connection left the selector, each message would cost two system calls more.
             self._watch(connection, 0)
         elif events & READ_EVENT and connection.stage is not ConnectionStage.ENDED:
             self._read(connection)

@@ -5,7 +5,7 @@ some programs do not need.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
@@ -169,31 +169,29 @@ _SERVER_REMEDIES: Final = (
         r"no answer from \S+:(?P<port>\d+)$",
         "sudo iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
     ),
+    (r"", "nc -vz {host} {port}"),
 )
 """The remedy for each error of a status request, by a regular expression for its text."""
 
 
 _SEARCH_REMEDIES: Final = (
-    (r"at (\S+) that has (a|another) secret", "sphtp doctor {} --secret-file=cluster.secret"),
-    (r"at (\S+) that has no secret", "sphtp doctor {}"),
-    (r"at (\S+) that wants TLS", "sphtp doctor {} --tls-ca=authority.pem"),
-    (r"clusters: (\S+?)[,;]?\s", "sphtp doctor {}"),
+    (
+        r"at (?P<address>\S+) that has (a|another) secret",
+        "sphtp doctor {address} --secret-file=cluster.secret",
+    ),
+    (r"at (?P<address>\S+) that has no secret", "sphtp doctor {address}"),
+    (r"at (?P<address>\S+) that wants TLS", "sphtp doctor {address} --tls-ca=authority.pem"),
+    (r"clusters: (?P<address>\S+?)[,;]?\s", "sphtp doctor {address}"),
+    (r"", "sphtp server --new"),
 )
-"""The remedy for each error of a search for servers, with the address of one that was found."""
-
-
-def _remedy_of_search(error: str) -> str:
-    for pattern, remedy in _SEARCH_REMEDIES:
-        if (match := re.search(pattern, error)) is not None:
-            return remedy.format(match[1])
-    return "sphtp server --new"
+"""The same for each error of a search for servers, which names a server that it found."""
 
 
 def judge_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
     """Yield the findings on the servers, the clock and the peers."""
     if cluster.search_error:
-        remedy = _remedy_of_search(cluster.search_error)
-        yield _fault("servers", cluster.search_error, remedy)
+        error = cluster.search_error
+        yield _fault("servers", error, _remedy_of(error, _SEARCH_REMEDIES))
     for port in cluster.ports:
         if port.is_taken:
             text = f"TCP port {port.port}, a server's default, is in use, but not by your server"
@@ -216,7 +214,8 @@ def _judge_server(server: ServerFacts) -> Iterator[Finding]:
         yield _fault(f"DNS of {server.host}", text, f"getent hosts {server.host}")
         return
     if server.error:
-        yield _fault(check, server.error, _remedy_of(server))
+        values = {"host": server.host, "port": str(server.port), "address": server.address}
+        yield _fault(check, server.error, _remedy_of(server.error, _SERVER_REMEDIES, **values))
         return
     yield _ok(check, "answers")
     if server.mtu is not None and server.mtu < SMALLEST_MTU:
@@ -231,13 +230,13 @@ def _judge_server(server: ServerFacts) -> Iterator[Finding]:
         yield _fault("clock", text, "sudo timedatectl set-ntp true")
 
 
-def _remedy_of(server: ServerFacts) -> str:
-    values = {"host": server.host, "port": str(server.port), "address": server.address}
-    for pattern, remedy in _SERVER_REMEDIES:
-        if found := re.search(pattern, server.error):
-            # Of the two ports of a server the sentence names the one.
-            return remedy.format(**values | found.groupdict())
-    return f"nc -vz {server.host} {server.port}"
+def _remedy_of(error: str, remedies: Iterable[tuple[str, str]], **values: str) -> str:
+    """Return the remedy of the first pattern that the error matches.
+
+    A remedy contains ``values`` and the groups of its pattern, which take precedence.
+    """
+    matches = ((re.search(pattern, error), remedy) for pattern, remedy in remedies)
+    return next(it.format(**values | found.groupdict()) for found, it in matches if found)
 
 
 def _judge_peer(peer: PeerFacts) -> Iterator[Finding]:

@@ -13,10 +13,10 @@ A list of all peers costs n squared by itself, because n clients read n records.
 pauses of their own, as long as the cost of the list, and no acknowledgement waits for them. All
 clients that request a list during such a pause share the next list.
 
-Answers with the time have a stamp of the moment of their request. They leave at once while there
-are few clients. Among very many each message costs the server more than a client, since it is sent
-to each of them. So these answers then wait for the next message that leaves anyway, a heartbeat at
-the latest: with 500 clients they took half of the server's processor time.
+An answer with the time has a stamp of the moment at which its request arrived. Such answers leave
+at once as long as there are few clients. PUB needs a system call for each client to send one
+message. So among many clients these answers wait for the next message to clients, or until their
+own pause is over. With 500 clients they took half of the server's processor time before.
 
 Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
 requests, and the messages of its application. They leave at once, after the batch collected before
