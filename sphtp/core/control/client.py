@@ -14,7 +14,7 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Parameter
+from sphtp.core.control.codec import Parameter, encode_acked
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.interest import Interest
@@ -413,6 +413,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
+        self._reader.acked = encode_acked(self._identity.holder)
         self._readdressed = 0
         self._directory.lease.announced_at = now
         features = FEATURES | RESTRICTED * self._interest.is_restricted

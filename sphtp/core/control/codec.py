@@ -136,6 +136,7 @@ _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
 _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
+_ACKED = struct.Struct("<HHIQ")
 HOLDER_SIZE: Final = _HOLDER.size
 """Bytes of an id and a nonce, with which each parameter beside a record begins."""
 
@@ -587,6 +588,11 @@ TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
 TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
 ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
 TOKEN = IntegerField(DataId.TOKEN, "<Q")
+
+
+def encode_acked(holder: Holder) -> bytes:
+    """Return the ``ACKED`` parameter for a holder, as it is in a message."""
+    return _ACKED.pack(DataId.ACKED, HOLDER_SIZE, *holder)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

@@ -7,7 +7,13 @@ from sphtp.core.control import client_messages, server_messages
 from sphtp.core.control.codec import HEADER, MAX_MESSAGE
 from sphtp.core.control.counters import ControlCounters, Count
 from sphtp.core.control.server_messages import AnyMessage, Known
-from sphtp.core.control.vocabulary import USER_COMMANDS, Command, DataId
+from sphtp.core.control.vocabulary import (
+    EVERYBODY,
+    USER_COMMANDS,
+    WITHOUT_PRESENCE,
+    Command,
+    DataId,
+)
 from sphtp.errors import RemoteError, WireError, untrusted
 
 Readers = Mapping[int, Callable[[bytes], AnyMessage]]
@@ -18,7 +24,9 @@ _SERVER: Readers = server_messages.READERS
 _MEMBER: Readers = {**server_messages.READERS, **server_messages.MEMBER_READERS}
 _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
-_TO_ALL = bytes(4)
+_TO_ALL = EVERYBODY.to_bytes(4, "little")
+_TO_MANY = (_TO_ALL, WITHOUT_PRESENCE.to_bytes(4, "little"))
+_ACK = Command.ACK.to_bytes(2, "little")
 _LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
 """Command and first parameter of a message with a part of a list. Messages with single records
 have no such parameter.
@@ -33,7 +41,7 @@ class MessageReader:
     record with its id.
     """
 
-    __slots__ = ("_counters", "_for_client", "_known", "skips_lists")
+    __slots__ = ("_counters", "_for_client", "_known", "acked", "skips_lists")
 
     def __init__(
         self, counters: ControlCounters, *, for_client: bool, known: Known = _NOBODY
@@ -43,14 +51,25 @@ class MessageReader:
         self._known = known
         self.skips_lists = False
         """True to drop lists for all clients without decoding, because this side needs none."""
+        self.acked = b""
+        """The ``ACKED`` parameter that names this client.
+
+        Of an ACK for many, nothing else is decoded. If n clients start at once, each receives about
+        n acknowledgements, and to decode them took most of the processor time of the start.
+        """
 
     def take(self, data: bytes) -> AnyMessage | None:
         """Decode and return a message. Return None for one that was dropped.
 
-        Dropped messages are counted, except lists while ``skips_lists`` is set.
+        Dropped messages are counted, except lists while ``skips_lists`` is set, and ACKs for many
+        other clients.
         """
         if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
             return None
+        if data[8:10] == _ACK and data[:4] in _TO_MANY:
+            if self.acked not in data:
+                return None
+            data = data[: HEADER.size] + self.acked
         try:
             return self._read_untrusted(data)
         except RemoteError:

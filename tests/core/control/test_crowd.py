@@ -10,9 +10,11 @@ from sphtp.core.control.codec import (
     NONCE,
     PEER,
     Message,
+    Parameter,
     decode_message_untrusted,
 )
-from sphtp.core.control.records import Candidate
+from sphtp.core.control.counters import Count
+from sphtp.core.control.records import Candidate, Holder
 from sphtp.core.control.vocabulary import EVERYBODY, Command
 from sphtp.testing.cluster import SimulatedCluster
 from tests.core.control.helpers import Node, is_established, said
@@ -44,6 +46,25 @@ def test_each_client_is_acknowledged_by_itself_and_very_many_together() -> None:
     assert many.simulation == EVERYBODY
     assert {holder.id for holder in ACKED.every(many)} >= set(crowd)
     assert [record.id for record in PEER.every(news)] == list(crowd)
+
+
+def test_of_an_ack_for_many_a_client_decodes_its_own_part_only() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    client = bus.client("client")
+    bus.run_until(lambda: client.is_in(ClientState.ANNOUNCING))
+    own = Holder(client.machine.id, client.machine.nonce)
+    others = (ACKED.of(Holder(7, 7)), Parameter(ACKED.id, b"short"))
+
+    def hear(*acked: Parameter) -> bool:
+        message = Message(EVERYBODY, server.machine.id, Command.ACK, acked)
+        client.machine.handle_message(bus.now, message.encode())
+        assert client.machine.counters[Count.MALFORMED] == 0
+        return is_established(client)
+
+    assert not hear(*others)
+    assert not hear(*others, ACKED.of(Holder(own.id, own.nonce ^ 1)))
+    assert hear(*others, ACKED.of(own))
 
 
 def test_plain_clients_are_acknowledged_one_by_one() -> None:
