@@ -11,7 +11,8 @@ the pause is over.
 
 A list of all peers costs n squared by itself, because n clients read n records. So lists have
 pauses of their own, as long as the cost of the list, and no acknowledgement waits for them. All
-clients that request a list during such a pause share the next list.
+clients that request a list during such a pause share the next list. Lists of watched groups leave
+together, because each would wake all clients by itself, also those that filter it.
 
 An answer with the time has a stamp of the moment at which its request arrived. Such answers leave
 at once as long as there are few clients. PUB needs a system call for each client to send one
@@ -23,7 +24,7 @@ requests, and the messages of its application. They leave at once, after the bat
 them, so that clients get them in order.
 
 An acknowledgement goes to its client alone: the subscriptions of the others filter it before any
-Python runs. More than 64 acknowledgements in one batch share messages to all clients.
+Python runs. More than 16 acknowledgements in one batch share messages to all clients.
 
 Records and departures go to all clients, and once more to each watched group of the client (see
 ``interest``). A list of a group goes to its watchers only. Heartbeats, LEAVE and commands of the
@@ -66,6 +67,7 @@ _GONE_SIZE = 18
 _ACKED_SIZE = 16
 _TEXT_SIZE = 32 * 1024
 _TO_ALL = topic(EVERYBODY)
+_TO_RESTRICTED = topic(WITHOUT_PRESENCE)
 
 _MOST_WATCHED = 1 << 16
 """The most watched groups. A further one replaces the group whose last watch is the oldest."""
@@ -77,18 +79,23 @@ Each is the whole document, a megabyte with 5,000 clients. Any program may reque
 and repeats the request after 0.25 s.
 """
 
-_MOST_ALONE = 64
-"""The most acknowledgements of one batch that have a message each."""
+_MOST_ALONE = 16
+"""The most acknowledgements of one batch that have a message each.
+
+To filter out 25 messages costs a client as much as to receive one.
+"""
 
 _MESSAGE_COST = 100e-6
 """Seconds that one client needs to wake and handle a small message, as measured."""
-_FILTER_COST = 2e-6
-"""Seconds that one client needs to filter out a message for another client."""
+_FILTER_COST = 4e-6
+"""Seconds that one client needs to filter out a message for another client, in a long batch."""
+_WAKE_COST = 15e-6
+"""Seconds that one client needs for a batch with nothing but one such message."""
 _RECORD_COST = 4e-6
 """Seconds that one client needs for a record that it already has."""
 _SHARE = 0.25
 """The most of one core that batches may cost all clients on one machine together."""
-_TIME_SHARE = 0.02
+_TIME_SHARE = 0.04
 """The same for answers with the time."""
 _SEND_COST = 20e-6
 """Seconds that this server needs to send one client a batch, of any size, as measured."""
@@ -97,8 +104,13 @@ _TIME_SEND_SHARE = 0.04
 """
 _BURST = 0.05
 """The most seconds of pauses that may be postponed."""
-_LONGEST_REST = 0.2
-"""The longest pause before a batch, in seconds."""
+_LONGEST_REST = 1.0
+"""The longest pause before a batch, in seconds.
+
+With 0.2 s, 2,000 clients that started at once on two cores never ended.
+"""
+_LISTS_TOGETHER = 0.25
+"""Lists of groups leave together until their cost reaches this, in seconds."""
 
 
 class Outbox:
@@ -296,7 +308,7 @@ class Outbox:
                 cost = _RECORD_COST * len(self._records) ** 2
                 self._lists_from = now + min(cost, self._expiry / 2)
             if self._awaits_group_list and now >= self._group_lists_from:
-                cost = self._flush_group_list()
+                cost = self._flush_group_lists()
                 self._group_lists_from = now + min(cost, self._expiry / 2)
         if self._times:
             self._flush_times(now)
@@ -315,12 +327,11 @@ class Outbox:
         self._times.clear()
 
     def _cost_of_ready(self) -> float:
-        to_all = 0
-        for outgoing in self._ready:
-            to_all += outgoing.data.startswith(_TO_ALL)
-        to_one = len(self._ready) - to_all
-        cost = to_all * _MESSAGE_COST + to_one * _FILTER_COST
-        return cost * len(self._records)
+        topics = [each.data[:4] for each in self._ready if each.audience is BusAudience.CLIENTS]
+        # Each client subscribes to one of these two topics.
+        received = max(topics.count(_TO_ALL), topics.count(_TO_RESTRICTED))
+        filtered = len(topics) - received
+        return (received * _MESSAGE_COST + filtered * _FILTER_COST) * len(self._records)
 
     def next_due(self) -> float | None:
         """Return the time at which the next message is due."""
@@ -365,17 +376,20 @@ class Outbox:
             self._append(BusAudience.CLIENTS, Peers(self.sender, to, share, part).encode())
         self._lists.clear()
 
-    def _flush_group_list(self) -> float:
-        """Encode the next list of a group. Return its cost, if its members are its watchers."""
+    def _flush_group_lists(self) -> float:
+        """Encode the next lists of groups. Return their cost, if members are watchers."""
         lists = self._group_lists or self._empty_group_lists
-        group = next(iter(lists))
-        del lists[group]
-        members = self._groups.members(group)
-        shares = number_parts(divide_records(members))
-        for part, share in shares:
-            self._append(BusAudience.CLIENTS, Peers(self.sender, group, share, part).encode())
-        filtered = _FILTER_COST * len(shares) * len(self._records)
-        return filtered + _RECORD_COST * len(members) ** 2
+        cost = _WAKE_COST * len(self._records)
+        while lists and cost < _LISTS_TOGETHER:
+            group = next(iter(lists))
+            del lists[group]
+            members = self._groups.members(group)
+            shares = number_parts(divide_records(members))
+            for part, share in shares:
+                self._append(BusAudience.CLIENTS, Peers(self.sender, group, share, part).encode())
+            cost += _FILTER_COST * len(shares) * len(self._records)
+            cost += _RECORD_COST * len(members) ** 2
+        return cost
 
     def _flush_gone(self) -> None:
         for to, gone in self._gone.items():
