@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sphtp.core.clock import Stamp, TimeRequest
 from sphtp.core.control import codec
@@ -250,6 +251,8 @@ def part_of(part: Part | None) -> tuple[Parameter, ...]:
     return () if part is None else (codec.PART.of(part),)
 
 
+# All clients of a process receive the same heartbeats: a hundred decode each of them once.
+@lru_cache(maxsize=2 * MAX_MEMBERS)
 def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     message = decode_message(data)
     # The version must be well-formed, but has no effect: servers decide whether versions fit.
