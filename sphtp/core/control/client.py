@@ -375,7 +375,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         wants_list = self.state is S.ESTABLISHED and self._directory.wants_list(now, message)
         self.signal(now, finding)
         if wants_list:
-            self._ask(message.member.id)
+            self._ask(now, message.member.id)
         self._reader.skips_lists = not self._directory.needs_lists
 
     def _on_ack(self, now: float, message: IdAck) -> None:
@@ -427,17 +427,17 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         if self._interest.is_restricted:
             for server, heartbeat in self._directory.heartbeats.items():
                 if self._directory.wants_list(now, heartbeat):
-                    self._ask(server)
+                    self._ask(now, server)
         else:
             self._sender.lookup(holder)
         for peer in looked_up:
             self._sender.lookup(holder, peer=peer)
         self._reader.skips_lists = False
 
-    def _ask(self, server: int) -> None:
+    def _ask(self, now: float, server: int) -> None:
         if self._interest.is_restricted:
-            watches = self._directory.roster.watches(server)
-            self._sender.watch(self._identity.holder, server, watches)
+            watches, target = self._directory.take_watches(now, server)
+            self._sender.watch(self._identity.holder, target, watches)
         else:
             self._sender.lookup(self._identity.holder, server=server)
 

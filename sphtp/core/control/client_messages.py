@@ -311,8 +311,8 @@ class ClientSender:
         """Send a LOOKUP of one peer, by default of all; to one server, by default to all."""
         self._queue.append(Lookup(*holder, peer, server).encode())
 
-    def watch(self, holder: Holder, server: int, watches: tuple[Watch, ...]) -> None:
-        """Send a LOOKUP to one server that requests the differences in these watches."""
+    def watch(self, holder: Holder, server: int | None, watches: tuple[Watch, ...]) -> None:
+        """Send a LOOKUP that requests the differences in these watches; None is all servers."""
         self._queue.append(Lookup(*holder, None, server, watches).encode())
 
     def request_check(self, holder: Holder, peer: int, token: int) -> None:

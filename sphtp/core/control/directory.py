@@ -506,6 +506,18 @@ class Directory:
         self._watched_at[server] = now
         return True
 
+    def take_watches(self, now: float, server: int) -> tuple[tuple[Watch, ...], int | None]:
+        """Return the watches to send now, and their server; None stands for all servers.
+
+        Servers have the same digests as long as nothing is lost. So one message instead of one for
+        each server is enough, and each server receives it only once.
+        """
+        watches = self.roster.watches(server)
+        if any(self.roster.watches(other) != watches for other in self.heartbeats):
+            return watches, server
+        self._watched_at = dict.fromkeys(self.heartbeats, now)
+        return watches, None
+
     def set_interest(self, groups: Iterable[str] | None) -> None:
         """Follow the members of other groups, or all clients. Raises ``SettingsError``."""
         self.interest.set(groups)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
-from sphtp.core.control.codec import decode_message_untrusted
+from sphtp.core.control.codec import TARGET, decode_message_untrusted
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft, PeerUnknown, UserMessage
@@ -14,7 +14,7 @@ from sphtp.core.control.records import MAX_LOOKED_UP, MAX_WATCHES, Digest, Watch
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
 from sphtp.testing.cluster import SimulatedClient, SimulatedCluster, SimulatedServer
-from tests.core.control.helpers import active_server, ask, established
+from tests.core.control.helpers import active_server, ask, established, said
 from tests.soaked import soaked
 
 
@@ -166,6 +166,57 @@ def test_others_cost_a_watcher_no_message() -> None:
     assert {message.simulation for message in own} == {watcher.id}
     assert len(watcher.received) <= 20
     assert sum(map(len, whole.received)) > 10 * sum(map(len, watcher.received))
+
+
+def test_servers_that_agree_are_asked_together_and_another_one_by_itself() -> None:
+    bus = SimulatedCluster()
+    servers = two_servers(bus)
+    for number in range(3):
+        entered(bus, f"m{number}", ["fluid"], servers=(0, 1))
+    watcher = entered(bus, "watcher", presence=["fluid"], servers=(0, 1))
+    bus.run_until(lambda: len(watcher.peers) == 3)
+    bus.run(5)
+    watcher.sent.clear()
+    bus.run(10)
+    asked = said(watcher, Command.LOOKUP)
+    assert {TARGET.first(message) for message in asked} == {None}
+    assert len(asked) == 4  # as often as one server alone would be asked
+    bus.cut_way(servers[1], watcher)
+    entered(bus, "late", ["fluid"], servers=(0, 1))
+    bus.run(0.5)
+    bus.heal()
+    watcher.sent.clear()
+    bus.run(4)
+    asked = said(watcher, Command.LOOKUP)
+    assert servers[1].machine.id in {TARGET.first(message) for message in asked}
+
+
+def test_lists_of_many_groups_leave_together() -> None:
+    """A list by itself would cost every client a wake-up, also those that filter it."""
+    bus = SimulatedCluster()
+    server = active_server(bus)
+    groups = [f"g{number}" for number in range(100)]
+    for number, group in enumerate(groups):
+        entered(bus, f"c{number}", [group])
+    watcher = entered(bus, "watcher")
+    bus.run(2)
+    machine, holder = server.machine, (watcher.machine.id, watcher.machine.nonce)
+    for group in groups:
+        watches = (Watch(group_topic(group), Digest(0, 0)),)
+        machine.handle_message(bus.now, Lookup(*holder, watches=watches).encode())
+    topics = set(map(group_topic, groups))
+    bursts: list[int] = []
+    while sum(bursts) < len(groups):
+        sent = []
+        while (message := machine.poll_transmit()) is not None:
+            sent.append(decode_message_untrusted(message.data).simulation)
+        if lists := len(topics.intersection(sent)):
+            bursts.append(lists)
+        due = machine.poll_timeout()
+        assert due is not None
+        bus.now = max(bus.now, due)
+        machine.handle_timeout(bus.now)
+    assert bursts == [100]
 
 
 def test_a_crowd_of_watchers_is_acknowledged_and_introduced() -> None:
