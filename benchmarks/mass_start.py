@@ -4,8 +4,11 @@ Servers have a process each; the clients share some. The clock runs from the mom
 processes are told to begin to the one at which the last client is established. Then the cluster is
 left alone for a while, to see what it costs a server when nothing happens.
 
-A thousand that begin at once need minutes on two cores, because the clients' processes need them.
-With `--spread` they begin evenly over so many seconds, for what a server costs once they are there.
+A crowd on the servers' own machine competes with them. A client that watches a group needs 30 ms of
+a processor to start with three servers, and 2 ms per second at rest, so that two cores bear about a
+thousand. For more, use a longer `--heartbeat`, and a positive `--nice`, without which the scheduler
+gives a server no more than each of the clients' processes. With `--spread` clients begin evenly
+over so many seconds.
 
 By default a client watches everybody, so that n clients handle n * n records. With `--group` each
 watches the members of its own group only, as a large simulation does.
@@ -18,9 +21,9 @@ client to the end of the rest, divided by the clients.
 """
 
 import json
+import os
 import resource
 import sys
-from os import getpid
 from pathlib import Path
 from subprocess import PIPE
 from time import monotonic
@@ -57,12 +60,25 @@ async def _line() -> bool:
     return bool(await trio.to_thread.run_sync(sys.stdin.readline))
 
 
-async def _serve(join: tuple[str, ...]) -> None:
+def _config(heartbeat: float, patience: float) -> sphtp.Config:
+    """Return the configuration of servers and clients, with the usual proportions of the timers."""
+    return sphtp.Config(
+        timers=sphtp.config.ControlTimers(
+            heartbeat=heartbeat,
+            expiry=10 * heartbeat,
+            announce_deadline=3 * heartbeat,
+            answer_timeout=patience,
+        )
+    )
+
+
+async def _serve(join: tuple[str, ...], config: sphtp.Config) -> None:
     """Be a server: tell where, and at each line of input what has been used so far."""
     async with sphtp.open_server(
         sphtp.ServerAddress.parse("tcp://127.0.0.1:0,0"),
         join=tuple(map(sphtp.ServerAddress.parse, join)),
         new_cluster=not join,
+        config=config,
     ) as server:
         await server.wait_active()
         _say({"address": str(server.address)})
@@ -83,7 +99,7 @@ class _Crowd:
         _count_decoded(self)
 
     async def attend(
-        self, servers: list[str], group: str | None, delay: float, patience: float
+        self, servers: list[str], group: str | None, delay: float, config: sphtp.Config
     ) -> None:
         """Be one client until it is cancelled; note when it is established."""
         groups = None if group is None else [group]
@@ -93,7 +109,7 @@ class _Crowd:
             async with sphtp.open_client(
                 servers,
                 host="127.0.0.1",
-                config=sphtp.Config(timers=sphtp.config.ControlTimers(answer_timeout=patience)),
+                config=config,
                 presence=groups,
             ) as client:
                 client.set_groups(groups or ())
@@ -123,15 +139,17 @@ def _count_decoded(crowd: _Crowd) -> None:
     lists.decode_record = counted
 
 
-async def _attend(servers: list[str], delays: list[float], group: int, patience: float) -> None:
+async def _attend(
+    servers: list[str], delays: list[float], group: int, config: sphtp.Config
+) -> None:
     """Be one client for each delay, from the first line of input to the last."""
     crowd = _Crowd()
     _say({"ready": True})
     await _line()
     async with trio.open_nursery() as nursery:
         for number, delay in enumerate(delays):
-            name = f"{getpid()}, {number // group}" if group else None
-            nursery.start_soon(crowd.attend, servers, name, delay, patience)
+            name = f"{os.getpid()}, {number // group}" if group else None
+            nursery.start_soon(crowd.attend, servers, name, delay, config)
         await crowd.wait(len(delays))
         _say({"opened": crowd.opened, "took": crowd.took, "failures": crowd.failures})
         while await _line():
@@ -183,14 +201,16 @@ async def _measure(
     group: int,
     spread: float,
     steady: float,
-    patience: float,
+    timing: list[str],
+    nice: int,
 ) -> Report:
     children: list[_Child] = []
     try:
         with trio.fail_after(DEADLINE):
             addresses: list[str] = []
             for _ in range(servers):
-                child = await _Child.start("--serve", *(f"--join={each}" for each in addresses[:1]))
+                joined = (f"--join={each}" for each in addresses[:1])
+                child = await _Child.start("--serve", *timing, *joined)
                 children.append(child)
                 addresses.append((await child.read())["address"])
             parts = [
@@ -202,7 +222,8 @@ async def _measure(
                     f"--group={group}",
                     f"--first={spread * rank / clients}",
                     f"--every={spread * processes / clients}",
-                    f"--timeout={patience}",
+                    f"--nice={nice}",
+                    *timing,
                     *(f"--join={address}" for address in addresses),
                 )
                 for rank, part in enumerate(parts)
@@ -283,6 +304,8 @@ async def _watch(
 @click.option("--spread", type=float, default=0.0, show_default=True, help="Seconds of starting.")
 @click.option("--steady", type=float, default=10.0, show_default=True, help="Seconds of rest.")
 @click.option("--timeout", type=float, default=120.0, show_default=True)
+@click.option("--heartbeat", type=float, default=1.0, show_default=True, help="Seconds.")
+@click.option("--nice", type=click.IntRange(0, 19), default=0, show_default=True)
 @click.option("--serve", is_flag=True, hidden=True)
 @click.option("--attend", type=int, hidden=True)
 @click.option("--first", type=float, hidden=True)
@@ -296,6 +319,8 @@ def main(
     spread: float,
     steady: float,
     timeout: float,
+    heartbeat: float,
+    nice: int,
     attend: int | None,
     first: float,
     every: float,
@@ -305,12 +330,16 @@ def main(
 ) -> None:
     """Start clients, at once or evenly; tell when all were established, and the CPU of both."""
     if serve:
-        trio.run(_serve, join)
+        trio.run(_serve, join, _config(heartbeat, timeout))
     elif attend is not None:
+        os.nice(nice)
         delays = [first + every * rank for rank in range(attend)]
-        trio.run(_attend, list(join), delays, group, timeout)
+        trio.run(_attend, list(join), delays, group, _config(heartbeat, timeout))
     else:
-        measured = trio.run(_measure, clients, servers, processes, group, spread, steady, timeout)
+        timing = [f"--heartbeat={heartbeat}", f"--timeout={timeout}"]
+        measured = trio.run(
+            _measure, clients, servers, processes, group, spread, steady, timing, nice
+        )
         click.echo(json.dumps(measured, indent=2))
 
 
