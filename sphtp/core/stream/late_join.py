@@ -199,9 +199,15 @@ RESUME_TIME: Final = 0.1
 
 
 class HistoryStart(NamedTuple):
-    """The lowest number in the history; ``first`` is None if the source has not sent it."""
+    """The lowest number in the history."""
 
-    first: int | None
+    first: int
+
+
+class NoHistory(NamedTuple):
+    """The source has not sent the lowest number in its history, and the reason."""
+
+    reason: LossReason
 
 
 class FetchedRecord(NamedTuple):
@@ -217,7 +223,7 @@ class FetchFailure(NamedTuple):
     reason: LossReason
 
 
-Outcome = HistoryStart | FetchedRecord | FetchFailure
+Outcome = HistoryStart | NoHistory | FetchedRecord | FetchFailure
 
 
 _NUMBER: Final = SerialNumber(32)
@@ -305,7 +311,7 @@ class Fetcher:
 
     def end(self, now: float) -> None:
         """End the session. The fetcher continues only if it is connected, while replies come."""
-        self._set_start(None)
+        self._begin(NoHistory(LossReason.SESSION_END))
         self._step(now, FetchEvent.END)
 
     def handle_connected(self, now: float) -> None:
@@ -341,7 +347,7 @@ class Fetcher:
             case InfoAnswer():
                 # It is the whole reply: no END follows.
                 self._open.discard(answer.request_key.number)
-                self._set_start(answer.low)
+                self._begin(HistoryStart(answer.low))
             case MessagesAnswer():
                 self._outcomes.append(FetchedRecord(answer.record))
             case GoneAnswer():
@@ -379,10 +385,10 @@ class Fetcher:
         is_ours = session == self._session and topic == self._topic
         return is_ours and number in self._open
 
-    def _set_start(self, first: int | None) -> None:
+    def _begin(self, beginning: HistoryStart | NoHistory) -> None:
         if self._late_join:
             self._late_join = False
-            self._outcomes.append(HistoryStart(first))
+            self._outcomes.append(beginning)
 
     # Actions of the table
 
@@ -435,7 +441,7 @@ class Fetcher:
         self._miss(LossReason.SESSION_END)
 
     def _miss(self, reason: LossReason) -> None:
-        self._set_start(None)
+        self._begin(NoHistory(reason))
         self._outcomes.extend(FetchFailure(span, reason) for span in self._wanted)
 
     def _stop(self, _: float) -> None:

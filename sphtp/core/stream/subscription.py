@@ -15,6 +15,7 @@ from sphtp.core.stream.late_join import (
     FetchState,
     FetchStatistics,
     HistoryStart,
+    NoHistory,
 )
 from sphtp.core.stream.ranges import Span
 from sphtp.core.stream.receiver import Receiver, ReceiverState
@@ -298,15 +299,17 @@ class SubscriptionMachine:
             match outcome:
                 case HistoryStart():
                     self._begin(outcome.first)
+                case NoHistory():
+                    self._begin(None, outcome.reason)
                 case FetchedRecord():
                     self._delivery.handle_fetched(outcome.record)
                 case FetchFailure():
                     self._delivery.handle_not_fetched(outcome.span, outcome.reason)
 
-    def _begin(self, kept: int | None) -> None:
+    def _begin(self, kept: int | None, reason: LossReason = LossReason.GONE) -> None:
         """Begin delivery, with the history that the source keeps from number ``kept`` on.
 
-        None means that no history can be fetched.
+        None means that no history can be fetched, for this reason.
         """
         live = self._delivery.live
         if self._after is not None:
@@ -317,4 +320,4 @@ class SubscriptionMachine:
             begin = max(wanted, kept or 0)
         self._delivery.begin(begin)
         if kept is None:
-            self._delivery.handle_not_fetched(Span(wanted, live - 1), LossReason.SESSION_END)
+            self._delivery.handle_not_fetched(Span(wanted, live - 1), reason)

@@ -12,6 +12,7 @@ from sphtp.core.stream.late_join import (
     FetchFailure,
     FetchState,
     HistoryStart,
+    NoHistory,
     Outcome,
 )
 from sphtp.core.stream.late_join_wire import (
@@ -278,7 +279,7 @@ def test_nobody_told_what_there_is() -> None:
     while not outcomes:
         outcomes = desk.wait()
         asked += len(desk.requests())
-    assert outcomes == [HistoryStart(None)]
+    assert outcomes == [NoHistory(LossReason.FETCH_TIMEOUT)]
     assert asked == 5
     assert desk.state is FetchState.IDLE
 
@@ -339,6 +340,6 @@ def test_a_late_joiner_that_the_end_surprises_was_told_nothing() -> None:
     desk = Desk(late_join=True)
     (ask,) = desk.connect()
     desk.fetcher.end(desk.now)
-    assert desk.update() == [HistoryStart(None)]
+    assert desk.update() == [NoHistory(LossReason.SESSION_END)]
     assert desk.hear(encode_info(InfoAnswer(ask.request_key, 0, 5))) == []
     assert desk.state is FetchState.OVER

@@ -266,6 +266,18 @@ def test_a_late_joiner_gets_history_then_what_is_live() -> None:
     assert not scene.subscription.wants_connection
 
 
+def test_a_late_joiner_whose_request_is_refused_loses_the_history_by_a_timeout() -> None:
+    scene = Scene(four(), 2, late_join=1)
+    scene.come(2)
+    while scene.subscription.state is DeliveryState.HOLDING:
+        if scene.subscription.wants_connection:
+            scene.cut()
+        else:
+            scene.wait()
+    assert scene.items[0] == Loss(11, 11, LossReason.FETCH_TIMEOUT)
+    assert told(scene.items, scene.script).delivered == [12]
+
+
 def test_who_does_not_join_late_wants_no_connection_without_loss() -> None:
     scene = Scene(four(), 2)
     scene.come(2)
