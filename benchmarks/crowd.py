@@ -42,7 +42,11 @@ class Crowd:
 
     def __init__(self, clients: int, servers: int, seed: int) -> None:
         self.bus = SimulatedCluster(seed, timers=ControlTimers())
-        self.limits = ServerLimits(max_clients=max(4096, clients + 1))
+        # All clients may announce and look up in one second.
+        most = max(4096, clients + 1)
+        self.limits = ServerLimits(
+            max_clients=most, announces_per_second=most, lookups_per_second=2 * most
+        )
         self.servers: dict[int, SimulatedServer] = {0: self._server(0, new_cluster=True)}
         for number in range(1, servers):
             self.servers[number] = self._server(number, join=[0])
@@ -75,8 +79,14 @@ class Crowd:
         return all(it.machine.state is ClientState.ESTABLISHED for it in self.clients)
 
     def is_at_rest(self) -> bool:
-        """Return True if all agree: the clients are established, and on the list of each server."""
+        """Return True if all agree: the clients are established, on the list of each server, and
+        known to the members of their group.
+        """
         if not self.is_established() or not self._servers_agree():
+            return False
+        count = len(self.clients)
+        sizes = [min(GROUP, count - number // GROUP * GROUP) for number in range(count)]
+        if any(len(it.peers) != size - 1 for it, size in zip(self.clients, sizes, strict=True)):
             return False
         ids = {client.id for client in self.clients}
         lists = [set(server.machine.clients) for server in self.servers.values()]

@@ -4,11 +4,10 @@ Servers have a process each; the clients share some. The clock runs from the mom
 processes are told to begin to the one at which the last client is established. Then the cluster is
 left alone for a while, to see what it costs a server when nothing happens.
 
-A crowd on the servers' own machine competes with them. A client that watches a group needs 30 ms of
-a processor to start with three servers, and 2 ms per second at rest, so that two cores bear about a
-thousand. For more, use a longer `--heartbeat`, and a positive `--nice`, without which the scheduler
-gives a server no more than each of the clients' processes. With `--spread` clients begin evenly
-over so many seconds.
+A crowd on the servers' own machine competes with them. A client that watches a group needs 25 ms of
+a processor to start with three servers. For thousands on two cores, use a longer `--heartbeat`, and
+a positive `--nice`, without which the scheduler gives a server no more than each of the clients'
+processes. With `--spread` clients begin evenly over so many seconds.
 
 By default a client watches everybody, so that n clients handle n * n records. With `--group` each
 watches the members of its own group only, as a large simulation does.
@@ -61,12 +60,11 @@ async def _line() -> bool:
 
 
 def _config(heartbeat: float, patience: float) -> sphtp.Config:
-    """Return the configuration of servers and clients, with the usual proportions of the timers."""
+    """Return the configuration of servers and clients, with the usual ratio of the expiry."""
     return sphtp.Config(
         timers=sphtp.config.ControlTimers(
             heartbeat=heartbeat,
             expiry=10 * heartbeat,
-            announce_deadline=3 * heartbeat,
             answer_timeout=patience,
         )
     )

@@ -198,9 +198,10 @@ class ServerSettings(BaseModel):
         _TIMERS.expiry,
         description="Seconds of silence after which the server removes a client or a server.",
     )
-    announce_deadline: float = Field(
-        _TIMERS.announce_deadline,
-        description="Seconds for which a client waits for an acknowledgement of every server.",
+    announce_deadline: float | None = Field(
+        None,
+        description="Seconds for which a client waits for an acknowledgement of every server. "
+        "Without it: three heartbeats.",
     )
     max_clients: int = Field(
         _LIMITS.max_clients,

@@ -419,7 +419,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
-        self.alarms.set(E.DEADLINE, now + self._timers.announce_deadline)
+        self.alarms.set(E.DEADLINE, now + self._timers.announcing)
 
     def _lookup(self, now: float) -> None:
         holder = self._identity.holder

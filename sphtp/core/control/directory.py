@@ -509,11 +509,12 @@ class Directory:
     def take_watches(self, now: float, server: int) -> tuple[tuple[Watch, ...], int | None]:
         """Return the watches to send now, and their server; None stands for all servers.
 
-        Servers have the same digests as long as nothing is lost. So one message instead of one for
-        each server is enough, and each server receives it only once.
+        As long as nothing is lost, the client has the same records from all servers, and so the
+        same watches. PUB sends each message to all servers. So one message for each of n servers
+        would reach n servers each.
         """
-        watches = self.roster.watches(server)
-        if any(self.roster.watches(other) != watches for other in self.heartbeats):
+        watches, digest = self.roster.watches(server), self.roster.digest(server)
+        if any(self.roster.digest(other) != digest for other in self.heartbeats):
             return watches, server
         self._watched_at = dict.fromkeys(self.heartbeats, now)
         return watches, None

@@ -25,8 +25,7 @@ _MEMBER: Readers = {**server_messages.READERS, **server_messages.MEMBER_READERS}
 _SERVER_RECORDS: RecordReaders = server_messages.RECORD_READERS
 _MEMBER_RECORDS: RecordReaders = {**_SERVER_RECORDS, **server_messages.MEMBER_RECORD_READERS}
 _TO_ALL = EVERYBODY.to_bytes(4, "little")
-_TO_MANY = (_TO_ALL, WITHOUT_PRESENCE.to_bytes(4, "little"))
-_ACK = Command.ACK.to_bytes(2, "little")
+_MANY = (EVERYBODY, WITHOUT_PRESENCE)
 _LIST = Command.PEERS.to_bytes(2, "little") + DataId.PART.to_bytes(2, "little")
 """Command and first parameter of a message with a part of a list. Messages with single records
 have no such parameter.
@@ -66,10 +65,6 @@ class MessageReader:
         """
         if self.skips_lists and data[:4] == _TO_ALL and data[8:12] == _LIST:
             return None
-        if data[8:10] == _ACK and data[:4] in _TO_MANY:
-            if self.acked not in data:
-                return None
-            data = data[: HEADER.size] + self.acked
         try:
             return self._read_untrusted(data)
         except RemoteError:
@@ -88,6 +83,11 @@ class MessageReader:
         if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
+        if self._for_client and command == Command.ACK and simulation in _MANY:
+            # Another position of these bytes would have to match 96 random bits.
+            if self.acked not in data:
+                return None
+            data = data[: HEADER.size] + self.acked
         if command >= USER_COMMANDS:
             if is_server:
                 return server_messages.read_user(data)

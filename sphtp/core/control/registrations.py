@@ -587,7 +587,7 @@ class Replication:
         rested = now - self._asked.get(server, float("-inf")) >= self._expiry
         if self._differing[server] > _PATIENCE and rested:
             self._asked[server] = now
-            self._outbox.request_snapshot(server)
+            self._outbox.request_snapshot(now, server)
 
     def lose(self, now: float, server: int) -> None:
         """Forget a lost server, and become the sponsor of its clients."""

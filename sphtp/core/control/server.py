@@ -299,9 +299,9 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         check_user_numbers(command, (each.id for each in parameters))
         data = ServerUser(self.id, simulation, command, tuple(parameters)).encode()
         if simulation == EVERYBODY:
-            self._outbox.send_to_all(data, unwatched=False)
+            self._outbox.send_to_all(now, data, unwatched=False)
         else:
-            self._outbox.send(BusAudience.CLIENTS, data)
+            self._outbox.send(now, BusAudience.CLIENTS, data)
 
     def stop(self, now: float) -> None:
         """Send LEAVE to clients and servers, and stop. Raises ``StateError`` if it has stopped."""
@@ -496,7 +496,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self._has_company:
             self._has_met_others = True
             if not had_company:
-                soonest = now + self._timers.announce_deadline
+                soonest = now + self._timers.announcing
                 self.alarms.set(E.WAITED, max(self._opens_at, soonest))
         elif had_company:
             self.alarms.set(E.WAITED, now + self._timers.joining)
@@ -515,8 +515,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         heartbeat = ServerHeartbeat(
             own, self.view, digest, stamp, request, self._answers_stun
         ).encode()
-        self._outbox.send_to_all(heartbeat, unwatched=True)
-        self._outbox.send(BusAudience.SERVERS, heartbeat)
+        self._outbox.send_to_all(now, heartbeat, unwatched=True)
+        self._outbox.send(now, BusAudience.SERVERS, heartbeat)
         self._heartbeat_from = now + self._timers.heartbeat / 10
         self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
 
@@ -534,8 +534,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self._shared is not None:
             self._shared.handle_stop(now)
         leave = ServerLeave(self.id, self._cluster.own.nonce).encode()
-        self._outbox.send_to_all(leave, unwatched=True)
-        self._outbox.send(BusAudience.SERVERS, leave)
+        self._outbox.send_to_all(now, leave, unwatched=True)
+        self._outbox.send(now, BusAudience.SERVERS, leave)
 
     def _register(self, now: float, message: Announce) -> None:
         self._admission.register(now, message)
@@ -558,8 +558,8 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
     def _reserve(self, now: float, message: Heartbeat) -> None:
         self._admission.reserve(now, message)
 
-    def _request_snapshot(self, _: float, message: ServerHeartbeat) -> None:
-        self._outbox.request_snapshot(message.member.id)
+    def _request_snapshot(self, now: float, message: ServerHeartbeat) -> None:
+        self._outbox.request_snapshot(now, message.member.id)
 
     def _send_snapshot(self, _: float, message: SnapshotRequest) -> None:
         self._outbox.answer_snapshot(message.sender)

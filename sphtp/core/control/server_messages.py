@@ -251,7 +251,8 @@ def part_of(part: Part | None) -> tuple[Parameter, ...]:
     return () if part is None else (codec.PART.of(part),)
 
 
-# All clients of a process receive the same heartbeats: a hundred decode each of them once.
+# A process with a hundred clients receives each heartbeat a hundred times, and decodes it once.
+# Members send theirs under 0 and under 1.
 @lru_cache(maxsize=2 * MAX_MEMBERS)
 def _read_heartbeat(data: bytes) -> ServerHeartbeat:
     message = decode_message(data)

@@ -296,14 +296,23 @@ _IRRELEVANT: Final = frozenset(
         *("_timers", "_entropy", "_runner", "counters", "_counters", "_now", "_events"),
         # the cluster's time, which no message here carries
         *("clock", "_clock"),
-        # the pauses between batches, far shorter than a tick
+        # the pauses between batches, which are short as long as there are few clients
         *("_rested_at", "_times_from", "_lists_from", "_group_lists_from", "_announces"),
         *("_lookups", "_data_rates"),
         # lists of peers, which the model loses, and requests for them
         *("roster", "_lists", "_watched_at", "_backoff", "_pending_lookups", "_ghosts_until"),
-        *("needs_lists", "_reader", "_sender", "_groups", "_interest", "interest"),
+        *("needs_lists", "_sender", "_groups", "_interest", "interest"),
         # what is made of other attributes, and outputs that were taken
-        *("_prints", "_dialler", "heartbeats", "holders", "_proofs", "_senders", "_queue"),
+        *(
+            "_prints",
+            "_dialler",
+            "_reader",
+            "heartbeats",
+            "holders",
+            "_proofs",
+            "_senders",
+            "_queue",
+        ),
     )
 )
 """The attributes on which the ownership of an id does not depend."""

@@ -67,6 +67,40 @@ def test_of_an_ack_for_many_a_client_decodes_its_own_part_only() -> None:
     assert hear(*others, ACKED.of(own))
 
 
+def test_a_client_that_draws_another_id_is_acknowledged_in_an_ack_for_many() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    bus.inject(server, Announce(7, 7).encode())
+    client = bus.client("client", ids=iter((7, 9)))
+    bus.run_until(lambda: client.machine.id == 9)
+    own = Holder(9, client.machine.nonce)
+    many = Message(
+        EVERYBODY, server.machine.id, Command.ACK, (*map(ACKED.of, (Holder(7, 7), own)),)
+    )
+    client.machine.handle_message(bus.now, many.encode())
+    assert is_established(client)
+
+
+def test_a_heartbeat_takes_the_batch_along_and_the_next_batch_waits_for_it() -> None:
+    bus = SimulatedCluster()
+    server = bus.server(0, new_cluster=True)
+    bus.run(0.5)
+    batch(bus, server, *(Announce(n, n) for n in range(3, 2003, 2)))
+    machine, now = server.machine, bus.now
+    for number in range(4):
+        now += 0.11  # connections come up, and each causes a heartbeat
+        machine.handle_message(now, Announce(2003 + 2 * number, 7).encode())
+        machine.handle_connected(now)
+        machine.handle_timeout(now)
+        while machine.poll_transmit() is not None:
+            pass
+    machine.handle_message(now, Announce(2203, 7).encode())
+    due = machine.poll_timeout()
+    assert due is not None
+    assert due > now + 0.5
+
+
 def test_plain_clients_are_acknowledged_one_by_one() -> None:
     bus = SimulatedCluster()
     server = bus.server(0, new_cluster=True)

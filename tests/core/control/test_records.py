@@ -157,6 +157,12 @@ def test_contradicting_timers_are_named(setting: str, value: float) -> None:
         ControlTimers(**{setting: value})
 
 
+def test_a_client_waits_three_heartbeats_for_answers_unless_told_otherwise() -> None:
+    assert ControlTimers().announcing == 3
+    assert ControlTimers(heartbeat=4, expiry=40).announcing == 12
+    assert ControlTimers(announce_deadline=5).announcing == 5
+
+
 def test_heartbeats_and_backoffs_are_drawn_within_their_bounds() -> None:
     timers, entropy = ControlTimers(), random.Random(1)
     assert all(0.9 <= timers.next_heartbeat(entropy) <= 1.1 for _ in range(100))
