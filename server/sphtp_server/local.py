@@ -49,10 +49,10 @@ def choose(servers: Iterable[LocalServer], wanted: ServerAddress | None) -> Loca
 def drain(address: ServerAddress | None, no_wait: bool, as_json: bool) -> None:
     """End a server of yours on this machine without a gap for its clients.
 
-    The server runs until other servers receive the heartbeats of all its clients, for --drain-time
-    at most, and then leaves. ADDRESS may be left out if only one server of yours is announced here.
-    The command sends SIGUSR1 to the server. To drain a server with --no-announce, or on another
-    machine, send this signal yourself.
+    The server runs until other servers receive the heartbeats of all its clients, for the
+    drain_time in its settings at most, and then leaves. ADDRESS may be left out if only one server
+    of yours is announced here. The command sends SIGUSR1 to the server. To drain a server with
+    --no-announce, or on another machine, send this signal yourself.
 
     Exit codes: 0 the server has ended, or with --no-wait the signal was sent, 2 wrong arguments, 4
     no such server, or several without ADDRESS, 130 after Ctrl-C.

@@ -109,8 +109,9 @@ class ServerSettings(BaseModel):
     )
     join: tuple[Address, ...] = Field(
         (),
-        description="Address of another server of the cluster, tcp://host:8764; repeatable. This "
-        "server then admits no client before it reaches another server, and logs the reason.",
+        description="Address of another server of the cluster, tcp://host:8764; repeatable. "
+        "Without --new, this server then admits no new client before it reaches another server, "
+        "and logs the reason.",
     )
     registry: EtcdPlace | None = Field(
         None,

@@ -270,7 +270,10 @@ class ListeningSubSocket(ListeningSocket):
                 self._expect_the_rest(now, connection)
 
     def _expect_the_rest(self, now: float, connection: BusConnection) -> None:
-        """Start the deadline of a message that has begun, which must not keep memory for ever."""
+        """Start the deadline of a message of which a part has arrived, else end the deadline.
+
+        Without it, such a part could keep memory for ever.
+        """
         if connection.received:
             self._handshakes.begin(now, connection)
         else:

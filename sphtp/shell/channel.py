@@ -333,9 +333,9 @@ class Channel(trio.abc.Channel[T]):
             delivery: the guarantee; see ``Delivery``.
             lane: as for ``send``.
             expiry: seconds from the call after which the outcome of the message is ``EXPIRED``,
-                unless the peer has acknowledged it or, if sent once, it has left. The channel then
-                gives the message up, and later messages do not wait for it. A message for which
-                there is no room in this time is not sent.
+                unless the peer has acknowledged it. The channel then gives the message up, and
+                later messages do not wait for it. A message for which there is no room in this time
+                is not sent.
             redundancy: the number of further packets that repeat the message without waiting for
                 a loss, for a message that cannot wait a round trip.
             compress: with compression in ``messages``, True compresses this message and False does

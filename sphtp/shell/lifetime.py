@@ -145,7 +145,8 @@ OTHERS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 def ending() -> tuple[signal.Signals, ...]:
     """Return the signals at which a command ends.
 
-    Signals that are ignored when the command starts stay ignored, such as SIGHUP under ``nohup``.
+    Those in ``OTHERS`` that are ignored when the command starts stay ignored, such as SIGHUP under
+    ``nohup``.
     """
     caught = (each for each in OTHERS if signal.getsignal(each) is not signal.SIG_IGN)
     return (*ASKED, *caught)

@@ -361,7 +361,7 @@ class Server(ScopedService):
 
     @property
     def view(self) -> ClusterView:
-        """The cluster's view: the servers that have to agree on every new id."""
+        """The cluster's view: its servers. The active ones have to agree on every new id."""
         return self._machine.view
 
     @property

@@ -202,6 +202,7 @@ class Link:
         )
 
     def _carry(self, now: float, datagram: bytes) -> list[tuple[float, bytes]]:
+        # A lost datagram uses no rate, and no room in the queue.
         if self._is_lost(datagram):
             return []
         faults = self.faults

@@ -142,7 +142,7 @@ class Publisher:
             self.events.append(event)
 
     def datagrams(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return bodies as datagrams."""
+        """Return a datagram for each body: the header of the session, and then the body."""
         return [self._front + body for body in bodies]
 
 

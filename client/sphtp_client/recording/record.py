@@ -176,7 +176,7 @@ class Recorder:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(ConnectionOptions):
-    """The values of the command line."""
+    """The options of ``sphtp record``, from the command line, the environment and the file."""
 
     file: Path
     topic: tuple[str, ...]

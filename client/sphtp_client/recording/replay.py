@@ -189,7 +189,7 @@ def _name(peer: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(ConnectionOptions):
-    """The values of the command line."""
+    """The options of ``sphtp replay``, from the command line, the environment and the file."""
 
     file: Path
     topic: tuple[str, ...]

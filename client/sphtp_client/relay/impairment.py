@@ -8,10 +8,11 @@ A datagram that the relay has received gets lost for one of these reasons. Each 
 * The link: ``Link._is_lost`` decides by ``mtu``, ``burst`` and ``loss`` (``too_large``, ``lost``),
   and the link's queue by ``rate`` and ``queue`` (``queue_dropped``).
 * ``Traffic.handle_from_client``: there are too many clients (``refused``).
-* ``Traffic._carry``: too many bytes are in flight (``overflowed``).
+* ``Traffic._put_on_link``: too many bytes are in flight (``overflowed``).
 * ``Traffic.handle_from_target`` and ``handle_timeout``: the client of the datagram was removed
   (``abandoned``).
-* ``Relay._send`` in ``relay``: the socket refuses it (``socket_errors``).
+* ``Relay._send`` in ``relay``: the socket refuses it (``socket_errors``, which also counts errors
+  of receiving).
 
 Not counted are datagrams that the kernel drops because a buffer is full, and those in flight when
 the relay ends.
@@ -107,12 +108,12 @@ class Traffic:
         if client not in self._last_seen and len(self._last_seen) >= self._most:
             self._refused += 1
             return
-        self._carry(now, Forward(Direction.UP, client, datagram))
+        self._put_on_link(now, Forward(Direction.UP, client, datagram))
 
     def handle_from_target(self, now: float, client: Address, datagram: bytes) -> None:
         """Put a datagram of the target on the link to a client."""
         if client in self._last_seen:
-            self._carry(now, Forward(Direction.DOWN, client, datagram))
+            self._put_on_link(now, Forward(Direction.DOWN, client, datagram))
         else:
             self._abandoned += 1
 
@@ -154,7 +155,7 @@ class Traffic:
             down=self._links[Direction.DOWN].statistics(now),
         )
 
-    def _carry(self, now: float, forward: Forward) -> None:
+    def _put_on_link(self, now: float, forward: Forward) -> None:
         direction, client = forward.direction, forward.client
         self._last_seen.pop(client, None)
         self._last_seen[client] = now

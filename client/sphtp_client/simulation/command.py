@@ -23,7 +23,7 @@ from sphtp_server.client_config import CONTEXT
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions(ConnectionOptions):
-    """The values of the command line."""
+    """The options of ``sphtp client``, from the command line, the environment and the file."""
 
     scenario: Path
     slab: int

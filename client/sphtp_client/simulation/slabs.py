@@ -34,7 +34,7 @@ def stride(scenario: Scenario) -> float:
 
 def max_slabs(scenario: Scenario) -> int:
     """Return the largest number of slabs into which the box can be divided."""
-    return max(int(scenario.box[0] / (MARGIN * _narrowest(scenario))), 1)
+    return max(int(scenario.box[0] / _narrowest(scenario)), 1)
 
 
 def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float, ...]:
@@ -47,13 +47,14 @@ def borders(scenario: Scenario, count: int, name: str = "slabs") -> tuple[float,
     if not 1 <= count <= most:
         raise SettingsError(
             f"{name} = {count}: must be 1 to {most} for this scenario, because a slab of the "
-            f"{scenario.box[0]:g} m long box must be wider than {_narrowest(scenario):.4g} m"
+            f"{scenario.box[0]:g} m long box must be at least {_narrowest(scenario):.4g} m wide"
         )
     return tuple(scenario.box[0] * n / count for n in range(count + 1))
 
 
 def _narrowest(scenario: Scenario) -> float:
-    return halo(scenario) + stride(scenario)
+    # The borders themselves are rounded, so that a slab may be a little narrower than computed.
+    return MARGIN * (halo(scenario) + stride(scenario))
 
 
 class SlabSide(Name):
@@ -144,14 +145,15 @@ class Slab:
         self.sides = tuple(
             side for side, end in ((SlabSide.LEFT, 0), (SlabSide.RIGHT, count - 1)) if index != end
         )
+        # The outer slabs own spheres on the walls, too, and those that rounding puts behind them.
         self.low = cuts[index] if index > 0 else -inf
         self.high = cuts[index + 1] if index < count - 1 else inf
         self._halo, self._stride = halo(scenario), stride(scenario)
-        self._table = initial_spheres(scenario) if initial is None else initial
+        self._all_spheres = initial_spheres(scenario) if initial is None else initial
         self._incoming: dict[SlabSide, Spheres] = {}
         self.state = STEP.initial
         """The phase of the step, a ``StepPhase``."""
-        self._spheres, self._acceleration = self._settle(self._table)
+        self._spheres, self._acceleration = self._settle(self._all_spheres)
 
     @property
     def spheres(self) -> Spheres:
@@ -190,7 +192,7 @@ class Slab:
         self._happen(StepEvent.EXCHANGE)
         if side not in self.missing:
             raise StateError(f"step {self.step}: no message awaited from the {side.name} side")
-        step, spheres = unpack_untrusted(data, self._table)
+        step, spheres = unpack_untrusted(data, self._all_spheres)
         if step != self.step:
             raise WireError(f"neighbour on the {side.name} side is at step {step}, not {self.step}")
         self._refuse_strange(side, spheres)

@@ -62,8 +62,8 @@ def ping(peer: str, count: int | None, interval: float, **values: Any) -> None:
     one round trip. The process of the peer replies, without its program. After the last ping, or at
     Ctrl-C, the command prints a summary.
 
-    Exit codes: 0 a reply arrived, 2 wrong arguments, 3 no reply arrived, or there is no such server
-    or peer, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 a ping after the first line got a reply, 2 wrong arguments, 3 none did, or there
+    is no such server or peer, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = TerminalOptions(**values)
     run_verb(partial(_ping, options, peer, count, interval), as_json=options.json)

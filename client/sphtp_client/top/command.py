@@ -20,7 +20,7 @@ from sphtp_server.client_config import CONTEXT
 
 @dataclass(frozen=True, kw_only=True)
 class TopOptions(TerminalOptions):
-    """The values of the command line."""
+    """The options of ``sphtp top``, from the command line, the environment and the file."""
 
     addresses: tuple[str, ...]
     interval: float
@@ -60,7 +60,8 @@ def top(**values: Any) -> None:
     at the bottom explain which program or path causes the waiting; those with > concern the row of
     the cursor. The command repeats requests to an address that does not reply.
 
-    With --once or --json, or if the output is no terminal, the command prints one state and exits.
+    With --once or --json, or if the input or the output is no terminal, the command prints one
+    state and exits.
     It measures the rates over one --interval before that.
 
     Exit codes: 0 after q or Ctrl-C on the screen, or a state was printed, 2 wrong arguments, 3 no

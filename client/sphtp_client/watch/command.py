@@ -25,7 +25,7 @@ from sphtp_server.client_config import CONTEXT
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(ConnectionOptions):
-    """The values of the command line."""
+    """The options of ``sphtp watch``, from the command line, the environment and the file."""
 
     steps: int | None
     seconds: float | None

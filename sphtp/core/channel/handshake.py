@@ -135,9 +135,10 @@ class Refuse:
 
 
 def encode_connect(connect: Connect) -> bytes:
-    """Encode a CONNECT to connection id 0, because the peer's id is not known yet.
+    """Encode a CONNECT to connection id 0, because that of the peer is not known yet.
 
-    It carries as many digests as fit into ``connect.size`` bytes, and is padded to that size.
+    It carries as many digests as fit into ``connect.size`` bytes, ``MOST_DIGESTS`` at most, and is
+    padded to that size.
     """
     writer = Writer().raw(encode_front(Kind.CONNECT, 0)).u64(connect.token).u32(connect.wanted)
     _write_offer(writer, connect.offer)

@@ -102,7 +102,18 @@ class Registrations:
     """The registered clients, each with its sponsor: this server, or another one.
 
     A client whose sponsor is this server expires here. The client of another sponsor stays until
-    that server reports its departure. If that server is lost, the expiry starts here.
+    that server reports its departure. These rules decide on the expiry:
+
+    1. Each message of a registered client restarts it here (``refresh``), and makes this server the
+       sponsor.
+    2. After half of ``expiry`` the client is suspected, after all of it de-registered
+       (``handle_timeout``; the times are in ``registry``).
+    3. If the client's connection ends, ``timers.reconnect`` is left (``ServerMachine._doubt``).
+    4. If this process overslept, every expiry is postponed by as long (``ControlMachine._wake``).
+    5. If another server becomes the sponsor (``entrust``, ``hand_over``), the expiry here ends.
+       When that server is lost, it starts anew (``adopt_clients_of``).
+    6. With etcd, a client that another live server receives is handed to that server instead
+       (``EtcdRegistry.take_expired_ids``).
     """
 
     def __init__(self, registry: Registry, outbox: Outbox, events: deque[ServerEvent]) -> None:
@@ -137,7 +148,7 @@ class Registrations:
 
     def refresh(self, now: float, client: int) -> None:
         """Restart the expiry of a client that sent a message to this server, now its sponsor."""
-        self._watch(now, client, ITSELF)
+        self._set_sponsor(now, client, ITSELF)
 
     def doubt(self, now: float, client: int, wait: float) -> None:
         """Suspect a client whose connection has ended; it expires after ``wait`` more seconds."""
@@ -151,11 +162,11 @@ class Registrations:
     def entrust(self, now: float, client: int, sponsor: int) -> None:
         """Make another server the sponsor of a client, unless this server is its sponsor."""
         if self.sponsor(client) != ITSELF:
-            self._watch(now, client, sponsor)
+            self._set_sponsor(now, client, sponsor)
 
     def hand_over(self, now: float, client: int, sponsor: int) -> None:
         """Make another server the sponsor of a client, also if this server was its sponsor."""
-        self._watch(now, client, sponsor)
+        self._set_sponsor(now, client, sponsor)
 
     def change(self, record: PeerRecord) -> None:
         """Replace the record of a registered client, and report the change."""
@@ -168,7 +179,7 @@ class Registrations:
         old = self.registry.records[record.id]
         self.registry.replace(record)
         self._stages.pop(record.id, None)
-        self._watch(now, record.id, sponsor)
+        self._set_sponsor(now, record.id, sponsor)
         self._outbox.depart(GoneHolder(old.id, old.nonce, Reason.CONFLICT), replicates=False)
         self._events.append(PeerLeft(Peer.from_record(old), Reason.CONFLICT))
         self._events.append(PeerEntered(Peer.from_record(record)))
@@ -201,7 +212,7 @@ class Registrations:
     def _suspect(self, client: int) -> None:
         self._events.append(PeerSuspected(Peer.from_record(self.registry.records[client])))
 
-    def _watch(self, now: float, client: int, sponsor: int) -> None:
+    def _set_sponsor(self, now: float, client: int, sponsor: int) -> None:
         if sponsor == ITSELF:
             self._sponsors.pop(client, None)
             self.registry.refresh(now, client)
@@ -552,7 +563,7 @@ class Replication:
     def on_registered(self, now: float, message: Registered) -> None:
         """Add or update clients that another server has registered."""
         for record in message.records:
-            self._adopt(now, message.sender, record)
+            self._take_record(now, message.sender, record)
 
     def on_released(self, now: float, message: Released) -> None:
         """Remove clients that have left, and clients whose sponsor is the sender."""
@@ -565,6 +576,8 @@ class Replication:
         assembly = self._snapshots.setdefault(message.sender, Assembly(self._counters))
         whole = assembly.add(message.part, [record.id for record in message.records])
         if whole is not None:
+            # The list has all clients that its sender sponsors. If one is not on it, the sender has
+            # de-registered this client, and the message RELEASED was lost.
             listed = set(whole)
             for client in self._ledger.sponsored_by(message.sender):
                 if client in listed:
@@ -572,7 +585,7 @@ class Replication:
                 self._ledger.release(now, client, Reason.EXPIRED, replicates=False)
         # The rest of the list may be lost, so each part has its effect at once.
         for record in message.records:
-            self._adopt(now, message.sender, record)
+            self._take_record(now, message.sender, record)
         return whole is not None
 
     def compare(self, now: float, server: int, digest: Digest) -> None:
@@ -596,7 +609,7 @@ class Replication:
         self._asked.pop(server, None)
         self._ledger.adopt_clients_of(now, server)
 
-    def _adopt(self, now: float, server: int, record: PeerRecord) -> None:
+    def _take_record(self, now: float, server: int, record: PeerRecord) -> None:
         held = self._ledger.registry.records.get(record.id)
         if held is None:
             self._take_in(now, server, record)
@@ -641,7 +654,8 @@ class SharedAdmission(ClientAdmission):
     store. A server claims the id of each client whose messages it receives, under its own lease. So
     an id stays held as long as one server receives messages of its holder, and an acknowledgement
     is valid as long as that server's lease is live. The server's copy of the store may be outdated.
-    So a server refuses a client only after an answer of the store, not because of the copy.
+    So a server refuses an id because of another holder only after an answer of the store
+    (``EtcdRegistry.availability``), not because of the copy.
     """
 
     def __init__(

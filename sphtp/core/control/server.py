@@ -496,6 +496,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self._has_company:
             self._has_met_others = True
             if not had_company:
+                # As long as a client waits for answers: enough for several requests of the list.
                 soonest = now + self._timers.announcing
                 self.alarms.set(E.WAITED, max(self._opens_at, soonest))
         elif had_company:
@@ -525,6 +526,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         self._heartbeat(now)
 
     def _fall_silent(self, _: float) -> None:
+        # Like a joining server, a detached one registers no new ids. It sends no heartbeats either.
         self._cluster.become(MemberState.JOINING)
         self._outbox.discard()
         if self._shared is not None:

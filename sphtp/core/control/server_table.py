@@ -49,7 +49,10 @@ class ServerSignal(Name):
     ACTIVE_LIVE = "a heartbeat of an active member arrived"
     ANNOUNCED_NEW = "a client announces an id that no client holds"
     ANNOUNCED_HELD = "a client announces an id that it holds"
-    ANNOUNCED_TAKEN = "a client announces an id that another one holds"
+    ANNOUNCED_TAKEN = (
+        "a client announces an id that another one holds or held less than an expiry ago, or that "
+        "it has given up"
+    )
     HEARTBEAT_HELD = "a heartbeat of a registered client"
     HEARTBEAT_UNKNOWN = "a heartbeat of an id that is not registered"
     HEARTBEAT_FOREIGN = "a heartbeat of an id that another client holds"

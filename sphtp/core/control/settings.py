@@ -73,7 +73,7 @@ class ControlTimers:
     def announcing(self) -> float:
         """The seconds that a client waits for all answers, also if ``announce_deadline`` is None.
 
-        A server waits as long for the list of a server that appears late.
+        A server that is joining waits as long for the list of a server that appears late.
         """
         return 3 * self.heartbeat if self.announce_deadline is None else self.announce_deadline
 

@@ -73,7 +73,7 @@ class FetchAction(Name):
     BACK_OFF = "wait for an interval, which doubles"
     GIVE_UP = "report that the wanted messages are lost"
     FORGO = "report that the wanted messages are lost with the session"
-    STOP = "stop all timers, and forget all requests"
+    STOP = "stop all timers, and mark no message as requested; late replies still count"
 
 
 S, E, A = FetchState, FetchEvent, FetchAction

@@ -298,8 +298,8 @@ class NakGenerator:
         _RUNNER.step_of(gap, self, event, event, time)
 
     def _arm(self, gap: Gap, _event: GapEvent, due: float) -> None:
-        # However short the wait in an NCF is, NAKs name a range at most once in half a NAK backoff,
-        # the shortest time that the backoff itself draws.
+        # However short the wait in an NCF is, NAKs name a range at most once in half a NAK backoff
+        # on average since its detection. That is the shortest time that the backoff itself draws.
         soonest = gap.since + 0.5 * self._settings.nak_backoff * gap.naks
         self._timer.set(gap, max(due, soonest))
 

@@ -134,8 +134,8 @@ class RateLimit:
         if not waits:
             self._step(now, RateEvent.CAUGHT_UP)
 
-    def handle_repairs(self, now: float, waiting: int) -> None:
-        """Check the bytes of repairs that wait for a group, or for one receiver."""
+    def handle_waiting_repairs(self, now: float, waiting: int) -> None:
+        """Slow new data down if too many bytes of repairs wait for a group, or for one receiver."""
         if self._share and waiting > self._tolerance * self.repair_rate(now):
             self._step(now, RateEvent.STRAINED)
 
@@ -157,6 +157,7 @@ class RateLimit:
 
     def _mean_rate(self, now: float) -> float:
         mean = self._mean.at(now)
+        # Before any data has left, only the settings limit a rate.
         return inf if mean is None else max(mean, LEAST)
 
     def _update(self, now: float) -> None:

@@ -234,6 +234,7 @@ class Retransmissions:
         """Remove and return NCFs, and the repairs that the rate allows now, ``most`` at most."""
         self._drop_evicted()
         bodies, queue, span = list[bytes](), self._queue, self._window.span
+        # An NCF is short, and spares the source a further NAK: no rate limits it.
         while len(bodies) < most and (ncf := self._ncfs.pop(span)) is not None:
             bodies.append(ncf)
         self._counters.ncfs_sent += len(bodies)
@@ -243,7 +244,7 @@ class Retransmissions:
         self.ready = self._ready_at(now, rate) if queue else None
         if self._ncfs:
             self.ready = now
-        self._rate_limit.handle_repairs(now, queue.size)
+        self._rate_limit.handle_waiting_repairs(now, queue.size)
         return bodies
 
     def _repair(self, now: float, sqn: int, window: Window, rate: float) -> bytes:

@@ -1,5 +1,7 @@
 """Unrecoverable loss: the messages of a topic that are missing, and those lost for good.
 
+This module finds such messages; ``delivery`` lists the functions that make a loss final.
+
 The transport recovers datagrams, and cannot see the messages in lost ones. But numbers of messages
 and numbers of datagrams grow together: a message that is missing between two others can only be in
 a datagram between theirs. So every gap in the numbers of messages has the numbers of the two
@@ -263,21 +265,24 @@ class PendingMessages:
         for sqns in self._suspects:
             for gap in self.gaps.around(*sqns):
                 if not self._missing.touches(gap.after + 1, gap.before - 1):
-                    yield from self._lost(gap, gap.reason or self._reason_of(gap))
+                    yield from self._still_missing(gap, gap.reason or self._reason_of(gap))
         self._suspects.clear()
 
     def expired(self, now: float, generation: float) -> Iterator[tuple[Span, LossReason]]:
         """Yield the gaps that are ``generation`` seconds old, as ``unrecoverable`` does."""
         while self.gaps and self.gaps.oldest.since + generation <= now:
             gap = self.gaps.oldest
-            yield from self._lost(gap, gap.reason or LossReason.TIMEOUT)
+            yield from self._still_missing(gap, gap.reason or LossReason.TIMEOUT)
 
     def abandoned(self) -> Iterator[tuple[Span, LossReason]]:
         """Yield all gaps at the end of the session, as ``unrecoverable`` does."""
         for gap in self.gaps:
-            yield from self._lost(gap, gap.reason or LossReason.SESSION_END)
+            yield from self._still_missing(gap, gap.reason or LossReason.SESSION_END)
 
-    def _lost(self, gap: MessageGap, reason: LossReason) -> Iterator[tuple[Span, LossReason]]:
+    def _still_missing(
+        self, gap: MessageGap, reason: LossReason
+    ) -> Iterator[tuple[Span, LossReason]]:
+        # The caller may have settled a part of the gap since the last item.
         for missing in self.gaps.within(*gap.span):
             yield missing, reason
 

@@ -49,14 +49,14 @@ def test_a_quiet_source_repairs_as_fast_as_it_sent() -> None:
 def test_repairs_that_wait_for_a_moment_are_no_trouble() -> None:
     pulse = RateLimit(SETTINGS)
     now = steady(pulse, 0.0, 2.0)
-    pulse.handle_repairs(now, round(0.09 * 3 * RATE))
+    pulse.handle_waiting_repairs(now, round(0.09 * 3 * RATE))
     assert state_of(pulse) is RateState.FREE
 
 
 def test_while_repairs_wait_too_long_data_does_not_grow() -> None:
     pulse = RateLimit(SETTINGS)
     now = steady(pulse, 0.0, 2.0)
-    pulse.handle_repairs(now, round(0.11 * 3 * RATE))
+    pulse.handle_waiting_repairs(now, round(0.11 * 3 * RATE))
     assert state_of(pulse) is RateState.BRAKING
     assert pulse.data_rate(now) == pytest.approx(RATE, rel=0.01)
     pulse.handle_data(now, 0, waits=True)
@@ -69,13 +69,13 @@ def test_while_repairs_wait_too_long_data_does_not_grow() -> None:
 def test_it_goes_on_a_little_faster_each_second_until_nothing_waits() -> None:
     pulse = RateLimit(SETTINGS)
     now = steady(pulse, 0.0, 2.0)
-    pulse.handle_repairs(now, round(RATE))
+    pulse.handle_waiting_repairs(now, round(RATE))
     now = steady(pulse, now, CALM, waits=True)
     assert pulse.data_rate(now) == pytest.approx(EASE * RATE, rel=0.02)
     assert state_of(pulse) is RateState.EASING
     now = steady(pulse, now, 5.0, EASE * RATE, waits=True)
     assert pulse.data_rate(now) == pytest.approx(EASE * EASE * RATE, rel=0.02)
-    pulse.handle_repairs(now, round(RATE))
+    pulse.handle_waiting_repairs(now, round(RATE))
     assert state_of(pulse) is RateState.BRAKING
     now = steady(pulse, now, CALM, waits=True)
     pulse.handle_data(now, 1000, waits=False)
@@ -87,7 +87,7 @@ def test_a_data_rate_is_a_limit_all_the_same() -> None:
     pulse = RateLimit(StreamSettings(data_rate=RATE / 2, repair_rate=RATE / 2))
     now = steady(pulse, 0.0, 2.0)
     assert pulse.data_rate(now) == RATE / 2
-    pulse.handle_repairs(now, round(RATE))
+    pulse.handle_waiting_repairs(now, round(RATE))
     assert state_of(pulse) is RateState.BRAKING
     assert pulse.data_rate(now) == RATE / 2
 
@@ -95,7 +95,7 @@ def test_a_data_rate_is_a_limit_all_the_same() -> None:
 def test_without_a_share_nothing_is_held_back() -> None:
     pulse = RateLimit(StreamSettings(repair_share=None, repair_rate=1e9))
     now = steady(pulse, 0.0, 2.0)
-    pulse.handle_repairs(now, 10**12)
+    pulse.handle_waiting_repairs(now, 10**12)
     assert (pulse.data_rate(now), pulse.repair_rate(now)) == (None, 1e9)
 
 
@@ -127,6 +127,6 @@ def test_a_mean_is_between_nothing_and_the_most(steps: list[tuple[float, int, bo
 def test_what_is_sent_all_at_once_has_no_rate() -> None:
     pulse = RateLimit(SETTINGS)
     pulse.handle_data(1.0, 100_000, waits=False)
-    pulse.handle_repairs(1.0, 10**12)
+    pulse.handle_waiting_repairs(1.0, 10**12)
     assert state_of(pulse) is RateState.BRAKING
     assert (pulse.data_rate(1.0), pulse.repair_rate(1.0)) == (None, 1e9)
