@@ -400,6 +400,7 @@ class TestNothingIsMissing:
 class TestDefaults:
     def test_the_control_timers_are_those_of_the_code(self) -> None:
         page = {row[0]: float(row[1]) for row in rows_under("Timers")}
+        assert page.pop("announce_deadline") == ControlTimers().announcing
         assert ControlTimers() == ControlTimers(**page)
 
     def test_the_channel_settings_are_those_of_the_code(self) -> None:

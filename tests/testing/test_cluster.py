@@ -29,6 +29,7 @@ def test_a_crowd_meets_and_is_missed() -> None:
     crowd = [cluster.client(f"{number}") for number in range(100)]
     watcher = crowd[0]
     cluster.run_until(lambda: len(watcher.peers) == len(server.clients) - 1 == 99)
+    cluster.run(0.2)  # no message of it is on its way
     cluster.kill(crowd[7])
     cluster.run_until(lambda: bool(watcher.of(PeerLeft)))
     assert [event.peer.id for event in server.of(PeerSuspected)] == [crowd[7].id]

@@ -418,8 +418,9 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self._directory.lease.announced_at = now
         features = FEATURES | RESTRICTED * self._interest.is_restricted
         self._sender.announce(self._identity.holder, features)
-        self.alarms.set(E.HEARTBEAT_DUE, now + self._timers.next_heartbeat(self._entropy))
-        self.alarms.set(E.DEADLINE, now + self._timers.announcing)
+        heartbeat, deadline = self._timers.next_heartbeat(self._entropy), self._timers.announcing
+        self.alarms.set(E.HEARTBEAT_DUE, now + heartbeat)
+        self.alarms.set(E.DEADLINE, now + deadline)
 
     def _lookup(self, now: float) -> None:
         holder = self._identity.holder

@@ -51,7 +51,7 @@ class MessageReader:
         self.skips_lists = False
         """True to drop lists for all clients without decoding, because this side needs none."""
         self.acked = b""
-        """The ``ACKED`` parameter that names this client.
+        """The ``ACKED`` parameter that names this client, if it has an id.
 
         Of an ACK for many, nothing else is decoded. If n clients start at once, each receives about
         n acknowledgements, and to decode them took most of the processor time of the start.
@@ -83,7 +83,7 @@ class MessageReader:
         if sender <= 1 or (not is_server and (self._for_client or simulation != sender)):
             self._counters.add(Count.FOREIGN)
             return None
-        if self._for_client and command == Command.ACK and simulation in _MANY:
+        if self.acked and command == Command.ACK and simulation in _MANY:
             # Another position of these bytes would have to match 96 random bits.
             if self.acked not in data:
                 return None

@@ -388,8 +388,11 @@ class Outbox:
     def _flush_group_lists(self) -> float:
         """Encode the next lists of groups. Return their cost, if members are watchers."""
         lists = self._group_lists or self._empty_group_lists
+        # Forged watches can name groups without members. Their lists leave one by one, so that a
+        # list with members never waits for many of them.
+        most = _MOST_LISTS_TOGETHER if self._group_lists else 1
         cost = 0.0
-        for group in tuple(islice(lists, _MOST_LISTS_TOGETHER)):
+        for group in tuple(islice(lists, most)):
             if cost >= _LISTS_TOGETHER:
                 break
             del lists[group]
