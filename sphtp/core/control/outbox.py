@@ -146,8 +146,8 @@ class Outbox:
         self._ready: deque[BusMessage] = deque()
         self._groups = GroupIndex()
         self._watched: ExpiringDict[int, None] = ExpiringDict(_MOST_WATCHED)
-        self._group_lists: dict[int, set[int]] = {}
-        self._empty_group_lists: dict[int, set[int]] = {}
+        self._group_lists: dict[int, None] = {}
+        self._empty_group_lists: dict[int, None] = {}
         self._group_lists_from = 0.0
         self._acks: dict[Holder, int] = {}
         self._nacks: dict[Holder, Reason] = {}
@@ -215,22 +215,15 @@ class Outbox:
         self._watched.take_expired(now)
         self._watched.put(to, None, now + self._expiry)
 
-    def answer_group(self, client: int, group: int, known: Digest) -> None:
-        """Add a list of a group, unless ``known`` is the digest of its members.
-
-        Else the client needs the list no more, if it waits for one: single records have arrived
-        meanwhile. When thousands start at once, this saves most lists.
-        """
+    def answer_group(self, group: int, known: Digest) -> None:
+        """Add a list of a group, unless ``known`` is the digest of its members."""
         digest = self._groups.digest(group)
+        if known == digest:
+            return
         # Forged watches can name 2^31 groups without members, so these wait behind all others.
         lists = self._group_lists if digest.count else self._empty_group_lists
-        if known == digest:
-            waiting = lists.get(group, set())
-            waiting.discard(client)
-            if not waiting:
-                lists.pop(group, None)
-        elif group in lists or self._has_room(len(lists)):
-            lists.setdefault(group, set()).add(client)
+        if self._has_room(len(lists)):
+            lists[group] = None
 
     def pass_check(
         self, client: int, peer: int, token: int, candidates: tuple[Candidate, ...]

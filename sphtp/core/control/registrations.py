@@ -476,7 +476,7 @@ class ClientAdmission:
             else:
                 self._outbox.watch(now, topic)
                 if is_group_topic(topic):
-                    self._outbox.answer_group(message.id, topic, digest)
+                    self._outbox.answer_group(topic, digest)
         if message.peer is not None:
             self._outbox.answer_lookup(message.id, message.peer)
         elif not message.watches:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
-from sphtp.core.control.codec import TARGET, WATCH, decode_message_untrusted
+from sphtp.core.control.codec import TARGET, decode_message_untrusted
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft, PeerUnknown, UserMessage
@@ -35,11 +35,6 @@ def two_servers(bus: SimulatedCluster) -> tuple[SimulatedServer, SimulatedServer
     servers = bus.server(0, new_cluster=True), bus.server(1, join=[0])
     bus.run_until(lambda: all(len(server.machine.view.active) == 2 for server in servers))
     return servers
-
-
-def watches_of(client: SimulatedClient) -> tuple[Watch, ...]:
-    """Return the watches in a client's last LOOKUP."""
-    return WATCH.every(said(client, Command.LOOKUP)[-1])
 
 
 def names(client: SimulatedClient) -> set[str]:
@@ -222,38 +217,6 @@ def test_lists_of_many_groups_leave_together() -> None:
         bus.now = max(bus.now, due)
         machine.handle_timeout(bus.now)
     assert bursts == [100]
-
-
-def test_a_list_of_a_group_does_not_leave_if_its_watchers_have_all_records_meanwhile() -> None:
-    bus = SimulatedCluster()
-    server = active_server(bus)
-    group, machine = group_topic("fluid"), server.machine
-    member = entered(bus, "member", ["fluid"], presence=["fluid"])
-    holders = [(each.id, each.machine.nonce) for each in (entered(bus, "a"), entered(bus, "b"))]
-    bus.run(5)
-    (watch_of_member,) = (each for each in watches_of(member) if each.topic == group)
-    digest = watch_of_member.digest
-
-    def lists() -> int:
-        machine.handle_timeout(bus.now)
-        sent = 0
-        while (message := machine.poll_transmit()) is not None:
-            sent += decode_message_untrusted(message.data).simulation == group
-        return sent
-
-    def watch(holder: tuple[int, int], known: Digest) -> None:
-        watches = (Watch(group, known),)
-        machine.handle_message(bus.now, Lookup(*holder, watches=watches).encode())
-
-    for holder in holders:
-        watch(holder, Digest(0, 0))
-    watch(holders[0], digest)
-    watch(holders[1], digest)
-    assert lists() == 0
-    for holder in holders:
-        watch(holder, Digest(0, 0))
-    watch(holders[0], digest)
-    assert lists() == 1
 
 
 def test_a_crowd_of_watchers_is_acknowledged_and_introduced() -> None:
