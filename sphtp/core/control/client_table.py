@@ -69,8 +69,10 @@ _RETRY = (A.WITHDRAW, A.PAUSE)
 _LOSE_ID = (A.REPORT_ID_LOST, A.WITHDRAW, A.PAUSE)
 _LEAVE = (A.WITHDRAW, A.REPORT_LEFT)
 _DENY = (A.WITHDRAW, A.REPORT_REFUSED)
-# A heartbeat before the data would have a revision that no server has, and would cause a NACK.
-_GREET = (A.SEND_DATA, A.HEARTBEAT, A.LOOKUP)
+# After its watches, servers publish the client's groups before its record enters them, so that the
+# members get the record without a list. A heartbeat before the data would have a revision that no
+# server has, and would cause a NACK.
+_GREET = (A.LOOKUP, A.SEND_DATA, A.HEARTBEAT)
 
 _ROWS: tuple[Row[ClientState, ClientSignal, ClientAction], ...] = (
     Row(

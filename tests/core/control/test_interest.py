@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from sphtp.core.control.client_messages import Announce, Lookup
-from sphtp.core.control.codec import TARGET, decode_message_untrusted
+from sphtp.core.control.codec import PART, PEER, TARGET, decode_message_untrusted
 from sphtp.core.control.counters import Count
 from sphtp.core.control.interest import group_topic
 from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft, PeerUnknown, UserMessage
@@ -14,7 +14,7 @@ from sphtp.core.control.records import MAX_LOOKED_UP, MAX_WATCHES, Digest, Watch
 from sphtp.core.control.vocabulary import Command, Reason
 from sphtp.errors import SettingsError
 from sphtp.testing.cluster import SimulatedClient, SimulatedCluster, SimulatedServer
-from tests.core.control.helpers import active_server, ask, established, said
+from tests.core.control.helpers import active_server, ask, established, heard, said
 from tests.soaked import soaked
 
 
@@ -229,6 +229,19 @@ def test_a_crowd_of_watchers_is_acknowledged_and_introduced() -> None:
     bus.run_until(lambda: all(len(client.peers) == 9 for client in crowd), 10)
     bus.run(5)
     assert all(len(client.peers) == 9 for client in crowd)
+
+
+def test_groups_that_start_at_once_get_all_records_one_by_one() -> None:
+    """They need no list, which costs each of n clients at least a filtered message per group."""
+    bus = SimulatedCluster(delay=(0.001, 0.001))
+    two_servers(bus)
+    crowd = [bus.client(f"c{n}", (0, 1), presence=[f"g{n % 20}"]) for n in range(100)]
+    for number, client in enumerate(crowd):
+        client.machine.set_groups(bus.now, [f"g{number % 20}"])
+    bus.run_until(lambda: all(len(client.peers) == 4 for client in crowd), 2)
+    for client in crowd:
+        single = [m for m in heard(client, Command.PEERS) if not PART.first(m)]
+        assert {record.id for m in single for record in PEER.every(m)} >= client.peers.keys()
 
 
 def test_commands_of_the_application_reach_everybody_once() -> None:

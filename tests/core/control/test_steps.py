@@ -112,9 +112,9 @@ def test_10_an_established_client_sends_normal_heartbeats_and_its_initial_data()
     established(bus, client)
     bus.run(5)
     commands = [m.command for m in said(client)]
-    first = commands.index(Command.DATA)
+    first = commands.index(Command.LOOKUP)
     assert commands[:first] == [Command.ANNOUNCE] * first
-    assert commands[first + 1] == Command.HEARTBEAT
+    assert commands[first + 1 : first + 3] == [Command.DATA, Command.HEARTBEAT]
     assert commands.count(Command.DATA) == 1, "no server had to ask for it"
     assert Command.ANNOUNCE not in commands[first:]
     assert 4 <= commands.count(Command.HEARTBEAT) <= 7
