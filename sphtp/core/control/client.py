@@ -14,7 +14,7 @@ from sphtp.core.control.client_table import (
     ClientSignal,
     ClientState,
 )
-from sphtp.core.control.codec import Parameter, encode_acked
+from sphtp.core.control.codec import ACKED, Parameter
 from sphtp.core.control.counters import Count
 from sphtp.core.control.directory import Directory
 from sphtp.core.control.interest import Interest
@@ -375,7 +375,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         wants_list = self.state is S.ESTABLISHED and self._directory.wants_list(now, message)
         self.signal(now, finding)
         if wants_list:
-            self._ask(now, message.member.id)
+            self._request_list(now, message.member.id)
         self._reader.skips_lists = not self._directory.needs_lists
 
     def _on_ack(self, now: float, message: IdAck) -> None:
@@ -413,7 +413,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
 
     def _request_id(self, now: float) -> None:
         self._identity.draw(self._directory.roster.records)
-        self._reader.acked = encode_acked(self._identity.holder)
+        self._reader.acked = ACKED.of(self._identity.holder).encode()
         self._readdressed = 0
         self._directory.lease.announced_at = now
         features = FEATURES | RESTRICTED * self._interest.is_restricted
@@ -428,14 +428,14 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         if self._interest.is_restricted:
             for server, heartbeat in self._directory.heartbeats.items():
                 if self._directory.wants_list(now, heartbeat):
-                    self._ask(now, server)
+                    self._request_list(now, server)
         else:
             self._sender.lookup(holder)
         for peer in looked_up:
             self._sender.lookup(holder, peer=peer)
         self._reader.skips_lists = False
 
-    def _ask(self, now: float, server: int) -> None:
+    def _request_list(self, now: float, server: int) -> None:
         if self._interest.is_restricted:
             watches, target = self._directory.take_watches(now, server)
             self._sender.watch(self._identity.holder, target, watches)

@@ -63,6 +63,17 @@ class Parameter(NamedTuple):
     id: int
     data: bytes
 
+    def encode(self) -> bytes:
+        """Return the parameter as it is in a message.
+
+        Raises ``MessageTooLargeError`` if the data is too large.
+        """
+        if len(self.data) > MAX_PARAMETER:
+            raise MessageTooLargeError(
+                f"a parameter of {len(self.data)} bytes; at most {MAX_PARAMETER} fit"
+            )
+        return _FRONT.pack(self.id, len(self.data)) + self.data
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -81,12 +92,7 @@ class Message:
         """
         try:
             parts = [HEADER.pack(self.simulation, self.sender, self.command)]
-            for number, data in self.parameters:
-                if len(data) > MAX_PARAMETER:
-                    raise MessageTooLargeError(
-                        f"a parameter of {len(data)} bytes; at most {MAX_PARAMETER} fit"
-                    )
-                parts += (_FRONT.pack(number, len(data)), data)
+            parts += [parameter.encode() for parameter in self.parameters]
         except struct.error as error:
             raise WireError(f"a number of a message is too large: {error}") from error
         whole = b"".join(parts)
@@ -136,7 +142,6 @@ _PORT = struct.Struct("<H")
 _MEMBER = struct.Struct("<IQB")
 _PEER = struct.Struct("<IQIB")
 _HOLDER = struct.Struct("<IQ")
-_ACKED = struct.Struct("<HHIQ")
 HOLDER_SIZE: Final = _HOLDER.size
 """Bytes of an id and a nonce, with which each parameter beside a record begins."""
 
@@ -588,11 +593,6 @@ TIME = _StampParameter(DataId.TIME, "<QIQQQQQ")
 TIME_REQUEST = _RequestParameter(DataId.TIME_REQUEST, "<IQ")
 ORIGIN = IntegerField(DataId.ORIGIN, "<Q")
 TOKEN = IntegerField(DataId.TOKEN, "<Q")
-
-
-def encode_acked(holder: Holder) -> bytes:
-    """Return the ``ACKED`` parameter for a holder, as it is in a message."""
-    return _ACKED.pack(DataId.ACKED, HOLDER_SIZE, *holder)
 
 
 def encode_of_client(command: int, client: int, nonce: int, *parameters: Parameter) -> bytes:

@@ -84,7 +84,7 @@ class MessageReader:
             self._counters.add(Count.FOREIGN)
             return None
         if self.acked and command == Command.ACK and simulation in _MANY:
-            # Another position of these bytes would have to match 96 random bits.
+            # The parameter contains 95 random bits, so its bytes stand nowhere else by chance.
             if self.acked not in data:
                 return None
             data = data[: HEADER.size] + self.acked

@@ -84,7 +84,8 @@ and repeats the request after 0.25 s.
 _MOST_ALONE = 16
 """The most acknowledgements of one batch that have a message each.
 
-To filter out 25 messages costs a client as much as to receive one, and the server sends them too.
+Each of them goes to all clients. To filter out 25 costs a client as much as to receive one message,
+and the server has the cost of sending them.
 """
 
 _MESSAGE_COST = 100e-6
@@ -386,7 +387,7 @@ class Outbox:
         self._lists.clear()
 
     def _flush_group_lists(self) -> float:
-        """Encode the next lists of groups. Return their cost, if members are watchers."""
+        """Encode the next lists of groups. Return their cost, if all members are watchers."""
         lists = self._group_lists or self._empty_group_lists
         # Forged watches can name groups without members. Their lists leave one by one, so that a
         # list with members never waits for many of them.

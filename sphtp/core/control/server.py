@@ -496,7 +496,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
         if self._has_company:
             self._has_met_others = True
             if not had_company:
-                # As long as a client waits for answers: enough for several requests of the list.
+                # This is enough for several requests of the list, one at each heartbeat.
                 soonest = now + self._timers.announcing
                 self.alarms.set(E.WAITED, max(self._opens_at, soonest))
         elif had_company:

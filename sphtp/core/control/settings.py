@@ -90,8 +90,8 @@ class ControlTimers:
     def joining(self) -> float:
         """The seconds after its start that a server waits for a snapshot of the registered ids.
 
-        With one expiry, an id that a client uses may get a second holder (``make check-model``
-        proves both).
+        By then each client that holds an id has sent a heartbeat, or has expired. In ``make
+        check-model``, a server that waits for one heartbeat only gives an id to a second client.
         """
         return 2 * self.expiry
 
