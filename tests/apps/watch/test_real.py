@@ -95,9 +95,13 @@ async def test_who_comes_late_sees_the_present_at_once_and_a_signal_ends_everyth
     for each in (eye, late):
         assert_seen(each, reference)
         assert each.said[-1]["outcome"] == "seen"
-    past = max(state["step"] for state in eye.all("state"))
-    assert {state["slab"] for state in late.all("state")} == set(range(SLABS))
-    assert min(state["step"] for state in late.all("state")) >= past
+    # Each slab by itself: slabs choose their frames by their own clocks, so the newest frame of one
+    # may be of an earlier step than the newest of another.
+    for slab in range(SLABS):
+        past = max(state["step"] for state in eye.all("state") if state["slab"] == slab)
+        newest = [state["step"] for state in late.all("state") if state["slab"] == slab]
+        assert newest, slab
+        assert min(newest) >= past, slab
 
 
 def states_of(path, steps):
