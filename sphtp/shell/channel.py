@@ -32,7 +32,7 @@ from sphtp.core.packing import NO_LIMIT, PLAIN, Parts
 from sphtp.core.printable import peer_label
 from sphtp.errors import LocalError, RefusedError, RemoteError, UnreachableError
 from sphtp.shell.encoding import Encoding, check_limit
-from sphtp.shell.loop import Loop
+from sphtp.shell.loop import Loop, Readers
 from sphtp.shell.receipt import Callback, Receipt, ReceiptCallbacks
 from sphtp.shell.shared_memory import (
     HAS_RING,
@@ -130,7 +130,7 @@ class Channel(trio.abc.Channel[T]):
         self._changed = trio.lowlevel.ParkingLot()
         # The tasks that wait for messages; the messages taken ahead, the number of messages to take
         # next, and the time at which the last ones were taken.
-        self._readers = trio.lowlevel.ParkingLot()
+        self._readers = Readers(loop)
         self._deliver: Callable[[], bool] | None = None
         self._taken: deque[T] = deque()
         self._ahead = 1
@@ -415,7 +415,7 @@ class Channel(trio.abc.Channel[T]):
                 await self._wait_for_messages()
             self._taken_at = perf_counter()
             if len(self._taken) > 1:
-                self._readers.unpark_all()
+                self._readers.wake()
         return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[T]:
@@ -704,11 +704,22 @@ class Channel(trio.abc.Channel[T]):
     # Receiving
 
     async def _wait_for_messages(self) -> None:
+        readers, port = self._readers, self._connection.port
+        if await readers.poll(self._has_come, port.sent + self._is_corked):
+            return
         memory = self._memory
         if memory is None or memory.inbound is None or memory.inbound.await_entry():
-            await self._loop.wait_for_messages(self._readers)
-        if memory is not None and memory.inbound is not None and not self._readers:
+            await readers.sleep()
+        if memory is not None and memory.inbound is not None and not readers:
             memory.inbound.stop_waiting()
+
+    def _has_come(self) -> bool:
+        """Return True if there is a message to take, or none can follow."""
+        connection = self._connection
+        if connection.port.readable or connection.closed is not None or self._closing:
+            return True
+        segment = None if self._memory is None else self._memory.inbound
+        return segment is not None and segment.has_entry
 
     def _choose_ahead(self) -> None:
         """Choose the number of messages to take ahead: the faster the program reads, the more.
@@ -800,7 +811,7 @@ class Channel(trio.abc.Channel[T]):
         self._closing = True
         self._taken.clear()
         self._release_memory()
-        self._readers.unpark_all()
+        self._readers.wake()
         self._changed.unpark_all()
 
     def _release_memory(self) -> None:
@@ -840,7 +851,7 @@ class Channel(trio.abc.Channel[T]):
             return False
         is_awaited = connection.port.readable
         if is_awaited or connection.closed is not None:
-            self._readers.unpark_all()
+            self._readers.wake()
         return is_awaited
 
     def _check_open(self) -> None:

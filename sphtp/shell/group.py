@@ -10,7 +10,8 @@ before the task waits for anything.
 member wakes this one: of the members whose contributions the step lacks, the one that was last in
 the step before. By then the contributions of the others have usually arrived; otherwise this member
 has one of these wake it next. No contribution wakes a member that computes. All other messages
-travel in packets, which always wake.
+travel in packets, which always wake. Where steps are short, a member polls for the contributions
+before it sleeps (``loop.Readers``), and nobody has to wake it.
 
 **Copies.** A large array is copied from the caller's memory into a segment that all peers on this
 host read. It is copied again only if a peer may still need it when the step is over. A smaller one
@@ -69,6 +70,7 @@ from sphtp.shell.encoding import HELD
 from sphtp.shell.feed import Feed, Listener
 from sphtp.shell.group_watch import GroupWatchers, PeerDialing, WatchedMember, watch_service
 from sphtp.shell.lifetime import ScopedService, running
+from sphtp.shell.loop import Readers
 from sphtp.shell.services import Service
 
 if TYPE_CHECKING:
@@ -250,7 +252,9 @@ class LockstepGroup(ScopedService):
         self._last = 0
         # The number of the present channel of each peer, whichever side opened it.
         self._connected: dict[int, int] = {}
-        self._waiting = trio.lowlevel.ParkingLot()
+        self._waiting = Readers(self._loop)
+        # True while the task that waits for the step polls, so that no member has to wake it.
+        self._is_polling = False
         self._changed = trio.lowlevel.ParkingLot()
         # The time of the machine's next timer, and the scope of the task that sleeps until then.
         self._due: float | None = None
@@ -388,7 +392,6 @@ class LockstepGroup(ScopedService):
             self._watchers.contributed(step, value, is_for_all=with_ is None)
         done = None
         try:
-            self._perform()
             done = await self._complete()
         finally:
             if done is None or done.is_own_kept or self._blocked:
@@ -457,16 +460,28 @@ class LockstepGroup(ScopedService):
     async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
         machine = self._machine
-        while (done := machine.poll_step()) is None:
-            if machine.wants_state and self._state is not None:
-                packed = pack(self._state())
-                self._check_size(packed)
-                machine.give_state(packed)
+        self._is_polling = True
+        try:
+            self._perform()
+            while (done := machine.poll_step()) is None:
+                if machine.wants_state and self._state is not None:
+                    packed = pack(self._state())
+                    self._check_size(packed)
+                    machine.give_state(packed)
+                    self._perform()
+                    continue
+                if not machine.is_open:
+                    machine.check()
+                if not self._is_polling:
+                    await self._waiting.sleep()
+                elif not await self._waiting.poll(self._take_step, machine.step):
+                    self._is_polling = False
+                    self._perform()
+        finally:
+            self._is_polling = False
+            if machine.is_open:
+                # The call was cancelled. The step goes on.
                 self._perform()
-                continue
-            if not machine.is_open:
-                machine.check()
-            await self._loop.wait_for_messages(self._waiting)
         last = None
         if done.last is not None:
             last, self._last = self._member(done.last), done.last.id
@@ -522,8 +537,10 @@ class LockstepGroup(ScopedService):
         """
         machine = self._machine
         self._poll(in_loop=in_loop)
-        while (is_open := machine.is_open) and self._take_or_await():
+        is_open = machine.is_open
+        while is_open and not self._is_polling and self._take_or_await():
             self._poll(in_loop=in_loop)
+            is_open = machine.is_open
         if self._wakers and not is_open:
             self._set_wakers(set())
         due = machine.poll_timeout()
@@ -533,7 +550,7 @@ class LockstepGroup(ScopedService):
         if self._changed:
             self._changed.unpark_all()
         if self._waiting and (not is_open or machine.wants_state):
-            self._waiting.unpark_all()
+            self._waiting.wake()
             return True
         return False
 
@@ -697,6 +714,19 @@ class LockstepGroup(ScopedService):
         for number in self._machine.awaited:
             if number != but:
                 self._take(number, now)
+
+    def _take_step(self) -> bool:
+        """Pass arrived messages to the machine. Return true if the program need not wait."""
+        machine = self._machine
+        if machine.is_open:
+            now, has_taken = trio.current_time(), False
+            numbers = self._channels if machine.is_put_off else machine.awaited
+            for number in tuple(numbers):
+                if (channel := self._channels.get(number)) is not None and channel.has_ready:
+                    has_taken |= self._take(number, now)
+            if has_taken:
+                self._perform()
+        return not machine.is_open or machine.wants_state
 
     def _take_or_await(self) -> bool:
         """Have one member that the step lacks wake this one, or take messages that have arrived.

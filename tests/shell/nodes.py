@@ -3,14 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final, NamedTuple
 
+import pytest
 import trio
 
 from sphtp import Config, Node
 from sphtp.config import ChannelSettings
 from sphtp.messages import MessageCodec, PlainMessages
-from sphtp.shell import node
+from sphtp.shell import loop, node
 from sphtp.shell.config import DEFAULTS
 
 BRIEFLY: Final = ChannelSettings(linger=0.05)
@@ -23,6 +25,12 @@ def open_node(
     if config.channel == DEFAULTS.channel:
         config = replace(config, channel=BRIEFLY)
     return node.open_node(host, port, peer_id=peer_id, config=config)
+
+
+def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the loops of nodes measure their turns and waits by a clock that counts its readings."""
+    readings = count()
+    monkeypatch.setattr(loop, "perf_counter", lambda: next(readings) * 1e-6)
 
 
 class Elsewhere(NamedTuple):

@@ -24,7 +24,7 @@ from sphtp.shell.feed import Feed
 from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
 from tests.deadline import until, within_20_seconds
-from tests.shell.nodes import BRIEFLY
+from tests.shell.nodes import BRIEFLY, counted_time
 from tests.shell.test_client import client, cluster, kept
 
 pytestmark = within_20_seconds
@@ -292,7 +292,7 @@ async def test_large_arrays_are_those_of_their_step_however_the_caller_changes_i
 async def test_by_shared_memory_only_the_last_one_wakes_a_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with party() as those:
+    async with party(replace(BRIEFLY, busy_poll=0.0)) as those:
         first, second, last = await those.join_all("a", "b", "c")
         array, woken, wake = np.zeros(20_000), [], os.eventfd_write
 
@@ -319,6 +319,38 @@ async def test_by_shared_memory_only_the_last_one_wakes_a_member(
         for _ in range(10):
             await step()
         assert len(woken) == 2 * 10
+
+
+async def test_members_that_poll_are_not_woken_by_shared_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted_time(monkeypatch)
+    rounds, woken, wake = 50, [], os.eventfd_write
+
+    def count(event: int, value: int) -> None:
+        woken.append(event)
+        wake(event, value)
+
+    async with party(replace(BRIEFLY, busy_poll=0.01)) as those:
+        groups = await those.join_all("a", "b")
+        array = np.zeros(20_000)
+
+        async def run(group: LockstepGroup) -> None:
+            for step in range(rounds):
+                assert (await group.exchange(array)).step == first + step
+
+        first = groups[0].step
+        await together(*(partial(run, group) for group in groups))
+        monkeypatch.setattr(os, "eventfd_write", count)
+        first = groups[0].step
+        await together(*(partial(run, group) for group in groups))
+        assert len(woken) < rounds / 2
+        # A step that is cancelled while its task polls goes on.
+        with trio.move_on_after(0.001):
+            await groups[0].exchange(array)
+        await groups[1].exchange(array)
+        await until(lambda: groups[0].missing is None)
+        assert len(await groups[0].resume()) == 2
 
 
 async def test_a_death_shows_behind_a_contribution_that_nobody_has_read() -> None:

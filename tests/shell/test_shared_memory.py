@@ -6,7 +6,7 @@ import mmap
 import os
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -32,7 +32,7 @@ from sphtp.messages import MessageFactory
 from sphtp.shell import shared_memory
 from sphtp.shell.shared_memory import CommonSegment, InboundSegment, OutboundSegment
 from tests.deadline import until, within_20_seconds
-from tests.shell.nodes import open_node
+from tests.shell.nodes import counted_time, open_node
 from tests.soaked import soaked
 
 pytestmark = [
@@ -68,6 +68,11 @@ async def warm_up(here: Channel, there: Channel) -> None:
         await here.send(LARGE)
         await there.receive()
     pytest.fail("no message went by shared memory")
+
+
+async def echo(channel: Channel) -> None:
+    async for message in channel:
+        await channel.send(message)
 
 
 def shared(channel: Channel) -> int:
@@ -223,6 +228,49 @@ async def test_receipts_say_the_same():
         assert shared(here) == before + 3
         for step in range(4):
             assert np.array_equal(await there.receive(), LARGE + step)
+
+
+@pytest.mark.parametrize("busy_poll", [0.0, 0.01])
+async def test_a_side_that_polls_for_a_reply_is_not_woken(
+    monkeypatch: pytest.MonkeyPatch, busy_poll: float
+):
+    """Each round has two messages, each of which would wake a side that sleeps."""
+    counted_time(monkeypatch)
+    rounds, woken, wake = 50, [], os.eventfd_write
+
+    def count(event: int, value: int) -> None:
+        woken.append(event)
+        wake(event, value)
+
+    async with connected(replace(SETTINGS, busy_poll=busy_poll)) as (here, there):
+        await warm_up(there, here)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(echo, there)
+            monkeypatch.setattr(os, "eventfd_write", count)
+            for step in range(rounds):
+                await here.send(LARGE + step)
+                assert (await here.receive())[0] == step
+            nursery.cancel_scope.cancel()
+    if busy_poll:
+        assert len(woken) < rounds / 2
+    else:
+        assert len(woken) > rounds
+
+
+async def test_a_cancelled_wait_that_polls_loses_no_message():
+    async with connected(replace(SETTINGS, busy_poll=0.01)) as (here, there):
+        await warm_up(there, here)
+        replies: list[int] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(echo, there)
+            for step in range(90):
+                await here.send(LARGE + step)
+                with trio.move_on_after(0 if step % 3 else 5):
+                    replies.append((await here.receive())[0])
+            while len(replies) < 90:
+                replies.append((await here.receive())[0])
+            nursery.cancel_scope.cancel()
+    assert replies == list(range(90))
 
 
 async def test_a_full_segment_falls_back_and_is_used_again():

@@ -44,6 +44,11 @@ class MessagePort:
         self._observer = observer
 
     @property
+    def sent(self) -> int:
+        """The number of messages sent so far, with those that still wait to leave."""
+        return self._counters.messages_sent
+
+    @property
     def readable(self) -> bool:
         """True if ``receive_many`` has a message to return."""
         if self.receive_side is None:

@@ -21,9 +21,10 @@ together.
 records whether the receiver sleeps until there is an entry. The receiver sets the word, and reads
 ``HEAD`` once more before it sleeps. The sender writes ``HEAD``, and then reads the word. Between
 its write and its read, either side needs a full memory barrier; without it, both may read old
-values (Dekker's problem). The sender clears the word before it signals the eventfd, so that many
-entries cause one event. The receiver sets the word again after each event, so that no wake-up is
-lost.
+values (Dekker's problem). A receiver that expects a reply soon polls ``HEAD`` first, and needs no
+wake-up at all if the reply comes in time (``shell.loop.Readers``). The sender clears the word
+before it signals the eventfd, so that many entries cause one event. The receiver sets the word
+again after each event, so that no wake-up is lost.
 
 **Allocation.** The sender alone allocates, and its ledger is in its own memory: ``RegionLedger``.
 The receiver writes one word of shared memory for each region: the generation of the region that it
