@@ -13,6 +13,7 @@ from typing import Final
 
 OURS: Final = "sphtp"
 SEALED: Final = "sealed"
+PACKETS: Final = "packets"
 EXTRA: Final = "pip install --editable '.[bench]'"
 
 
@@ -149,6 +150,13 @@ SYSTEMS: Final = {
             "sphtp",
         ),
         System("sealed", "the same, sealed with AES-256-GCM, the default", "sphtp", "sphtp"),
+        System(
+            PACKETS,
+            "the same as `sealed` without shared memory, as between two machines",
+            "sphtp",
+            "sphtp",
+            module="sphtp",
+        ),
         System("enet", "ENet through pyenet: reliable packets on one channel", "enet", "pyenet"),
         System("zeromq", "ZeroMQ: PUSH to PULL, PAIR for round trips, TCP", "zmq", "pyzmq"),
         System("tcp", "Trio socket streams, each message preceded by its length", "trio", "trio"),
@@ -190,7 +198,7 @@ CASES: Final = {
             "A message of 64 bytes and its answer, one at a time",
             Measure.ROUND_TRIP,
             64,
-            (*_RELIABLE, "udp"),
+            (*_RELIABLE, PACKETS, "udp"),
             traffic=TrafficPattern.TO_AND_FRO,
         ),
     )
@@ -202,6 +210,7 @@ CHANNELS: Final = Catalog(
     "channel",
     SYSTEMS,
     CASES,
-    against(OURS, SYSTEMS.keys() - {OURS, SEALED}, CASES.values())
-    + cost_of(SEALED, OURS, CASES.values()),
+    against(OURS, SYSTEMS.keys() - {OURS, SEALED, PACKETS}, CASES.values())
+    + cost_of(SEALED, OURS, CASES.values())
+    + cost_of(PACKETS, OURS, CASES.values()),
 )

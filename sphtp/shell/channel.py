@@ -62,6 +62,10 @@ RESERVED_SIZE: Final = 2047
 gets a reservation of its own.
 """
 
+FEW: Final = 4
+"""The most small messages of a turn that leave by shared memory: more share a packet, which then
+costs less."""
+
 MOST_AHEAD: Final = 64
 """The most messages that are taken ahead of a program that reads fast."""
 
@@ -125,8 +129,10 @@ class Channel(trio.abc.Channel[T]):
         # The encoding's own function until there is shared memory to write to.
         self._encode: Callable[[Any, bool | None], Any] = encoding.encode
         self._corks: dict[int, _Cork] = {}
-        # True while the loop has an order to queue the corked messages.
+        # True while the loop has an order to queue the corked messages; and the most of them that
+        # leave by shared memory.
         self._is_corked = False
+        self._few = FEW
         self._changed = trio.lowlevel.ParkingLot()
         # The tasks that wait for messages; the messages taken ahead, the number of messages to take
         # next, and the time at which the last ones were taken.
@@ -539,15 +545,22 @@ class Channel(trio.abc.Channel[T]):
 
         Raises as ``send``.
         """
-        segment = None if self._memory is None else self._memory.outbound
-        if segment is None or not HAS_RING or segment.is_ring_full:
-            return False
-        port, cork = self._connection.port, self._corks.get(lane)
+        cork = self._corks.get(lane)
         if cork is not None:
             if cork.payloads:
                 return False
             # The message may take the room that is reserved in the lane.
             cork.room = 0
+        return self._push_beside(parts, lane)
+
+    def _push_beside(self, parts: Parts, lane: int) -> bool:
+        """Do as ``_send_beside``, with the room that is reserved in the lane."""
+        segment, port = (
+            None if self._memory is None else self._memory.outbound,
+            self._connection.port,
+        )
+        if segment is None or not HAS_RING or segment.is_ring_full:
+            return False
         if not port.may_send_beside(lane, parts.size):
             return False
         if (descriptor := segment.store(parts)) is None:
@@ -610,14 +623,34 @@ class Channel(trio.abc.Channel[T]):
         return parts.join()
 
     def _push_corked(self) -> None:
-        """Queue the corked messages in the core; the loop calls this before it sends."""
+        """Queue the corked messages in the core; the loop calls this before it sends.
+
+        A few of them leave by shared memory instead, which costs less than a packet and its ack.
+        """
         self._is_corked = False
         if self._connection.closed is not None:
             return
         for lane, cork in self._corks.items():
-            if cork.payloads:
-                self._connection.port.queue(cork.payloads, lane)
-                cork.payloads = []
+            if (payloads := cork.payloads) and not self._push_few(payloads, lane):
+                self._connection.port.queue(payloads, lane)
+            cork.payloads = []
+
+    def _push_few(self, payloads: list[bytes], lane: int) -> bool:
+        """Send messages by shared memory if they are few, and return True if all have left.
+
+        Remove those that have left from ``payloads``.
+        """
+        memory = self._memory
+        if memory is None or len(payloads) > self._few:
+            return False
+        if memory.outbound is None:
+            memory.ask_for_few(self._connection, trio.current_time())
+            return False
+        if any(map(memory.outbound.is_descriptor, payloads)):
+            return False
+        while payloads and self._push_beside(Parts((payloads[0],)), lane):
+            del payloads[0]
+        return not payloads
 
     def _uncork(self) -> None:
         """Queue the corked messages and release the reserved room, before others take it."""
@@ -881,9 +914,11 @@ class ServiceChannel(Channel[Any]):
         """Set the function that the loop calls when messages came or the channel changed.
 
         The function returns true if a task that waited for messages goes on. For messages that come
-        by shared memory alone, the loop calls it only after ``await_shared``.
+        by shared memory alone, the loop calls it only after ``await_shared``. The peer does the
+        same, so that messages of this side that have to wake the peer leave in packets.
         """
         self._deliver = deliver
+        self._few = 0
 
     def await_shared(self) -> bool:
         """Have the function called for the next message by shared memory; False if one is there."""
@@ -920,6 +955,12 @@ class ServiceChannel(Channel[Any]):
         once, and wakes the peer only after the peer's ``await_shared``. A packet always wakes the
         peer; ``is_packeted`` requires one. Return true if the cork of the channel has to leave.
         """
+        self._check_sendable()
+        if type(payload) is Parts and not is_packeted:
+            if self._send_beside(payload, 0):
+                return False
+            if self._memory is not None and self._memory.outbound is None:
+                self._memory.ask_for_few(self._connection, trio.current_time())
         is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
         if is_held:
             self._loop.hold(self._connection, self._push_corked)

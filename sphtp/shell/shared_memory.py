@@ -16,9 +16,10 @@ return. In a sealed channel only the peer can read the nonce, so that the keys o
 who gets the segment.
 
 **The first use.** A segment costs each side two descriptors and address space. So none is made
-before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size. These messages, and
-those that follow until the peer has mapped the segment, travel by UDP. An attempt that fails is not
-repeated in this channel.
+before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size, or some 100 lone
+small messages in quick succession, and at most ``MOST_SEGMENTS`` channels of a node have one. These
+messages, and those that follow until the peer has mapped the segment, travel by UDP. An attempt
+that fails is not repeated in this channel.
 
 **The ring** needs a second descriptor, an eventfd. It also requires that stores become visible to
 other processors in their order, as on x86. On other processors descriptors travel in packets. For
@@ -47,6 +48,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from struct import Struct
 from typing import Any, Final, TypeAlias
 from weakref import ref
@@ -59,7 +61,6 @@ from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
     COMMON,
     DATA_START,
-    DESCRIPTOR_SIZE,
     ENTRY_SIZE,
     HEAD,
     HELLO_SIZE,
@@ -81,6 +82,7 @@ from sphtp.core.channel.shared_memory import (
     encode_hello,
     encode_segment,
     entry_at,
+    is_descriptor,
     split_entry,
 )
 from sphtp.core.packing import Parts
@@ -95,6 +97,15 @@ HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
 
 _COUNT: Final = 1 << 32
 """The modulus of the counts of entries."""
+
+LIVELY: Final = 0.05
+FEW_COUNT: Final = 512
+"""The seconds within which small messages follow each other that count for a segment, and the bytes
+that they count: 128 in a row make one. Each costs a packet, whatever its size."""
+
+MOST_SEGMENTS: Final = 100
+"""The most channels of a node with a segment. Each takes four descriptors, and a process has 1,024
+by default."""
 
 HANDOVER: Final = 5.0
 """The most seconds for passing a segment to the peer. Messages travel by UDP meanwhile."""
@@ -303,6 +314,10 @@ class OutboundSegment:
         self.is_stuck &= not freed
         return None if region is None else encode_descriptor(self.marker, region)
 
+    def is_descriptor(self, payload: bytes) -> bool:
+        """Return True if a message is the descriptor of a message in this segment."""
+        return is_descriptor(payload, self.marker)
+
     def has_freed(self, region: Region) -> bool:
         """Return True if the peer has freed a region of the common segment."""
         return self._common_words[region.slot] == region.generation
@@ -421,7 +436,7 @@ class InboundSegment:
 
     def is_descriptor(self, payload: bytes) -> bool:
         """Return True if a message is the descriptor of a message in this segment."""
-        return len(payload) == DESCRIPTOR_SIZE and payload.startswith(self._marker)
+        return is_descriptor(payload, self._marker)
 
     def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
         """Return the region of a descriptor, and its payload, which the peer may change."""
@@ -475,6 +490,8 @@ class ChannelMemory:
         # a segment would have carried.
         self._offer: Offer | None = offer
         self._wanted = 0
+        # The time at which small messages left.
+        self._few_at = -inf
 
     @property
     def waiting(self) -> int:
@@ -489,6 +506,15 @@ class ChannelMemory:
         if (both := connection.rendezvous) is not None:
             offer, self._offer = self._offer, None
             offer(self, *both)
+
+    def ask_for_few(self, connection: Connection, now: float) -> None:
+        """Count small messages that leave now, if others left ``LIVELY`` seconds ago or less.
+
+        A node with a thousand channels that send now and then needs no descriptors for them.
+        """
+        if now - self._few_at <= LIVELY:
+            self.ask(connection, FEW_COUNT)
+        self._few_at = now
 
     def close_outbound(self) -> None:
         """Stop sending by shared memory."""
@@ -607,7 +633,9 @@ class SharedMemory:
     # Outbound segments
 
     def _offer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
-        if self._nursery is not None:
+        memories = [connection.attachment for connection in self._connections()]
+        used = sum(isinstance(it, ChannelMemory) and it.outbound is not None for it in memories)
+        if self._nursery is not None and used < MOST_SEGMENTS:
             self._nursery.start_soon(self._bounded, self._hand_over, memory, own, peer)
 
     async def _hand_over(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:

@@ -23,6 +23,7 @@ from sphtp.shell.channel import ServiceChannel
 from sphtp.shell.feed import Feed
 from sphtp.shell.group import LockstepGroup, MemberDied, MemberJoined, MemberLeft
 from sphtp.shell.lifetime import running
+from sphtp.shell.shared_memory import OutboundSegment
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import BRIEFLY, counted_time
 from tests.shell.test_client import client, cluster, kept
@@ -321,11 +322,18 @@ async def test_by_shared_memory_only_the_last_one_wakes_a_member(
         assert len(woken) == 2 * 10
 
 
+@pytest.mark.parametrize("size", [1, 20_000])
 async def test_members_that_poll_are_not_woken_by_shared_memory(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
+    """Small contributions go by shared memory, too: no packet carries them."""
     counted_time(monkeypatch)
-    rounds, woken, wake = 50, [], os.eventfd_write
+    rounds, woken, wake = 150, [], os.eventfd_write
+    pushed, push_one = [], OutboundSegment.push
+
+    def push(segment: OutboundSegment, *entry) -> None:
+        pushed.append(entry)
+        push_one(segment, *entry)
 
     def count(event: int, value: int) -> None:
         woken.append(event)
@@ -333,7 +341,7 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
 
     async with party(replace(BRIEFLY, busy_poll=0.01)) as those:
         groups = await those.join_all("a", "b")
-        array = np.zeros(20_000)
+        array = np.zeros(size)
 
         async def run(group: LockstepGroup) -> None:
             for step in range(rounds):
@@ -342,9 +350,11 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
         first = groups[0].step
         await together(*(partial(run, group) for group in groups))
         monkeypatch.setattr(os, "eventfd_write", count)
+        monkeypatch.setattr(OutboundSegment, "push", push)
         first = groups[0].step
         await together(*(partial(run, group) for group in groups))
         assert len(woken) < rounds / 2
+        assert len(pushed) == 2 * rounds
         # A step that is cancelled while its task polls goes on.
         with trio.move_on_after(0.001):
             await groups[0].exchange(array)

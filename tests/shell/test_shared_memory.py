@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from sphtp.core.channel.shared_memory import (
     PAGE,
     SLOTS,
     Region,
+    Rendezvous,
     SegmentTerms,
     encode_descriptor,
 )
@@ -30,7 +32,12 @@ from sphtp.core.packing import PLAIN, Parts, pack_parts
 from sphtp.errors import MessageTooLargeError, RemoteError
 from sphtp.messages import MessageFactory
 from sphtp.shell import shared_memory
-from sphtp.shell.shared_memory import CommonSegment, InboundSegment, OutboundSegment
+from sphtp.shell.shared_memory import (
+    ChannelMemory,
+    CommonSegment,
+    InboundSegment,
+    OutboundSegment,
+)
 from tests.deadline import until, within_20_seconds
 from tests.shell.nodes import counted_time, open_node
 from tests.soaked import soaked
@@ -89,6 +96,7 @@ def segments_mapped() -> int:
 async def test_small_and_large_messages_keep_the_order_of_their_lane():
     async with connected() as (here, there):
         before = shared(here)
+        arrays = before + 62
         for step in range(60):
             await here.send([step], lane=step % 2)
             await here.send(LARGE + step, lane=step % 2)
@@ -114,9 +122,9 @@ async def test_small_and_large_messages_keep_the_order_of_their_lane():
         assert there.statistics().shared_memory_received == shared(here)
         sent, received = here.statistics(), there.statistics()
         assert received.shared_memory_bytes_received == sent.shared_memory_bytes_sent
-        # The bytes of the arrays, and a few of their shape and type.
-        small = shared(here) * LARGE.nbytes
-        assert small <= sent.shared_memory_bytes_sent + 2 * LARGE.nbytes < 1.1 * small
+        # The bytes of the arrays, a few of their shape and type, and a few small messages.
+        large = arrays * LARGE.nbytes
+        assert large <= sent.shared_memory_bytes_sent < 1.1 * large
         assert sent.bytes_sent < sent.shared_memory_bytes_sent
         assert there.undecodable == 0
 
@@ -255,6 +263,68 @@ async def test_a_side_that_polls_for_a_reply_is_not_woken(
         assert len(woken) < rounds / 2
     else:
         assert len(woken) > rounds
+
+
+async def test_lone_small_messages_go_by_shared_memory_and_crowds_in_packets():
+    async with connected() as (here, there):
+        before = shared(here)
+        for step in range(20):
+            await here.send(step)
+            assert await there.receive() == step
+        assert shared(here) == before + 20
+        # Some of a crowd leave at once, and the others together.
+        for step in range(1000):
+            await here.send(step)
+        assert [await there.receive() for _ in range(1000)] == list(range(1000))
+        assert shared(here) < before + 200
+        # One that waits for room, or for an ack, stays in order with those beside it.
+        for step in range(300):
+            await here.send(step if step % 7 else LARGE + step)
+            if not step % 5:
+                await trio.lowlevel.checkpoint()
+        for step in range(300):
+            received = await there.receive()
+            assert (received if step % 7 else received[0]) == step
+        receipt = await here.post("packet")
+        assert await there.receive() == "packet"
+        assert await receipt.wait()
+
+
+async def test_only_small_messages_in_quick_succession_make_a_segment():
+    made = []
+    rendezvous = Rendezvous(1, 2)
+    connection: Any = SimpleNamespace(rendezvous=(rendezvous, rendezvous))
+    memory = ChannelMemory(lambda *both: made.append(both), SETTINGS)
+    now = 0.0
+    for _ in range(1000):
+        now += 0.1
+        memory.ask_for_few(connection, now)
+    assert not made
+    for _ in range(127):
+        now += 0.001
+        memory.ask_for_few(connection, now)
+    assert not made
+    for _ in range(127):
+        now += 0.001
+        memory.ask_for_few(connection, now)
+    assert made == [(memory, rendezvous, rendezvous)]
+
+
+async def test_no_more_channels_than_the_most_have_a_segment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shared_memory, "MOST_SEGMENTS", 1)
+    async with (
+        open_node(HOST, config=Config(channel=SETTINGS)) as left,
+        open_node(HOST, config=Config(channel=SETTINGS)) as right,
+        left.open_channel(*right.address) as first,
+        await right.accept() as there,
+        left.open_channel(*right.address) as second,
+        await right.accept() as other,
+    ):
+        await warm_up(first, there)
+        for _ in range(20):
+            await second.send(LARGE)
+            assert len(await other.receive()) == len(LARGE)
+        assert shared(second) == 0
 
 
 async def test_a_cancelled_wait_that_polls_loses_no_message():

@@ -7,7 +7,7 @@ import trio
 import sphtp
 from sphtp.config import ChannelSettings
 from sphtp.security import Security
-from sphtp_benchmarks.catalog import SEALED
+from sphtp_benchmarks.catalog import PACKETS, SEALED
 from sphtp_benchmarks.meters import say
 from sphtp_benchmarks.process_task import ProcessTask
 
@@ -85,10 +85,12 @@ def _open_channel(part: ProcessTask) -> AbstractAsyncContextManager[sphtp.Channe
 
 
 def _security(part: ProcessTask) -> Security | None:
-    return Security() if part.system == SEALED else None
+    return Security() if part.system in (SEALED, PACKETS) else None
 
 
 def _settings(part: ProcessTask) -> ChannelSettings:
+    if part.system == PACKETS:
+        return ChannelSettings(shared_memory=0)
     if part.max_datagram is None:
         return ChannelSettings()
     return ChannelSettings(max_datagram=part.max_datagram)

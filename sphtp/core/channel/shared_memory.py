@@ -1,4 +1,4 @@
-"""Shared memory: large messages between processes of one user on one machine, beside the channel.
+"""Shared memory: messages between processes of one user on one machine, beside the channel.
 
 Theory of operation. Each side of a channel may have a *segment*: memory of its own, which the peer
 maps as well. The sender writes the payload of a large message into a *region* of its segment. A
@@ -16,6 +16,10 @@ reading it gives the credit back, as for the message that it stands for. A recei
 another message leaves entries in the ring. Messages with a receipt take the packet, which brings
 the ack. So do messages of less than 16 KiB if others of the lane wait to leave: they leave
 together.
+
+**Small messages.** A message that leaves alone costs both sides a packet and its ack, some 170 us
+of processor time; by the ring it costs 30. Messages that leave together share a packet, and cost 2
+us each. So if a program sends only a few small messages in a turn, they leave by the ring as well.
 
 **Wake-ups.** Half of the cost of a message is the wake-up of the receiver. So a word of the segment
 records whether the receiver sleeps until there is an entry. The receiver sets the word, and reads
@@ -240,6 +244,11 @@ class Region(NamedTuple):
 def encode_descriptor(marker: bytes, region: Region) -> bytes:
     """Return the message that travels in place of the payload in a region."""
     return _DESCRIPTOR.pack(marker, *region)
+
+
+def is_descriptor(payload: bytes, marker: bytes) -> bool:
+    """Return True if a message is a descriptor in the segment with this marker."""
+    return len(payload) == DESCRIPTOR_SIZE and payload.startswith(marker)
 
 
 @untrusted

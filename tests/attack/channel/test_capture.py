@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from sphtp import Config
+from sphtp.config import ChannelSettings
 from sphtp.core.channel.security import Security
 from sphtp.core.secure.identity import Identity
 from sphtp.shell.node import open_channel, open_node
@@ -36,10 +37,11 @@ class Tap:
 
 
 async def carry(security: tuple[Security, Security] | tuple[None, None], key: bytes | None) -> None:
-    """Ten messages each way."""
+    """Ten messages each way, all of them in packets."""
     us, them = security
+    packets = ChannelSettings(shared_memory=0)
     async with (
-        open_node(config=Config(security=them)) as node,
+        open_node(config=Config(channel=packets, security=them)) as node,
         open_relay(("127.0.0.1", 0), node.address, Traffic(1, CLEAN, CLEAN)) as relay,
         open_channel(*relay.address, key=key, config=Config(security=us)) as here,
         await node.accept() as there,
