@@ -555,12 +555,10 @@ class Channel(trio.abc.Channel[T]):
 
     def _push_beside(self, parts: Parts, lane: int) -> bool:
         """Do as ``_send_beside``, with the room that is reserved in the lane."""
-        segment, port = (
-            None if self._memory is None else self._memory.outbound,
-            self._connection.port,
-        )
+        segment = None if self._memory is None else self._memory.outbound
         if segment is None or not HAS_RING or segment.is_ring_full:
             return False
+        port = self._connection.port
         if not port.may_send_beside(lane, parts.size):
             return False
         if (descriptor := segment.store(parts)) is None:

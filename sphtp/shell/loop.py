@@ -73,7 +73,7 @@ LOOKS: Final = 1024
 """The most looks of a task that polls, which so ends under a clock that stands still."""
 
 LOOKS_IN_TURN: Final = 8
-"""The looks of a task that polls, some 2 us each, after which other tasks have a turn. A turn costs
+"""The looks of a task that polls, some 4 us each, after which other tasks have a turn. A turn costs
 as much as three looks."""
 
 SENT_BYTES: Final = 512 * 1024

@@ -512,7 +512,7 @@ class ChannelMemory:
 
         A node with a thousand channels that send now and then needs no descriptors for them.
         """
-        if now - self._few_at <= LIVELY:
+        if HAS_RING and now - self._few_at <= LIVELY:
             self.ask(connection, FEW_COUNT)
         self._few_at = now
 
