@@ -3,6 +3,7 @@
 One process sends messages of 64 bytes, a pause before each, and another one reads them with ``async
 for``. Each counts its calls by cProfile; functions of the interpreter and of Trio are left out, as
 are the calls of this script. The figure is the calls of the measured time by the messages in it.
+With ``--packets``, the channel uses no shared memory, as between two machines.
 """
 
 import cProfile
@@ -11,6 +12,7 @@ import pstats
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Final
@@ -19,12 +21,13 @@ import click
 import trio
 
 import sphtp
+from sphtp.config import ChannelSettings
 
 HOST: Final = "127.0.0.1"
 LIBRARY: Final = str(Path(sphtp.__file__).parent)
 DEADLINE: Final = 120.0
-WARM_UP: Final = 100
-"""Messages before the first that counts: the round trip is measured by then."""
+WARM_UP: Final = 200
+"""Messages before the first that counts: the round trip is measured, and the shared memory made."""
 
 
 @contextmanager
@@ -43,9 +46,16 @@ def _calls(profile: cProfile.Profile, messages: int) -> float:
     return round(called / messages, 1)
 
 
-async def _send(port: int, messages: int, pause: float) -> float:
+def _config(*, is_packeted: bool) -> sphtp.Config:
+    return sphtp.Config(channel=ChannelSettings(shared_memory=0)) if is_packeted else sphtp.Config()
+
+
+async def _send(port: int, messages: int, pause: float, config: sphtp.Config) -> float:
     profile = cProfile.Profile()
-    async with sphtp.open_node(HOST) as node, node.open_channel(HOST, port) as channel:
+    async with (
+        sphtp.open_node(HOST, config=config) as node,
+        node.open_channel(HOST, port) as channel,
+    ):
         for _ in range(WARM_UP):
             await channel.send(bytes(64))
             await trio.sleep(pause)
@@ -56,13 +66,14 @@ async def _send(port: int, messages: int, pause: float) -> float:
     return _calls(profile, messages)
 
 
-async def _receive(messages: int, pause: float) -> tuple[float, float]:
+async def _receive(messages: int, pause: float, *, is_packeted: bool) -> tuple[float, float]:
     """Start the sender; return the calls by message of both sides, the sender's first."""
     profile = cProfile.Profile()
     with trio.fail_after(DEADLINE):
-        async with sphtp.open_node(HOST) as node:
+        async with sphtp.open_node(HOST, config=_config(is_packeted=is_packeted)) as node:
             command = [sys.executable, __file__, "--port", str(node.address[1])]
             command += ["--messages", str(messages), "--pause", str(pause)]
+            command += ["--packets"] * is_packeted
             sender = await trio.lowlevel.open_process(command, stdout=PIPE)
             assert sender.stdout is not None
             async with sender.stdout as figures, await node.accept() as channel:
@@ -83,14 +94,15 @@ async def _receive(messages: int, pause: float) -> tuple[float, float]:
 @click.option(
     "--pause", type=click.FloatRange(0), default=0.005, show_default=True, help="Seconds."
 )
+@click.option("--packets", is_flag=True, help="Without shared memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @click.option("--port", type=int, hidden=True)
-def main(messages: int, pause: float, port: int | None, *, as_json: bool) -> None:
+def main(messages: int, pause: float, port: int | None, *, packets: bool, as_json: bool) -> None:
     """Count the calls that a lone message costs its sender and its receiver."""
     if port is not None:
-        click.echo(trio.run(_send, port, messages, pause))
+        click.echo(trio.run(_send, port, messages, pause, _config(is_packeted=packets)))
         return
-    sent, received = trio.run(_receive, messages, pause)
+    sent, received = trio.run(partial(_receive, messages, pause, is_packeted=packets))
     if as_json:
         click.echo(json.dumps({"send": sent, "receive": received}))
     else:

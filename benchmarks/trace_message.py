@@ -26,8 +26,11 @@ import click
 import trio
 
 import sphtp
+from sphtp.config import ChannelSettings
 
 HOST: Final = "127.0.0.1"
+PACKETS: Final = sphtp.Config(channel=ChannelSettings(shared_memory=0))
+"""Otherwise the messages would soon go by shared memory, and pass no system call."""
 LIBRARY: Final = f"{Path(sphtp.__file__).parent}/"
 SIZE: Final = 64
 DEADLINE: Final = 60.0
@@ -92,7 +95,7 @@ class Recorder:
 
 async def _speak(port: int, messages: int) -> None:
     """The other side: sends lone messages, receives some, and sends each of others back."""
-    async with sphtp.open_node(HOST) as node:
+    async with sphtp.open_node(HOST, config=PACKETS) as node:
         async with node.open_channel(HOST, port) as channel:
             for _ in range(messages):
                 await trio.sleep(PAUSE)
@@ -111,7 +114,10 @@ async def _trace(messages: int) -> dict[str, Passage]:
     recorder, payload = Recorder(), bytes(SIZE)
     leaving, arriving, answering, answered = [list[Passage]() for _ in range(4)]
     with trio.fail_after(DEADLINE):
-        async with sphtp.open_node(HOST) as node, _started_peer(node.address[1], number):
+        async with (
+            sphtp.open_node(HOST, config=PACKETS) as node,
+            _started_peer(node.address[1], number),
+        ):
             async with await node.accept() as channel:
                 for _ in range(number):
                     recorder.start()

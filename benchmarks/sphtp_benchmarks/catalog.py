@@ -182,7 +182,7 @@ CASES: Final = {
             "Messages of 64 KiB, one way; of 32 KiB with ENet, whose window is 64 KiB",
             Measure.BYTES,
             65_536,
-            _RELIABLE,
+            (*_RELIABLE, PACKETS),
             other_sizes={"enet": 32_768},
         ),
         Case(

@@ -126,7 +126,7 @@ class Channel(trio.abc.Channel[T]):
         self._callbacks = ReceiptCallbacks(run_callback)
         self._encoding = encoding
         self._memory = memory
-        # The encoding's own function until there is shared memory to write to.
+        # The encoding's own function until there is shared memory for large messages.
         self._encode: Callable[[Any, bool | None], Any] = encoding.encode
         self._corks: dict[int, _Cork] = {}
         # True while the loop has an order to queue the corked messages; and the most of them that
@@ -191,7 +191,7 @@ class Channel(trio.abc.Channel[T]):
         """
         figures = self._connection.port.statistics()
         # Corked messages are not queued in the core yet, or the channel ended before they were.
-        held_back = sum([len(cork.payloads) for cork in self._corks.values()])
+        held_back = self._corked_count
         beside = 0 if self._memory is None else self._memory.waiting
         if not held_back and not self._taken and not beside:
             return figures
@@ -420,8 +420,6 @@ class Channel(trio.abc.Channel[T]):
             while not self._take(self._ahead):
                 await self._wait_for_messages()
             self._taken_at = perf_counter()
-            if len(self._taken) > 1:
-                self._readers.wake()
         return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[T]:
@@ -431,7 +429,7 @@ class Channel(trio.abc.Channel[T]):
         """
         check_limit(limit)
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._taken or self._connection.port.readable:
+        if self._taken or self._connection.port.readable or self._loop.is_turn_over:
             await self._loop.give_way()
         while not self._take(limit, is_all=True):
             await self._wait_for_messages()
@@ -546,12 +544,12 @@ class Channel(trio.abc.Channel[T]):
         Raises as ``send``.
         """
         cork = self._corks.get(lane)
+        if (cork is not None and cork.payloads) or not self._push_beside(parts, lane):
+            return False
         if cork is not None:
-            if cork.payloads:
-                return False
-            # The message may take the room that is reserved in the lane.
+            # The message may have taken the room that was reserved in the lane.
             cork.room = 0
-        return self._push_beside(parts, lane)
+        return True
 
     def _push_beside(self, parts: Parts, lane: int) -> bool:
         """Do as ``_send_beside``, with the room that is reserved in the lane."""
@@ -636,7 +634,8 @@ class Channel(trio.abc.Channel[T]):
     def _push_few(self, payloads: list[bytes], lane: int) -> bool:
         """Send messages by shared memory if they are few, and return True if all have left.
 
-        Remove those that have left from ``payloads``.
+        Remove those that have left from ``payloads``. A segment has no regions for empty messages,
+        and a descriptor is in a packet already.
         """
         memory = self._memory
         if memory is None or len(payloads) > self._few:
@@ -644,7 +643,7 @@ class Channel(trio.abc.Channel[T]):
         if memory.outbound is None:
             memory.ask_for_few(self._connection, trio.current_time())
             return False
-        if any(map(memory.outbound.is_descriptor, payloads)):
+        if not all(payloads) or any(map(memory.outbound.is_descriptor, payloads)):
             return False
         while payloads and self._push_beside(Parts((payloads[0],)), lane):
             del payloads[0]
@@ -735,14 +734,26 @@ class Channel(trio.abc.Channel[T]):
     # Receiving
 
     async def _wait_for_messages(self) -> None:
-        readers, port = self._readers, self._connection.port
-        if await readers.poll(self._has_come, port.sent + self._is_corked):
+        readers = self._readers
+        if await readers.poll(self._has_come, self._connection.port.sent + self._corked_count):
             return
         memory = self._memory
-        if memory is None or memory.inbound is None or memory.inbound.await_entry():
-            await readers.sleep()
-        if memory is not None and memory.inbound is not None and not readers:
-            memory.inbound.stop_waiting()
+        try:
+            if memory is None or memory.inbound is None or memory.inbound.await_entry():
+                await readers.sleep()
+        finally:
+            self._stop_waiting()
+
+    @property
+    def _corked_count(self) -> int:
+        """The number of corked messages."""
+        return sum([len(cork.payloads) for cork in self._corks.values()])
+
+    def _stop_waiting(self) -> None:
+        """Have the peer stop waking this side, unless a task sleeps."""
+        segment = None if self._memory is None else self._memory.inbound
+        if segment is not None and not self._readers:
+            segment.stop_waiting()
 
     def _has_come(self) -> bool:
         """Return True if there is a message to take, or none can follow."""
@@ -793,6 +804,9 @@ class Channel(trio.abc.Channel[T]):
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
+        if self._readers and (len(taken) > 1 or port.readable):
+            # There are messages for others, too: the ring was emptied, which wakes nobody.
+            self._readers.wake()
         return True
 
     def _take_entries(self) -> bool:
@@ -825,7 +839,8 @@ class Channel(trio.abc.Channel[T]):
             region, payload = segment.open_untrusted(descriptor)
         except RemoteError:
             return []
-        is_copied = self._memory.is_copied
+        # A view of a small array would occupy a region for little.
+        is_copied = self._memory.is_copied or len(payload) < self._memory.threshold
         values = self._encoding.decode_shared_untrusted(payload, is_copied=is_copied)
         self._connection.port.count_shared_received(len(payload))
         if values and (values[0] is payload or (not is_copied and is_view(values[0]))):
@@ -879,6 +894,8 @@ class Channel(trio.abc.Channel[T]):
         if self._deliver is not None:
             return self._deliver()
         if not self._readers:
+            # The event was for a task that sleeps no more.
+            self._stop_waiting()
             return False
         is_awaited = connection.port.readable
         if is_awaited or connection.closed is not None:
@@ -912,8 +929,9 @@ class ServiceChannel(Channel[Any]):
         """Set the function that the loop calls when messages came or the channel changed.
 
         The function returns true if a task that waited for messages goes on. For messages that come
-        by shared memory alone, the loop calls it only after ``await_shared``. The peer does the
-        same, so that messages of this side that have to wake the peer leave in packets.
+        by shared memory alone, the loop calls it only after ``await_shared``. The peer has such a
+        function as well, and no task that sleeps until there is an entry. So from now on small
+        messages of this side leave in packets, which wake it; only ``hold_nowait`` uses the ring.
         """
         self._deliver = deliver
         self._few = 0
@@ -953,12 +971,13 @@ class ServiceChannel(Channel[Any]):
         once, and wakes the peer only after the peer's ``await_shared``. A packet always wakes the
         peer; ``is_packeted`` requires one. Return true if the cork of the channel has to leave.
         """
-        self._check_sendable()
-        if type(payload) is Parts and not is_packeted:
-            if self._send_beside(payload, 0):
+        memory = self._memory
+        if memory is not None and not is_packeted and len(payload) < memory.threshold:
+            self._check_sendable()
+            if memory.outbound is None:
+                memory.ask_for_few(self._connection, trio.current_time())
+            elif type(payload) is Parts and self._send_beside(payload, 0):
                 return False
-            if self._memory is not None and self._memory.outbound is None:
-                self._memory.ask_for_few(self._connection, trio.current_time())
         is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
         if is_held:
             self._loop.hold(self._connection, self._push_corked)

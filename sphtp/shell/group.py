@@ -13,6 +13,10 @@ has one of these wake it next. No contribution wakes a member that computes. All
 travel in packets, which always wake. Where steps are short, a member polls for the contributions
 before it sleeps (``loop.Readers``), and nobody has to wake it.
 
+So a contribution by shared memory is taken in one of three ways: by ``_take_step`` while the task
+polls; by ``_deliver``, after an event of the one member that ``_take_or_await`` chose, while the
+task sleeps; and when the next step begins, if the program computes.
+
 **Copies.** A large array is copied from the caller's memory into a segment that all peers on this
 host read. It is copied again only if a peer may still need it when the step is over. A smaller one
 is copied into the segment of each peer. A received array stays in its segment as long as others may
@@ -86,6 +90,9 @@ FAREWELL: Final = 0.5
 LARGE: Final = 65_536
 """The bytes of a contribution above which its size is checked against the limits of the channels,
 and from which it is copied once for all peers."""
+
+LENT: Final = 2048
+"""The bytes of an array from which it may be a view of a peer's memory."""
 
 REUSED: Final = 65_536
 """The bytes of an array from which its memory is used again."""
@@ -253,7 +260,8 @@ class LockstepGroup(ScopedService):
         # The number of the present channel of each peer, whichever side opened it.
         self._connected: dict[int, int] = {}
         self._waiting = Readers(self._loop)
-        # True while the task that waits for the step polls, so that no member has to wake it.
+        # True while a task waits for the step; and while it polls, so that no member need wake it.
+        self._is_awaited = False
         self._is_polling = False
         self._changed = trio.lowlevel.ParkingLot()
         # The time of the machine's next timer, and the scope of the task that sleeps until then.
@@ -409,7 +417,7 @@ class LockstepGroup(ScopedService):
         if not self._machine.is_open and not self._machine.has_result:
             self._machine.check()
             raise StateError("no step is under way")
-        if self._waiting:
+        if self._is_awaited:
             raise StateError(f"another task waits for step {self.step}")
         return self._decode(await self._complete())
 
@@ -460,7 +468,7 @@ class LockstepGroup(ScopedService):
     async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
         machine = self._machine
-        self._is_polling = True
+        self._is_awaited = self._is_polling = True
         try:
             self._perform()
             while (done := machine.poll_step()) is None:
@@ -478,7 +486,7 @@ class LockstepGroup(ScopedService):
                     self._is_polling = False
                     self._perform()
         finally:
-            self._is_polling = False
+            self._is_awaited = self._is_polling = False
             if machine.is_open:
                 # The call was cancelled. The step goes on.
                 self._perform()
@@ -912,6 +920,8 @@ class ArrayMemory:
         value = unpack_shared_untrusted(payload, start, is_copied=False)
         if not is_array(value):
             return value
+        if value.nbytes < LENT:
+            return value.copy()
         if self._are_views:
             self._lend(value, payload, is_own=False)
             return value

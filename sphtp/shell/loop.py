@@ -28,8 +28,7 @@ connections cannot be polled, the task wakes every ``BLOCKED`` seconds.
 arrived, and with cold caches; then Trio needs two turns until the reader goes on. So where replies
 arrive soon, a task that waits for one polls for up to ``busy_poll`` seconds before it sleeps (the
 kernel's ``net.core.busy_poll``): see ``Readers``. It reads the ring of shared memory, and the
-socket, whose datagrams it handles in its own turn. With two workers in lock step, that makes a step
-with arrays of 4 kB four times as fast.
+socket, whose datagrams it handles in its own turn.
 """
 
 import math
@@ -138,10 +137,12 @@ class Loop:
         self.take_entries: Callable[[], list[Connection]] | None = None
         # Removes STUN messages from the received rows, and returns the rest.
         self.take_stun: Callable[[float, Sequence[Datagrams]], Sequence[Datagrams]] | None = None
-        # The number of times that a task that waited for messages has gone on.
+        # The number of times that a task that slept until a message came has gone on.
         self._resumed = 0
         self.busy_poll = busy_poll
-        # True if a message was sent in a packet since a task last waited for one.
+        # The number of tasks that poll.
+        self.pollers = 0
+        # True if a message was corked since a task last waited for one.
         self._expects_answer = False
 
     # Tasks
@@ -330,6 +331,11 @@ class Loop:
         self._endpoint.touch(connection)
         self._ask()
 
+    def flush_asked(self) -> None:
+        """Send at once if the sending task has been woken for it."""
+        if self._is_asked and not self.flush():
+            self._ask()
+
     def flush_now(self, connection: Connection | None = None) -> None:
         """Send datagrams at once, and leave the excess to the sending task."""
         if connection is not None:
@@ -403,11 +409,12 @@ class Loop:
 
 
 class Readers:
-    """The tasks that wait for messages of one channel, or for the step of one group.
+    """The waiting of the tasks that read a channel, or of the one that waits for a group's step.
 
-    Such a task polls before it sleeps, if it has sent a message since it last waited, and if the
-    last reply came within ``busy_poll`` seconds: a single miss ends it. After each look other
-    processes may use the core, such as the one that has to reply, and after some other tasks.
+    Such a task polls before it sleeps, if it has sent something since it last waited, and if the
+    last reply came within ``busy_poll`` seconds: a single miss ends it. Each vain look yields the
+    core to other processes, such as the one that has to reply. Other tasks of this process have a
+    turn after ``LOOKS_IN_TURN`` looks, or after each look if one of them polls, too.
     """
 
     __slots__ = ("_are_replies_quick", "_asleep", "_began", "_loop", "_sent")
@@ -416,11 +423,12 @@ class Readers:
         self._loop = loop
         self._asleep = trio.lowlevel.ParkingLot()
         self._are_replies_quick = False
-        # The time of the last call of ``poll``, and the number of messages sent before it.
+        # The time of the last call of ``poll``, and its ``sent``.
         self._began = 0.0
         self._sent = 0
 
     def __bool__(self) -> bool:
+        """Return True if a task sleeps."""
         return bool(self._asleep)
 
     def wake(self) -> None:
@@ -430,24 +438,30 @@ class Readers:
     async def poll(self, has_come: Callable[[], bool], sent: int) -> bool:
         """Poll until ``has_come`` returns true. Return False if the task has to sleep instead.
 
-        ``sent`` is the number of messages sent so far. No checkpoint follows the last look, so that
-        no message comes between it and ``sleep``.
+        ``sent`` is a number that changes whenever the task sends something. There is no checkpoint
+        between the last call of ``has_come`` and the return, so that no message comes in between.
         """
         began = self._began = perf_counter()
         has_sent, self._sent = sent != self._sent, sent
         if not (has_sent and self._are_replies_quick):
             return False
         loop = self._loop
-        for number in range(1, LOOKS):
-            loop.look()
-            if has_come():
-                loop.resume(has_slept=False)
-                return True
-            yield_core()
-            if perf_counter() - began > loop.busy_poll:
-                break
-            if not number % LOOKS_IN_TURN:
-                await trio.lowlevel.checkpoint()
+        loop.pollers += 1
+        try:
+            # Otherwise a reply might find messages of this turn still corked.
+            loop.flush_asked()
+            for look in range(LOOKS):
+                if look and (loop.pollers > 1 or not look % LOOKS_IN_TURN):
+                    await trio.lowlevel.checkpoint()
+                loop.look()
+                if has_come():
+                    loop.resume(has_slept=False)
+                    return True
+                yield_core()
+                if perf_counter() - began > loop.busy_poll:
+                    break
+        finally:
+            loop.pollers -= 1
         self._are_replies_quick = False
         return False
 

@@ -16,10 +16,11 @@ return. In a sealed channel only the peer can read the nonce, so that the keys o
 who gets the segment.
 
 **The first use.** A segment costs each side two descriptors and address space. So none is made
-before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size, or some 100 lone
-small messages in quick succession, and at most ``MOST_SEGMENTS`` channels of a node have one. These
-messages, and those that follow until the peer has mapped the segment, travel by UDP. An attempt
-that fails is not repeated in this channel.
+before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size, or few small messages
+128 times in quick succession. At most ``MOST_SEGMENTS`` channels of a node have one in each
+direction, and ``MOST_FOR_FEW`` if only small messages call for it. These messages, and those that
+follow until the peer has mapped the segment, travel by UDP. An attempt that fails is not repeated
+in this channel, unless this node had too many.
 
 **The ring** needs a second descriptor, an eventfd. It also requires that stores become visible to
 other processors in their order, as on x86. On other processors descriptors travel in packets. For
@@ -99,13 +100,15 @@ _COUNT: Final = 1 << 32
 """The modulus of the counts of entries."""
 
 LIVELY: Final = 0.05
+"""The most seconds between two lone small messages of which the second counts for a segment."""
+
 FEW_COUNT: Final = 512
-"""The seconds within which small messages follow each other that count for a segment, and the bytes
-that they count: 128 in a row make one. Each costs a packet, whatever its size."""
+"""The bytes that it counts, whatever its size, since each costs a packet: 128 make a segment."""
 
 MOST_SEGMENTS: Final = 100
-"""The most channels of a node with a segment. Each takes four descriptors, and a process has 1,024
-by default."""
+MOST_FOR_FEW: Final = 50
+"""The most segments of a node in each direction, and the number from which on lone small messages
+make no further one. Each takes two descriptors, and a process has 1,024 by default."""
 
 HANDOVER: Final = 5.0
 """The most seconds for passing a segment to the peer. Messages travel by UDP meanwhile."""
@@ -498,14 +501,17 @@ class ChannelMemory:
         """The number of messages in the ring that the peer has not taken."""
         return self._left_over if self.outbound is None else self.outbound.in_ring
 
-    def ask(self, connection: Connection, size: int) -> None:
-        """Count a message of ``size`` bytes. Have a segment made, once, from ``WORTHWHILE`` on."""
+    def ask(self, connection: Connection, size: int, most: int = MOST_SEGMENTS) -> None:
+        """Count a message of ``size`` bytes. Have a segment made, once, from ``WORTHWHILE`` on.
+
+        If the node has ``most`` segments already, try again after as many bytes.
+        """
         self._wanted += size
         if self._offer is None or self._wanted < WORTHWHILE:
             return
-        if (both := connection.rendezvous) is not None:
-            offer, self._offer = self._offer, None
-            offer(self, *both)
+        self._wanted = 0
+        if (both := connection.rendezvous) is not None and self._offer(self, *both, most):
+            self._offer = None
 
     def ask_for_few(self, connection: Connection, now: float) -> None:
         """Count small messages that leave now, if others left ``LIVELY`` seconds ago or less.
@@ -513,7 +519,7 @@ class ChannelMemory:
         A node with a thousand channels that send now and then needs no descriptors for them.
         """
         if HAS_RING and now - self._few_at <= LIVELY:
-            self.ask(connection, FEW_COUNT)
+            self.ask(connection, FEW_COUNT, MOST_FOR_FEW)
         self._few_at = now
 
     def close_outbound(self) -> None:
@@ -533,9 +539,9 @@ class ChannelMemory:
             self.inbound = None
 
 
-Offer: TypeAlias = Callable[[ChannelMemory, Rendezvous, Rendezvous], None]
-"""A function that makes a segment and passes it to the peer. It gets both rendezvous: this side's
-and the peer's.
+Offer: TypeAlias = Callable[[ChannelMemory, Rendezvous, Rendezvous, int], bool]
+"""A function that makes a segment and passes it to the peer. It gets both rendezvous, this side's
+and the peer's, and returns False if the node has as many segments as the last argument.
 """
 
 
@@ -555,6 +561,8 @@ class SharedMemory:
         self._report = report
         self._common: CommonSegment | None = None
         self._nursery: trio.Nursery | None = None
+        # The number of segments that are being passed to peers.
+        self._underway = 0
         # The rings of peers, each with the scope of the task that waits for entries.
         self._rings: dict[Connection, tuple[InboundSegment, trio.CancelScope]] = {}
 
@@ -589,8 +597,9 @@ class SharedMemory:
                     # This is first, so that an entry that is not taken now causes another event. A
                     # reader that gets an entry calls ``await_entry`` itself if it waits again.
                     segment.await_entry()
-                    if segment.take_entries_untrusted(connection.port.deliver_beside_untrusted):
-                        self._report(connection)
+                    segment.take_entries_untrusted(connection.port.deliver_beside_untrusted)
+                    # Also if a task that polls has taken them: nobody may have to be woken now.
+                    self._report(connection)
         finally:
             self._rings.pop(connection, None)
             os.close(event)
@@ -632,13 +641,22 @@ class SharedMemory:
 
     # Outbound segments
 
-    def _offer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
+    def _offer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous, most: int) -> bool:
         memories = [connection.attachment for connection in self._connections()]
         used = sum(isinstance(it, ChannelMemory) and it.outbound is not None for it in memories)
-        if self._nursery is not None and used < MOST_SEGMENTS:
-            self._nursery.start_soon(self._bounded, self._hand_over, memory, own, peer)
+        if self._nursery is None or used + self._underway >= most:
+            return False
+        self._underway += 1
+        self._nursery.start_soon(self._bounded, self._hand_over, memory, own, peer)
+        return True
 
     async def _hand_over(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
+        try:
+            await self._pass_to_peer(memory, own, peer)
+        finally:
+            self._underway -= 1
+
+    async def _pass_to_peer(self, memory: ChannelMemory, own: Rendezvous, peer: Rendezvous) -> None:
         with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as there:
             await there.connect(_address(peer.name))
             if not _is_kin(there):
@@ -679,6 +697,8 @@ class SharedMemory:
             nonce = decode_hello_untrusted(await there.recv(HELLO_SIZE + 1))
             connection = self._find(nonce)
             if connection is None or connection.rendezvous is None:
+                return
+            if len(self._rings) >= MOST_SEGMENTS:
                 return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))

@@ -89,7 +89,7 @@ class SharedChannel:
         self._memory, file = peer_segment()
         self._memory[:DATA_START] = bytes(DATA_START)
         settings = ChannelSettings(array_views=choices.below(2) > 0)
-        memory = ChannelMemory(lambda *_: None, settings)
+        memory = ChannelMemory(lambda *_: False, settings)
         self._segment = InboundSegment(
             (os.dup(file), os.dup(file)), SegmentTerms(MARKER, SEGMENT, SEGMENT), MOST_MESSAGE
         )

@@ -355,6 +355,13 @@ async def test_members_that_poll_are_not_woken_by_shared_memory(
         await together(*(partial(run, group) for group in groups))
         assert len(woken) < rounds / 2
         assert len(pushed) == 2 * rounds
+        # Also while the task of the step polls, no other task may wait for the step.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(groups[0].exchange, array)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(StateError, match="another task waits"):
+                await groups[0].resume()
+            await groups[1].exchange(array)
         # A step that is cancelled while its task polls goes on.
         with trio.move_on_after(0.001):
             await groups[0].exchange(array)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import trio
+import trio.testing
 
 from sphtp import Channel, Config, Delivery, Outcome
 from sphtp.config import ChannelSettings, Impairment, Lane
@@ -39,7 +40,7 @@ from sphtp.shell.shared_memory import (
     OutboundSegment,
 )
 from tests.deadline import until, within_20_seconds
-from tests.shell.nodes import counted_time, open_node
+from tests.shell.nodes import RawMessages, counted_time, open_node
 from tests.soaked import soaked
 
 pytestmark = [
@@ -291,10 +292,16 @@ async def test_lone_small_messages_go_by_shared_memory_and_crowds_in_packets():
 
 
 async def test_only_small_messages_in_quick_succession_make_a_segment():
-    made = []
+    made: list[int] = []
+    has_room = False
+
+    def offer(of: ChannelMemory, own: Rendezvous, peer: Rendezvous, most: int) -> bool:
+        made.append(most)
+        return has_room
+
     rendezvous = Rendezvous(1, 2)
     connection: Any = SimpleNamespace(rendezvous=(rendezvous, rendezvous))
-    memory = ChannelMemory(lambda *both: made.append(both), SETTINGS)
+    memory = ChannelMemory(offer, SETTINGS)
     now = 0.0
     for _ in range(1000):
         now += 0.1
@@ -307,7 +314,56 @@ async def test_only_small_messages_in_quick_succession_make_a_segment():
     for _ in range(127):
         now += 0.001
         memory.ask_for_few(connection, now)
-    assert made == [(memory, rendezvous, rendezvous)]
+    # There were as many as may be.
+    assert made == [shared_memory.MOST_FOR_FEW]
+    has_room = True
+    for _ in range(1000):
+        now += 0.001
+        memory.ask_for_few(connection, now)
+    assert made == [shared_memory.MOST_FOR_FEW] * 2
+    assert shared_memory.MOST_FOR_FEW < shared_memory.MOST_SEGMENTS
+
+
+async def test_an_empty_message_arrives():
+    """Its payload is raw bytes here; a message type without fields has an empty one, too."""
+    config = Config(channel=SETTINGS, messages=RawMessages())
+    async with (
+        open_node(HOST, config=config) as left,
+        open_node(HOST, config=config) as right,
+        left.open_channel(*right.address) as here,
+        await right.accept() as there,
+    ):
+        await warm_up(here, there)
+        for number in range(2000):
+            payload = b"" if number % 2 else b"%d" % number
+            await here.send(payload)
+            assert await there.receive() == payload
+        assert shared(here) > 900
+        assert there.undecodable == 0
+
+
+async def test_each_of_several_readers_gets_what_one_of_them_took_from_the_ring(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The ring wakes only once, and the reader that polls empties it for all."""
+    counted_time(monkeypatch)
+    async with connected(replace(SETTINGS, busy_poll=0.01)) as (here, there):
+        await warm_up(there, here)
+        for _ in range(20):
+            got: list[Any] = []
+
+            async def read(got: list[Any] = got) -> None:
+                got.append(await here.receive())
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                await trio.testing.wait_all_tasks_blocked()
+                await here.send("question")
+                nursery.start_soon(read)
+                await there.receive()
+                await there.send("one")
+                await there.send("other")
+            assert sorted(got) == ["one", "other"]
 
 
 async def test_no_more_channels_than_the_most_have_a_segment(monkeypatch: pytest.MonkeyPatch):

@@ -89,8 +89,6 @@ def _security(part: ProcessTask) -> Security | None:
 
 
 def _settings(part: ProcessTask) -> ChannelSettings:
-    if part.system == PACKETS:
-        return ChannelSettings(shared_memory=0)
-    if part.max_datagram is None:
-        return ChannelSettings()
-    return ChannelSettings(max_datagram=part.max_datagram)
+    if part.max_datagram is not None:
+        return ChannelSettings(max_datagram=part.max_datagram, shared_memory=0)
+    return ChannelSettings(shared_memory=0) if part.system == PACKETS else ChannelSettings()

@@ -19,6 +19,6 @@ follows a peer that moves, ``stateless_reset`` answers packets for an unknown ch
 ``connection_table``, ``accept_queue`` and ``openings``.
 
 ``message_port`` is the application's side of a connection, with ``settings``, ``statistics`` and
-``endings``, the reasons for the end of a channel. ``shared_memory`` carries large messages between
+``endings``, the reasons for the end of a channel. ``shared_memory`` carries messages between
 processes of one machine. ``observer`` reports the events of a connection to an ``instrument``.
 """

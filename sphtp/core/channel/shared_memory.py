@@ -56,7 +56,7 @@ descriptor is as unlikely as a guessed key.
 reader without this extension ignores. The answering side appends its own to the ACCEPT only if the
 CONNECT had one. So a peer without this extension never receives one. The rendezvous names a Unix
 socket of the node, and a nonce for this channel; in a sealed channel nobody else can read them. The
-side with a large message to send connects to the socket: see ``shell.shared_memory``. Over that
+side with such messages to send connects to the socket: see ``shell.shared_memory``. Over that
 connection go, in packets, ``encode_hello`` to the named socket and back, and ``encode_segment``
 with the file descriptors of the segment, of its eventfd and, if there is one, of the common
 segment.
