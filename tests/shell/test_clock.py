@@ -23,17 +23,17 @@ async def test_a_client_and_its_server_have_one_time_and_wake_at_it():
     ):
         await client.clock.wait_synchronized()
         await client.clock.sleep_until(client.clock.now() + 1.0)
-        differences, latest = list[float](), client.clock.now()
-        # Where others use the processor, an answer takes longer than its question, and most
-        # readings are off by half of that.
-        while len(differences) < 50 or min(differences) >= 50e-6:
+        latest = client.clock.now()
+        # How exact a reading is depends on what else the machine does: ``benchmarks/clock.py``
+        # measures that, and simulated networks hold the estimate against the truth. Here each
+        # reading has to keep its own bound.
+        for _ in range(50):
             await trio.sleep(0.02)
             # Between the two readings of the server is no time at which the client is wrong.
             early, (time, error), late = server.clock.now(), client.clock.read(), server.clock.now()
             assert early - error <= time <= late + error
             assert latest < time
             latest = time
-            differences.append(abs(time - (early + late) / 2))
         assert client.clock.error < 0.05
         assert client.clock.is_synchronized
         woken = dict[str, float]()
