@@ -30,8 +30,8 @@ HOST: Final = "127.0.0.1"
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = {"plain": ".venv/bin/python", "compiled": ".venv-compiled/bin/python"}
 SMALL, LARGE = bytes(64), bytes(65_536)
-WIDE: Final = ChannelSettings()
-NARROW: Final = ChannelSettings(max_datagram=1200)
+WIDE: Final = ChannelSettings(shared_memory=0)
+NARROW: Final = ChannelSettings(max_datagram=1200, shared_memory=0)
 LONE, TRIPS, SMALLS, LARGES = 600, 1500, 100_000, 150
 PAUSE: Final = 0.002
 DEADLINE: Final = 120.0
@@ -46,8 +46,9 @@ programs on the machine can only increase it. {machine}, Python {python}.
 
 A figure is processor time for each message or round trip: that of the sender, the receiver and Trio
 together, in one process. So it includes Trio and the system calls, which no compiler makes faster.
-The rows of the core alone have no sockets and no Trio. A pause follows each lone message, so that
-its acknowledgement goes in a packet of its own. Messages have 64 bytes unless their size is given.
+The rows of the core alone have no sockets and no Trio. Shared memory is off, so that all messages
+go in packets. A pause follows each lone message, so that its acknowledgement goes in a packet of
+its own. Messages have 64 bytes unless their size is given.
 
 {table}
 """

@@ -49,7 +49,8 @@ GRACE: Final = 1.5
 def main(kind: str, case: str, role: str | None, seconds: float, sort: str, lines: int) -> None:
     """Profile one side of a channel, or of a stream; the other runs in a process of its own."""
     cases = CATALOGS[kind].cases
-    roles = ROLES[cases[case].traffic] if case in cases and cases[case].receivers == 1 else ()
+    is_pair = case in cases and cases[case].receivers == 1
+    roles = ROLES.get(cases[case].traffic, ()) if is_pair else ()
     chosen = TaskRole(role) if role else next(iter(roles), TaskRole.SEND)
     if chosen not in roles:
         raise click.UsageError(

@@ -143,7 +143,8 @@ def _common(defaults: Mapping[str, float]) -> tuple[Option, ...]:
         ),
         _option(
             "--resend-time",
-            "Interval, in seconds, in which a few packets may always be retransmitted.",
+            "Interval, in seconds, in which a few packets may be retransmitted whatever the "
+            "congestion window.",
             type=SECONDS,
             default=defaults["resend_time"],
         ),

@@ -226,8 +226,8 @@ class ServerSettings(BaseModel):
         _LIMITS.data_per_second,
         ge=1,
         le=MAX_RATE,
-        description="Changes of its data or topics that the server accepts from one client per "
-        "second.",
+        description="Changes of its data, topics or groups that the server accepts from one "
+        "client per second.",
     )
     stun_per_second: float = Field(
         _LIMITS.stun_per_second,

@@ -187,7 +187,8 @@ class Channel(trio.abc.Channel[T]):
     def statistics(self) -> ChannelStatistics:
         """Return the statistics since the channel opened; they stay when it has closed.
 
-        A message counts as read when the program has received it.
+        A message counts as read when the program has received it. When this side closes the
+        channel, messages that it has taken ahead of the program count as read, too.
         """
         figures = self._connection.port.statistics()
         # Corked messages are not queued in the core yet, or the channel ended before they were.

@@ -1,9 +1,9 @@
 """Keys: they are drawn, saved to files that only their owner may read, and loaded.
 
 The key log is for the analysis of captured packets, as SSLKEYLOGFILE is for TLS. Everybody who has
-the log and the capture can read all messages, and can forge messages while the channels live. So
-only an environment variable switches the log on, every node that writes one logs a warning, and
-only the owner may read the file.
+the log and the capture can read all messages in these packets, and can forge messages while the
+channels live. So only an environment variable switches the log on, every node that writes one logs
+a warning, and only the owner may read the file.
 """
 
 import logging

@@ -32,6 +32,9 @@ def relay(**values: Any) -> None:
     both directions. Each has two more forms for one direction, such as --up-loss (towards the
     target) and --down-loss (towards the clients).
 
+    Messages between programs of one user on one machine may go through shared memory, and do not
+    pass the relay. Set shared_memory=0 in these programs.
+
     Ctrl-C ends the relay and prints the figures of both directions. Exit codes: 0 a normal end, 2
     wrong arguments, or an address that cannot be used.
     """

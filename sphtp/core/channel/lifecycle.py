@@ -2,8 +2,8 @@
 
 The application ends an open channel by one of two commands. After ``Connection.close`` this side
 drains the channel, and sends CLOSE when no message is left to send or to be acked. After
-``Connection.abort`` it sends CLOSE at once. In both cases the application can still receive the
-messages that arrived before the end.
+``Connection.abort`` it sends CLOSE at once. In both cases ``Connection.port`` still returns the
+messages that arrived before the end; a ``Channel`` that this side closed or aborted returns none.
 
 The idle timeout (RFC 9000, section 10.1) ends the channel of a peer that vanished without a CLOSE.
 """
@@ -77,7 +77,7 @@ ROWS: tuple[Row[State, Event, Action], ...] = (
         E.RETRY,
         S.CONNECTING,
         (A.SEND_CONNECT, A.ARM_RETRY),
-        "CONNECT or ACCEPT was lost",
+        "the first CONNECT is due, or CONNECT or ACCEPT was lost",
     ),
     Row(
         S.CONNECTING,

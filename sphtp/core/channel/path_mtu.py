@@ -148,9 +148,9 @@ class PathMtu:
         self._probe = 0
         self._tries = 0
         self._due = 0.0
-        # Since the last ack of a packet as large as the smallest lost one: the number of round
-        # trips in which large packets were lost, the time of the last of these losses, the size of
-        # the smallest lost packet, and the acks and losses of small packets.
+        # Since the last ack of a packet of the size from which on packets seem to vanish: the
+        # number of round trips in which large packets were lost, the time of the last of these
+        # losses, this size, and the acks and losses of small packets.
         self._losses = 0
         self._counted_at = 0.0
         self._vanishing = 0
@@ -170,7 +170,7 @@ class PathMtu:
 
     @property
     def vanishing(self) -> int:
-        """The size of the smallest packet that vanished recently, 0 if none did."""
+        """The size from which on packets seem to vanish; 0 while none seems to vanish."""
         return self._vanishing
 
     @property
