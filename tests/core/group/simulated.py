@@ -178,6 +178,9 @@ class Worker:
         if machine.failure is not None and self.failure is None:
             self.failure = machine.failure
             if isinstance(self.failure, MemberDiedError):
+                if self.is_leaving:
+                    # It was to leave after this step, which has failed.
+                    self._work()
                 return
             world.ended(self)
         elif machine.has_ended and self.is_running:
