@@ -421,6 +421,8 @@ class Channel(trio.abc.Channel[T]):
             while not self._take(self._ahead):
                 await self._wait_for_messages()
             self._taken_at = perf_counter()
+            if len(self._taken) > 1:
+                self._readers.wake()
         return self._taken.popleft()
 
     async def receive_many(self, limit: int = 4096) -> list[T]:
@@ -519,7 +521,7 @@ class Channel(trio.abc.Channel[T]):
         memory = self._memory
         if memory is None or size < memory.threshold:
             return
-        memory.ask(self._connection, size)
+        memory.count(self._connection, size)
         if memory.outbound is not None:
             self._encode = self._encode_parts
 
@@ -642,7 +644,7 @@ class Channel(trio.abc.Channel[T]):
         if memory is None or len(payloads) > self._few:
             return False
         if memory.outbound is None:
-            memory.ask_for_few(self._connection, trio.current_time())
+            memory.count_small(self._connection, trio.current_time())
             return False
         if not all(payloads) or any(map(memory.outbound.is_descriptor, payloads)):
             return False
@@ -736,7 +738,7 @@ class Channel(trio.abc.Channel[T]):
 
     async def _wait_for_messages(self) -> None:
         readers = self._readers
-        if await readers.poll(self._has_come, self._connection.port.sent + self._corked_count):
+        if await readers.poll(self._has_arrived, self._connection.port.sent + self._corked_count):
             return
         memory = self._memory
         try:
@@ -756,7 +758,7 @@ class Channel(trio.abc.Channel[T]):
         if segment is not None and not self._readers:
             segment.stop_waiting()
 
-    def _has_come(self) -> bool:
+    def _has_arrived(self) -> bool:
         """Return True if there is a message to take, or none can follow."""
         connection = self._connection
         if connection.port.readable or connection.closed is not None or self._closing:
@@ -805,9 +807,6 @@ class Channel(trio.abc.Channel[T]):
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
-        if self._readers and (len(taken) > 1 or port.readable):
-            # There are messages for others, too: the ring was emptied, which wakes nobody.
-            self._readers.wake()
         return True
 
     def _take_entries(self) -> bool:
@@ -972,12 +971,12 @@ class ServiceChannel(Channel[Any]):
         once, and wakes the peer only after the peer's ``await_shared``. A packet always wakes the
         peer; ``is_packeted`` requires one. Return true if the cork of the channel has to leave.
         """
-        memory = self._memory
-        if memory is not None and not is_packeted and len(payload) < memory.threshold:
+        memory, is_ringed = self._memory, type(payload) is Parts and not is_packeted
+        if is_ringed and memory is not None and payload.size < memory.threshold:
             self._check_sendable()
             if memory.outbound is None:
-                memory.ask_for_few(self._connection, trio.current_time())
-            elif type(payload) is Parts and self._send_beside(payload, 0):
+                memory.count_small(self._connection, trio.current_time())
+            elif self._send_beside(payload, 0):
                 return False
         is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
         if is_held:

@@ -91,9 +91,6 @@ LARGE: Final = 65_536
 """The bytes of a contribution above which its size is checked against the limits of the channels,
 and from which it is copied once for all peers."""
 
-LENT: Final = 2048
-"""The bytes of an array from which it may be a view of a peer's memory."""
-
 REUSED: Final = 65_536
 """The bytes of an array from which its memory is used again."""
 
@@ -273,7 +270,7 @@ class LockstepGroup(ScopedService):
         self._members: tuple[GroupMember, ...] = ()
         self._rank = 0
         self._contributed_at = -math.inf
-        self._memory = ArrayMemory(are_views=node.array_views)
+        self._memory = ArrayMemory(are_views=node.array_views, least=node.shared_memory_threshold)
         self.statistics = StepStatistics[GroupMember]()
         """The times of this member's steps, and of its waiting, by the member that was last."""
 
@@ -902,11 +899,13 @@ class ArrayMemory:
     and the next step would need fresh pages.
     """
 
-    __slots__ = ("_are_views", "_free", "_lent")
+    __slots__ = ("_are_views", "_free", "_least", "_lent")
 
-    def __init__(self, *, are_views: bool) -> None:
-        # True if the program reads arrays in the peer's memory, without a copy.
+    def __init__(self, *, are_views: bool, least: int) -> None:
+        # True if the program reads arrays of ``least`` bytes or more in the peer's memory, without
+        # a copy. A view of a smaller one would occupy a region for little.
         self._are_views = are_views
+        self._least = least
         self._free: deque[bytearray] = deque(maxlen=MOST_FREE)
         # Weak references to the arrays in use, by the id of the array.
         self._lent: dict[int, ref[Any]] = {}
@@ -920,9 +919,7 @@ class ArrayMemory:
         value = unpack_shared_untrusted(payload, start, is_copied=False)
         if not is_array(value):
             return value
-        if value.nbytes < LENT:
-            return value.copy()
-        if self._are_views:
+        if self._are_views and value.nbytes >= self._least:
             self._lend(value, payload, is_own=False)
             return value
         if value.nbytes < REUSED:

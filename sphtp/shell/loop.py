@@ -409,9 +409,9 @@ class Loop:
 
 
 class Readers:
-    """The waiting of the tasks that read a channel, or of the one that waits for a group's step.
+    """The tasks that wait for messages of a channel, or for the step of a group.
 
-    Such a task polls before it sleeps, if it has sent something since it last waited, and if the
+    A task polls before it sleeps, if it has sent something since it last waited, and if the
     last reply came within ``busy_poll`` seconds: a single miss ends it. Each vain look yields the
     core to other processes, such as the one that has to reply. Other tasks of this process have a
     turn after ``LOOKS_IN_TURN`` looks, or after each look if one of them polls, too.
@@ -435,11 +435,11 @@ class Readers:
         """Wake the sleeping tasks."""
         self._asleep.unpark_all()
 
-    async def poll(self, has_come: Callable[[], bool], sent: int) -> bool:
-        """Poll until ``has_come`` returns true. Return False if the task has to sleep instead.
+    async def poll(self, has_arrived: Callable[[], bool], sent: int) -> bool:
+        """Poll until ``has_arrived`` returns true. Return False if the task has to sleep.
 
-        ``sent`` is a number that changes whenever the task sends something. There is no checkpoint
-        between the last call of ``has_come`` and the return, so that no message comes in between.
+        ``sent`` is a number that changes whenever the task sends something. No checkpoint follows
+        the last call of ``has_arrived``, so that no message arrives between it and ``sleep``.
         """
         began = self._began = perf_counter()
         has_sent, self._sent = sent != self._sent, sent
@@ -454,7 +454,7 @@ class Readers:
                 if look and (loop.pollers > 1 or not look % LOOKS_IN_TURN):
                     await trio.lowlevel.checkpoint()
                 loop.look()
-                if has_come():
+                if has_arrived():
                     loop.resume(has_slept=False)
                     return True
                 yield_core()

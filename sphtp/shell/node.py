@@ -175,6 +175,8 @@ class Node(ScopedService):
         self._linger_time = settings.linger
         self.array_views = settings.array_views
         """True if arrays that came by shared memory are views of it."""
+        self.shared_memory_threshold = settings.shared_memory_threshold
+        """The bytes of an array from which it may be such a view."""
         self._channels: dict[Connection, ChannelHooks] = {}
         self.connections = self._channels.keys()
         """The connections of the channels, those of services included."""

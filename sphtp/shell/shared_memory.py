@@ -18,7 +18,7 @@ who gets the segment.
 **The first use.** A segment costs each side two descriptors and address space. So none is made
 before a channel has sent ``WORTHWHILE`` bytes in messages of sufficient size, or few small messages
 128 times in quick succession. At most ``MOST_SEGMENTS`` channels of a node have one in each
-direction, and ``MOST_FOR_FEW`` if only small messages call for it. These messages, and those that
+direction, and ``MOST_FOR_SMALL`` if only small messages call for it. These messages, and those that
 follow until the peer has mapped the segment, travel by UDP. An attempt that fails is not repeated
 in this channel, unless this node had too many.
 
@@ -99,22 +99,25 @@ HAS_RING: Final = platform.machine() in ("x86_64", "AMD64")
 _COUNT: Final = 1 << 32
 """The modulus of the counts of entries."""
 
-LIVELY: Final = 0.05
-"""The most seconds between two lone small messages of which the second counts for a segment."""
-
-FEW_COUNT: Final = 512
-"""The bytes that it counts, whatever its size, since each costs a packet: 128 make a segment."""
-
-MOST_SEGMENTS: Final = 100
-MOST_FOR_FEW: Final = 50
-"""The most segments of a node in each direction, and the number from which on lone small messages
-make no further one. Each takes two descriptors, and a process has 1,024 by default."""
-
 HANDOVER: Final = 5.0
 """The most seconds for passing a segment to the peer. Messages travel by UDP meanwhile."""
 
 WORTHWHILE: Final = 64 * 1024
 """The bytes in messages of at least ``shared_memory_threshold`` from which a segment is made."""
+
+SMALL_COUNTS: Final = 512
+"""The bytes for which small messages of one turn count towards ``WORTHWHILE``: they cost a packet,
+whatever their size. So 128 such turns make a segment."""
+
+SUCCESSION: Final = 0.05
+"""The most seconds since the last such turn for which a turn counts at all."""
+
+MOST_SEGMENTS: Final = 100
+"""The most channels of a node with a segment, in each direction. A segment takes two descriptors,
+and a process has 1,024 by default."""
+
+MOST_FOR_SMALL: Final = 50
+"""The number of segments from which on small messages make no further one."""
 
 PACKETED: Final = 16 * 1024
 """The bytes of a message from which a packet with its descriptor costs less than its own packets.
@@ -493,16 +496,20 @@ class ChannelMemory:
         # a segment would have carried.
         self._offer: Offer | None = offer
         self._wanted = 0
-        # The time at which small messages left.
-        self._few_at = -inf
+        # The time at which small messages last left in a packet.
+        self._small_at = -inf
 
     @property
     def waiting(self) -> int:
         """The number of messages in the ring that the peer has not taken."""
         return self._left_over if self.outbound is None else self.outbound.in_ring
 
-    def ask(self, connection: Connection, size: int, most: int = MOST_SEGMENTS) -> None:
-        """Count a message of ``size`` bytes. Have a segment made, once, from ``WORTHWHILE`` on.
+    def count(self, connection: Connection, size: int) -> None:
+        """Count a large message of ``size`` bytes."""
+        self._count(connection, size, MOST_SEGMENTS)
+
+    def _count(self, connection: Connection, size: int, most: int) -> None:
+        """Count bytes, and have a segment made, once, from ``WORTHWHILE`` on.
 
         If the node has ``most`` segments already, try again after as many bytes.
         """
@@ -513,14 +520,14 @@ class ChannelMemory:
         if (both := connection.rendezvous) is not None and self._offer(self, *both, most):
             self._offer = None
 
-    def ask_for_few(self, connection: Connection, now: float) -> None:
-        """Count small messages that leave now, if others left ``LIVELY`` seconds ago or less.
+    def count_small(self, connection: Connection, now: float) -> None:
+        """Count small messages of one turn, if the last ones left at most ``SUCCESSION`` s before.
 
-        A node with a thousand channels that send now and then needs no descriptors for them.
+        So a node with a thousand channels that send now and then needs no descriptors for them.
         """
-        if HAS_RING and now - self._few_at <= LIVELY:
-            self.ask(connection, FEW_COUNT, MOST_FOR_FEW)
-        self._few_at = now
+        if HAS_RING and now - self._small_at <= SUCCESSION:
+            self._count(connection, SMALL_COUNTS, MOST_FOR_SMALL)
+        self._small_at = now
 
     def close_outbound(self) -> None:
         """Stop sending by shared memory."""
@@ -598,7 +605,8 @@ class SharedMemory:
                     # reader that gets an entry calls ``await_entry`` itself if it waits again.
                     segment.await_entry()
                     segment.take_entries_untrusted(connection.port.deliver_beside_untrusted)
-                    # Also if a task that polls has taken them: nobody may have to be woken now.
+                    # Also if a task that polls has taken them: they may be for another one, too, or
+                    # nobody may have to be woken any more.
                     self._report(connection)
         finally:
             self._rings.pop(connection, None)
@@ -698,13 +706,12 @@ class SharedMemory:
             connection = self._find(nonce)
             if connection is None or connection.rendezvous is None:
                 return
-            if len(self._rings) >= MOST_SEGMENTS:
-                return
             memory = self.of(connection)
             await there.send(encode_hello(connection.rendezvous[1].nonce))
             files, description = await receive_files(there)
             is_over = memory.is_closed or connection.closed is not None
-            if len(files) < _FILES or memory.inbound is not None or is_over:
+            is_full = memory.inbound is not None or len(self._rings) >= MOST_SEGMENTS
+            if len(files) < _FILES or is_full or is_over:
                 close_files(files)
                 return
             segment_file, event, *common = files

@@ -69,6 +69,7 @@ class World:
         self.heirs: dict[Term, Term] = {}
         self.nodes: list[Node] = []
         self.readings = 0
+        self.offs: list[float] = []
         for number in range(rng.choice((1, 2, 3))):
             self.start(Node(2 * number + 2, rng, nonce=rng.getrandbits(63) + 1), rng.uniform(0, 1))
         for number in range(rng.choice((1, 2))):
@@ -193,6 +194,7 @@ class World:
         terms = [term, self.heirs[term]] if term in self.heirs else [term]
         for each in terms:
             off = abs(time - self.truth(each))
+            self.offs.append(off)
             assert off <= error, f"seed {self.seed}: {node.number} off {off} > {error} at {self.t}"
         node.errors.append(error)
         assert node.clock.contradictions == 0
@@ -239,6 +241,16 @@ def test_that_the_bound_holds_and_time_never_goes_back() -> None:
     assert readings > 12_500
     # The bound is of use: round trips of 40 ms at most, and a few seconds of drift.
     assert sorted(errors)[len(errors) // 2] < 0.03
+
+
+def test_that_most_readings_on_a_loopback_are_within_50_microseconds() -> None:
+    """Delays of at most 0.2 ms, which differ by direction."""
+    offs: list[float] = []
+    for world in run_worlds(range(200)):
+        if world.longest == 0.0002:
+            offs += world.offs
+    assert len(offs) > 5_000
+    assert sorted(offs)[len(offs) // 2] < 50e-6
 
 
 @pytest.mark.soak

@@ -310,7 +310,7 @@ class GroupArrays:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
         self._are_views = choices.below(2) > 0
-        self._memory = ArrayMemory(are_views=self._are_views)
+        self._memory = ArrayMemory(are_views=self._are_views, least=2048)
         # What the program holds, each with the bytes that it was.
         self._held = deque[tuple[Any, bytes]](maxlen=MOST_KEPT)
 

@@ -305,23 +305,23 @@ async def test_only_small_messages_in_quick_succession_make_a_segment():
     now = 0.0
     for _ in range(1000):
         now += 0.1
-        memory.ask_for_few(connection, now)
+        memory.count_small(connection, now)
     assert not made
     for _ in range(127):
         now += 0.001
-        memory.ask_for_few(connection, now)
+        memory.count_small(connection, now)
     assert not made
     for _ in range(127):
         now += 0.001
-        memory.ask_for_few(connection, now)
+        memory.count_small(connection, now)
     # There were as many as may be.
-    assert made == [shared_memory.MOST_FOR_FEW]
+    assert made == [shared_memory.MOST_FOR_SMALL]
     has_room = True
     for _ in range(1000):
         now += 0.001
-        memory.ask_for_few(connection, now)
-    assert made == [shared_memory.MOST_FOR_FEW] * 2
-    assert shared_memory.MOST_FOR_FEW < shared_memory.MOST_SEGMENTS
+        memory.count_small(connection, now)
+    assert made == [shared_memory.MOST_FOR_SMALL] * 2
+    assert shared_memory.MOST_FOR_SMALL < shared_memory.MOST_SEGMENTS
 
 
 async def test_an_empty_message_arrives():
@@ -345,42 +345,60 @@ async def test_an_empty_message_arrives():
 async def test_each_of_several_readers_gets_what_one_of_them_took_from_the_ring(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """The ring wakes only once, and the reader that polls empties it for all."""
+    """The ring wakes one reader, and another one that polls empties it for both."""
     counted_time(monkeypatch)
-    async with connected(replace(SETTINGS, busy_poll=0.01)) as (here, there):
+    settings = replace(SETTINGS, busy_poll=0.01, timeout=1000, keepalive=500)
+    async with connected(settings) as (here, there):
         await warm_up(there, here)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(echo, there)
+            for step in range(20):
+                await here.send(LARGE + step)
+                assert (await here.receive())[0] == step
+            nursery.cancel_scope.cancel()
         for _ in range(20):
-            got: list[Any] = []
+            got: list[float] = []
 
-            async def read(got: list[Any] = got) -> None:
-                got.append(await here.receive())
+            async def read(got: list[float] = got) -> None:
+                got.append((await here.receive())[0])
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(read)
                 await trio.testing.wait_all_tasks_blocked()
-                await here.send("question")
+                await here.send(LARGE)
                 nursery.start_soon(read)
-                await there.receive()
-                await there.send("one")
-                await there.send("other")
-            assert sorted(got) == ["one", "other"]
+                await trio.lowlevel.checkpoint()
+                there.send_nowait(LARGE + 1)
+                there.send_nowait(LARGE + 2)
+            assert sorted(got) == [1, 2]
+            await there.receive()
 
 
 async def test_no_more_channels_than_the_most_have_a_segment(monkeypatch: pytest.MonkeyPatch):
+    """Of two senders to one node, the second is refused; so is a second channel of one sender."""
+
+    async def send(here: Channel, there: Channel) -> int:
+        for _ in range(20):
+            await here.send(LARGE)
+            assert len(await there.receive()) == len(LARGE)
+        return shared(here)
+
     monkeypatch.setattr(shared_memory, "MOST_SEGMENTS", 1)
+    config = Config(channel=SETTINGS)
     async with (
-        open_node(HOST, config=Config(channel=SETTINGS)) as left,
-        open_node(HOST, config=Config(channel=SETTINGS)) as right,
+        open_node(HOST, config=config) as left,
+        open_node(HOST, config=config) as right,
+        open_node(HOST, config=config) as elsewhere,
         left.open_channel(*right.address) as first,
         await right.accept() as there,
-        left.open_channel(*right.address) as second,
+        elsewhere.open_channel(*right.address) as second,
         await right.accept() as other,
+        left.open_channel(*elsewhere.address) as third,
+        await elsewhere.accept() as last,
     ):
         await warm_up(first, there)
-        for _ in range(20):
-            await second.send(LARGE)
-            assert len(await other.receive()) == len(LARGE)
-        assert shared(second) == 0
+        assert await send(second, other) == 0
+        assert await send(third, last) == 0
 
 
 async def test_a_cancelled_wait_that_polls_loses_no_message():
