@@ -229,35 +229,42 @@ class Runner(Generic[S, E, A]):
 
 
 class Alarms(Generic[E]):
-    """The timers of one machine, at most one for each name. Times are absolute, in seconds."""
+    """The timers of one machine, at most one for each name. Times are absolute, in seconds.
 
-    __slots__ = ("_times",)
+    ``due`` is the earliest time; None if no alarm is set.
+    """
+
+    __slots__ = ("_times", "due")
 
     def __init__(self) -> None:
         self._times: dict[E, float] = {}
+        # Read far more often than an alarm changes.
+        self.due: float | None = None
 
     def set(self, name: E, due: float) -> None:
         """Set the alarm ``name`` to ``due``, in place of its earlier time if it has one."""
         self._times[name] = due
+        self._find_due()
 
     def move(self, name: E, due: float) -> None:
         """Change the time of the alarm ``name``, if it is set."""
         if name in self._times:
-            self._times[name] = due
+            self.set(name, due)
 
     def postpone(self, name: E, seconds: float) -> None:
         """Postpone the alarm ``name`` by ``seconds``, if it is set."""
         if name in self._times:
-            self._times[name] += seconds
+            self.set(name, self._times[name] + seconds)
 
     def stop(self, *names: E) -> None:
         """Unset the alarms ``names``; those not set are ignored."""
         for name in names:
             self._times.pop(name, None)
+        self._find_due()
 
     def clear(self) -> None:
         """Unset all alarms."""
-        self._times.clear()
+        self.stop(*self.pending())
 
     def pending(self) -> tuple[E, ...]:
         """Return the names of the alarms that are set."""
@@ -265,15 +272,14 @@ class Alarms(Generic[E]):
 
     def take(self, now: float) -> E | None:
         """Unset the alarm that has been due longest and return its name; None if none is due."""
-        name = min(self._times, key=self._times.__getitem__, default=None)
-        if name is None or self._times[name] > now:
+        if self.due is None or self.due > now:
             return None
-        del self._times[name]
+        name = min(self._times, key=self._times.__getitem__)
+        self.stop(name)
         return name
 
-    def next_due(self) -> float | None:
-        """Return the earliest time; None if no alarm is set."""
-        return min(self._times.values(), default=None)
+    def _find_due(self) -> None:
+        self.due = min(self._times.values(), default=None)
 
 
 def diagram(machine: Machine[S, E, A]) -> str:

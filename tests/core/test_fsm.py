@@ -343,15 +343,15 @@ def test_a_method_for_what_is_no_action_is_a_mistake() -> None:
 
 def test_an_alarm_rings_once() -> None:
     alarms: Alarms[Hand] = Alarms()
-    assert alarms.next_due() is None
+    assert alarms.due is None
     assert alarms.take(0.0) is None
     alarms.set(Hand.PUSH, 2.0)
     alarms.set(Hand.PULL, 1.0)
-    assert alarms.next_due() == 1.0
+    assert alarms.due == 1.0
     assert alarms.take(0.999) is None
     assert alarms.take(1.0) is Hand.PULL
     assert alarms.take(1.0) is None
-    assert alarms.next_due() == 2.0
+    assert alarms.due == 2.0
 
 
 def test_alarms_ring_in_the_order_of_their_times_whatever_the_order_of_setting() -> None:
@@ -372,12 +372,12 @@ def test_only_an_alarm_that_is_set_moves() -> None:
     alarms: Alarms[Hand] = Alarms()
     alarms.move(Hand.PUSH, 1.0)
     alarms.postpone(Hand.PUSH, 1.0)
-    assert alarms.next_due() is None
+    assert alarms.due is None
     alarms.set(Hand.PUSH, 1.0)
     alarms.move(Hand.PUSH, 3.0)
-    assert alarms.next_due() == 3.0
+    assert alarms.due == 3.0
     alarms.postpone(Hand.PUSH, 1.0)
-    assert alarms.next_due() == 4.0
+    assert alarms.due == 4.0
     assert alarms.take(3.9) is None
     assert alarms.take(4.0) is Hand.PUSH
 
@@ -390,5 +390,5 @@ def test_stop_and_clear() -> None:
     alarms.stop(Hand.PULL)
     assert set(alarms.pending()) == set(Hand) - {Hand.PULL, Hand.PUSH}
     alarms.clear()
-    assert alarms.next_due() is None
+    assert alarms.due is None
     assert alarms.pending() == ()

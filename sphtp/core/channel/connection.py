@@ -460,7 +460,7 @@ class Connection:
         """Return when to call ``handle_timeout``, and ``poll_transmit`` after it; None if never."""
         if self.state is State.CLOSED:
             return None
-        due = self._alarms.next_due()
+        due = self._alarms.due
         sending = self._send_side.poll_timeout() if self._send_side else None
         if sending is None or (due is not None and due < sending):
             return due

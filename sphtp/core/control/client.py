@@ -407,7 +407,7 @@ class ClientMachine(ControlMachine[ClientState, ClientSignal, ClientEvent]):
         self.alarms.postpone(E.DEADLINE, lag)
 
     def _next_due(self) -> float | None:
-        return earliest(self.alarms.next_due(), self._directory.next_due())
+        return earliest(self.alarms.due, self._directory.next_due())
 
     # Actions of the table
 

@@ -479,7 +479,7 @@ class ServerMachine(ControlMachine[ServerState, ServerSignal, ServerEvent]):
 
     def _next_due(self) -> float | None:
         return earliest(
-            self.alarms.next_due(),
+            self.alarms.due,
             self._cluster.next_due(),
             self._registry.next_due(),
             self._outbox.next_due(),

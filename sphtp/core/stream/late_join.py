@@ -376,7 +376,7 @@ class Fetcher:
         """Return the time at which ``handle_timeout`` is due; None if no timer runs."""
         if self._paused_at is not None:
             return None
-        return earliest(self._alarms.next_due(), self._window.next_due)
+        return earliest(self._alarms.due, self._window.next_due)
 
     # Replies of the source
 
