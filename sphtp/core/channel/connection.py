@@ -113,8 +113,9 @@ class Connection:
         self.path_validation: PathValidation | None = None
         # An object of the shell, with the lifetime of this connection.
         self.attachment: object = None
-        # The state at the last ``Openings.settle``.
+        # The state at the last ``Openings.settle``, and the time for which the table has a timer.
         self.noted: State | None = None
+        self.timer: float | None = None
         self.responder: ResponderHandshake | None = None
         self._refused: Closed | None = None
         self._is_answered = False

@@ -34,7 +34,7 @@ class ConnectionTable:
         self.peers: Peers = {}
         self.connections: dict[int, Connection] = {}
         self._by_origin: dict[Origin, Connection] = {}
-        self.timers = TimerQueue[int]()
+        self.timers: TimerQueue[Connection] = TimerQueue()
         self.ready: dict[Connection, None] = {}
         self.active: dict[Connection, None] = {}
 
@@ -74,11 +74,6 @@ class ConnectionTable:
         self.index(connection)
         self.ready[connection] = None
 
-    def touch(self, connection: "Connection") -> None:
-        """Mark a connection ready, after a command to it."""
-        if self.connections.get(connection.connection_id) is connection:
-            self.ready[connection] = None
-
     def index(self, connection: "Connection") -> None:
         """Index a connection by its origin, and by the address and connection id of its peer."""
         origin, keys = connection.handshake.origin, connection.protection
@@ -92,7 +87,8 @@ class ConnectionTable:
         origin = connection.handshake.origin
         self.connections.pop(connection.connection_id, None)
         self.ready.pop(connection, None)
-        self.timers.set(connection.connection_id, None)
+        connection.timer = None
+        self.timers.set(connection, None)
         if origin is not None and self._by_origin.get(origin) is connection:
             del self._by_origin[origin]
         self._forget_peer(connection)
@@ -112,7 +108,7 @@ class ConnectionTable:
 
     def take_due(self, now: float) -> "Iterator[Connection]":
         """Yield the connections whose timer has expired; mark them ready and active."""
-        for connection_id in self.timers.take_due(now):
-            connection = self.connections[connection_id]
+        for connection in self.timers.take_due(now):
+            connection.timer = None
             self.ready[connection] = self.active[connection] = None
             yield connection

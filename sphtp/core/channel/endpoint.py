@@ -272,7 +272,9 @@ class Endpoint:
 
     def touch(self, connection: Connection) -> None:
         """Mark a connection ready to be polled, after a command to it."""
-        self._table.touch(connection)
+        # The program may hold a connection that has left the table.
+        if self._table.connections.get(connection.connection_id) is connection:
+            self._table.ready[connection] = None
 
     def close(self, now: float, why: str) -> None:
         """Abort every channel with the reason ``why``, and refuse new ones from now on.
@@ -398,10 +400,12 @@ class Endpoint:
         self._turn_packets = self._turn_bytes = 0
         del table.ready[connection]
         due = connection.poll_timeout()
-        table.timers.set(connection.connection_id, due)
-        if due is not None and due < self.idle_until:
-            self.idle_until = due
-        if connection.has_outcome:
+        if due != connection.timer:
+            connection.timer = due
+            table.timers.set(connection, due)
+            if due is not None and due < self.idle_until:
+                self.idle_until = due
+        if connection not in self.active and connection.has_outcome:
             self.active[connection] = None
         if connection.state is not connection.noted or connection.state is State.CLOSED:
             self._openings.settle(connection)
@@ -631,7 +635,7 @@ class Endpoint:
 
     def _handle_sealed_untrusted(self, now: float, keys: _Keys, rows: Sequence[Datagrams]) -> None:
         """Handle sealed datagrams of one connection: one row, or rows of one datagram each."""
-        address, data, size = rows[0]
+        address, data, _ = rows[0]
         _, own = FRONT.unpack_from(data)
         connection = self._table.connections.get(own)
         protection = connection.protection if connection is not None else None
@@ -642,10 +646,9 @@ class Endpoint:
             return
         is_elsewhere = address != connection.address
         newest = protection.unsealer.newest if is_elsewhere else 0
-        if len(rows) == 1:
-            opened = protection.unsealer.open(data, size)
-        else:
-            opened = protection.unsealer.open_each([row.data for row in rows])
+        opened: list[bytes] = []
+        for row in rows:
+            opened += protection.unsealer.open(row.data, row.size)
         if not opened:
             return
         # The opened datagrams are authentic. The connection has not changed before this point.

@@ -249,7 +249,7 @@ class Openings:
             return False
         self._counters.over_backlog += 1
         loser.abort(now, "no task accepted the channel, and others wait")
-        self._table.touch(loser)
+        self._table.ready[loser] = None
         return True
 
     def _offer(self, schema: Schema, own: int = 0) -> TransportParameters:

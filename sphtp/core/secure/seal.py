@@ -153,9 +153,9 @@ class Unsealer:
     """
 
     __slots__ = (
-        "_body",
         "_coming",
         "_front_size",
+        "_head",
         "_newest",
         "_older",
         "_skip",
@@ -168,7 +168,7 @@ class Unsealer:
     ) -> None:
         self._tally = tally
         self._front_size = front_size
-        self._body = front_size + COUNTER.size
+        self._head = front_size + COUNTER.size
         self._newest = _Key(key, first >> EPOCH_BITS)
         # The key before the newest, for overtaken datagrams; and later keys, when derived.
         self._older: _Key | None = None
@@ -186,27 +186,18 @@ class Unsealer:
 
         Return the content of those that are authentic and new. Others only change a counter.
         """
-        if 0 < len(data) <= size:
-            return self.open_each((data,))
-        view = memoryview(data)
-        return self.open_each([view[at : at + size] for at in range(0, len(data), size)])
-
-    def open_each(self, datagrams: Sequence[Buffer]) -> list[bytes]:
-        """Open the datagrams of a list; return as ``open``."""
         opened: list[bytes] = []
-        window, body, place, unpack = (
-            self._window, self._body, self._front_size, COUNTER.unpack_from
-        )  # fmt: skip
-        for datagram in datagrams:
-            if len(datagram) < body + TAG_SIZE:
+        view, window, head = memoryview(data), self._window, self._head
+        for start in range(0, len(data), size):
+            end = min(start + size, len(data))
+            if end - start < head + TAG_SIZE:
                 self._tally.forged += 1
                 continue
-            counter: int = unpack(datagram, place)[0]
+            counter: int = COUNTER.unpack_from(data, start + self._front_size)[0]
             if not window.is_new(counter):
                 self._tally.replayed += 1
                 continue
-            view = memoryview(datagram)
-            plain = self._decrypt(counter, view[:body], view[body:])
+            plain = self._decrypt(counter, view[start : start + head], view[start + head : end])
             if plain is None:
                 self._tally.forged += 1
             else:
