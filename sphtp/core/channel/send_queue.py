@@ -1,13 +1,13 @@
 """The send queue of a channel: its lanes, the scheduler over them, and redundant copies.
 
 The packet scheduler decides late: ``take`` chooses the content of a packet when the packet may
-leave. Each lane keeps its own order. Among the lanes with something to send, those of the highest
-priority go first. Lanes of equal priority share the bandwidth by weight, with start-time fair
-queueing (Goyal, Vin and Cheng 1996). Each lane has a tag, its bytes served divided by its weight,
-and the lane with the lowest tag goes first. This lowest tag is the virtual time of its priority. A
-lane that becomes active starts with at least the virtual time as its tag, so that it gains no
-advantage while it is idle or blocked. Each priority has a virtual time of its own, which stands
-still while higher priorities use all of the bandwidth.
+leave. Each lane keeps its own order. Among the backlogged lanes, which have something to send,
+those of the highest priority go first. Lanes of equal priority share the bandwidth by weight, with
+start-time fair queueing (Goyal, Vin and Cheng 1996). Each lane has a tag, its bytes served divided
+by its weight, and the lane with the lowest tag goes first. This lowest tag is the virtual time of
+its priority. A lane that becomes active starts with at least the virtual time as its tag, so that
+it gains no advantage while it is idle or blocked. Each priority has a virtual time of its own,
+which stands still while higher priorities use all of the bandwidth.
 """
 
 from collections import deque
@@ -106,9 +106,11 @@ class SendQueue:
             )
             for number, options in enumerate(settings.lanes)
         ]
+        self.redundancy = Redundancy()
+        # The lanes with something to send.
+        self.backlog: dict[SendLane, None] = {}
         # By priority: the lowest tag of the lanes that could send.
         self._virtual_times: dict[int, float] = {}
-        self._redundancy = Redundancy()
 
     @property
     def waiting(self) -> int:
@@ -144,24 +146,18 @@ class SendQueue:
     @property
     def wants_to_send(self) -> bool:
         """True if ``take`` may return something."""
-        for lane in self._lanes:
-            # ``SendLane.wants_to_send`` inlined, to save a call in each poll.
-            if lane.unsent or lane.to_retransmit or lane.unreliable.waiting:
-                return True
-        return bool(self._redundancy.due)
+        return bool(self.backlog or self.redundancy.due)
 
     @property
     def fills_packets(self) -> bool:
         """True if the first unsent content of a lane may fill more than one packet."""
-        lanes, room = self._lanes, self.room
-        if len(lanes) == 1:
-            return lanes[0].held > room and lanes[0].fills_packets(room)
-        return any(lane.fills_packets(room) for lane in lanes)
+        room = self.room
+        return any(lane.held > room and lane.fills_packets(room) for lane in self.backlog)
 
     @property
     def has_retransmissions(self) -> bool:
         """True if frames wait for retransmission."""
-        return any(lane.to_retransmit for lane in self._lanes)
+        return any(lane.to_retransmit for lane in self.backlog)
 
     @property
     def spread(self) -> int:
@@ -171,7 +167,7 @@ class SendQueue:
     @property
     def wanting(self) -> tuple[int, ...]:
         """The numbers of the lanes with something to send."""
-        return tuple(number for number, lane in enumerate(self._lanes) if lane.wants_to_send)
+        return tuple(number for number, lane in enumerate(self._lanes) if lane in self.backlog)
 
     # Queueing
 
@@ -200,7 +196,9 @@ class SendQueue:
         if len(sizes) > 1:
             number = self.room_for(sizes, lane)
             if number:
-                self._lanes[lane].push_many(payloads[:number], sizes[:number], self.room)
+                chosen = self._lanes[lane]
+                chosen.push_many(payloads[:number], sizes[:number], self.room)
+                self.backlog[chosen] = None
             return number
         if not sizes:
             return 0
@@ -208,10 +206,13 @@ class SendQueue:
         if size > self._limit or not 0 <= lane < len(self._lanes):
             # ``room_for`` raises the error.
             return self.room_for(sizes, lane)
-        settings = self._settings
-        return self._lanes[lane].push(
+        settings, chosen = self._settings, self._lanes[lane]
+        number = chosen.push(
             payloads[0], size, self.room, settings.send_buffer, settings.send_buffer_bytes, ticket
         )
+        if number:
+            self.backlog[chosen] = None
+        return number
 
     def may_pass(self, lane: int, size: int) -> bool:
         """Return True if a reliable message of ``size`` bytes may leave by shared memory alone.
@@ -245,13 +246,17 @@ class SendQueue:
             )
         flag = FLAG if delivery is Delivery.SEQUENCED else 0
         gone = lane.unreliable.push(ticket.lane | flag, payload, ticket)
+        self.backlog[lane] = None
         if gone is not None:
             self._bounds.count("over_unreliable_buffer")
         return gone
 
     def give_up(self, ticket: Ticket) -> None:
         """Drop the message of a ticket whose deadline has passed."""
-        self._lanes[ticket.lane].give_up(ticket)
+        lane = self._lanes[ticket.lane]
+        lane.give_up(ticket)
+        # Its SKIP may be new in the lane, or the message the last one.
+        self._update_backlog((lane,))
 
     def resize(self, room: int) -> Sequence[Ticket]:
         """Change the room for frames in a packet, in bytes.
@@ -265,6 +270,7 @@ class SendQueue:
         for lane in self._lanes:
             lane.cut_anew(room)
             gone += lane.unreliable.drop_over(room - ONCE_OVERHEAD)
+        self._update_backlog(self._lanes)
         return gone
 
     # Packets
@@ -279,23 +285,26 @@ class SendQueue:
         room = self.room - reserved
         # With several lanes the scheduler runs each time, so that an idle lane gains no advantage.
         lanes = self._lanes if len(self._lanes) == 1 else self._schedule()
-        if packets > 1 and not self._redundancy.is_under_way:
+        redundancy = self.redundancy
+        if packets > 1 and not redundancy.is_under_way:
             batch = lanes[0].take_batch(room, packets, self.credit) if len(lanes) == 1 else None
             if batch is not None:
+                self._update_backlog(lanes)
                 return batch
         frames: list[SentFrame] = []
-        if self._redundancy.due:
-            self._redundancy.fill(frames, room)
+        if redundancy.due:
+            redundancy.fill(frames, room)
         if not frames:
             for lane in lanes:
                 room = lane.fill(room, self.credit, frames)
+            self._update_backlog(lanes)
             if not frames:
                 return ()
-            redundant = bool(self._redundancy.due or self._redundancy.resting)
+            redundant = bool(redundancy.due or redundancy.resting)
             for frame in frames:
                 redundant |= frame.copies > 0
             if redundant:
-                self._redundancy.add_copies(frames, room)
+                redundancy.add_copies(frames, room)
         for frame in frames:
             frame.packets += 1
         return (frames,)
@@ -342,12 +351,22 @@ class SendQueue:
         number = 0
         for frame in frames:
             if frame.is_reliable and not frame.acked and not frame.queued:
-                self._lanes[frame.frame.lane & ~FLAG].retransmit(frame)
+                lane = self._lanes[frame.frame.lane & ~FLAG]
+                lane.retransmit(frame)
+                self.backlog[lane] = None
                 number += max(1, frame.count)
         return number
 
+    def _update_backlog(self, lanes: Sequence[SendLane]) -> None:
+        for lane in lanes:
+            # ``SendLane.wants_to_send`` inlined, to save a call for each packet.
+            if lane.unsent or lane.to_retransmit or lane.unreliable.waiting:
+                self.backlog[lane] = None
+            else:
+                self.backlog.pop(lane, None)
+
     def _schedule(self) -> Sequence[SendLane]:
-        ready = [lane for lane in self._lanes if lane.may_send(self.credit)]
+        ready = [lane for lane in self.backlog if lane.may_send(self.credit)]
         times = self._virtual_times
         for lane in ready:
             lane.served = max(lane.served, times.get(lane.options.priority, 0.0))

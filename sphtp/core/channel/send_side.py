@@ -181,7 +181,8 @@ class SendSide:
         for due in (self._ack_timer.due, self.resume_at):
             if due is not None and due <= now:
                 return True
-        if self.is_sending and (self.send_queue.wants_to_send or self._credit.is_due):
+        queue = self.send_queue
+        if self.is_sending and (queue.backlog or queue.redundancy.due or self._credit.is_due):
             return True
         if self._observer is not None:
             self._observer.sending_blocked(now, self)
@@ -189,9 +190,10 @@ class SendSide:
 
     def poll_timeout(self) -> float | None:
         """Return the time at which ``poll`` or ``handle_timeout`` is next due; None if never."""
+        recovery, due = self.recovery, self._ack_timer.due
+        deadline = recovery.deadline() if recovery.bytes_in_flight else None
         # ``earliest`` inlined, to save a call for nearly each packet.
-        due = self._ack_timer.due
-        for other in (self.resume_at, self.recovery.deadline(), self.receipts.deadline):
+        for other in (self.resume_at, deadline, self.receipts.deadline):
             if other is not None and (due is None or other < due):
                 due = other
         return due
