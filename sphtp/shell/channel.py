@@ -745,7 +745,8 @@ class Channel(trio.abc.Channel[T]):
             if memory is None or memory.inbound is None or memory.inbound.await_entry():
                 await readers.sleep()
         finally:
-            self._stop_waiting()
+            if memory is not None and memory.inbound is not None:
+                self._stop_waiting()
 
     @property
     def _corked_count(self) -> int:
@@ -789,7 +790,7 @@ class Channel(trio.abc.Channel[T]):
             # The size of a descriptor does not show the size of its message.
             most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
-            payloads = port.receive_many(most - len(taken)) if port.readable else ()
+            payloads = port.receive_many(most - len(taken))
             if not payloads:
                 if self._take_entries():
                     continue
@@ -893,14 +894,13 @@ class Channel(trio.abc.Channel[T]):
             self._changed.unpark_all()
         if self._deliver is not None:
             return self._deliver()
+        is_readable = connection.port.readable
+        if (is_readable or connection.closed is not None) and self._readers.wake():
+            return is_readable
         if not self._readers:
             # The event was for a task that sleeps no more.
             self._stop_waiting()
-            return False
-        is_awaited = connection.port.readable
-        if is_awaited or connection.closed is not None:
-            self._readers.wake()
-        return is_awaited
+        return False
 
     def _check_open(self) -> None:
         if self._closing:

@@ -34,7 +34,7 @@ socket, whose datagrams it handles in its own turn.
 import math
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -49,6 +49,7 @@ from sphtp.shell.lifetime import running
 from sphtp.shell.udp import UdpSocket
 
 if TYPE_CHECKING:
+    from sphtp.shell.channel import ChannelHooks
     from sphtp.shell.stream_dispatcher import StreamDispatcher
 
 TURN: Final = 0.0005
@@ -63,7 +64,7 @@ BATCH_BYTES: Final = 512 * 1024
 batch: with much larger ones, one side would wait while the other one works."""
 
 LITTLE: Final = 1024
-"""The bytes of a batch up to which acks always wait for the turn of the woken tasks."""
+"""The bytes of a single datagram up to which its ack waits for the turn of the woken tasks."""
 
 MOST_BEHIND: Final = 16
 """The full batches in a row after which timers are handled even if the socket holds more."""
@@ -91,9 +92,10 @@ yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 class Loop:
     """The event loop of a node: it moves datagrams between the socket, the channels and streams.
 
-    The loop calls ``report`` with each connection that may have changed. ``report`` wakes the
-    waiting tasks, and returns True if one waited for messages that have arrived. ``busy_poll`` is
-    the number of seconds for which a task polls for a reply before it sleeps.
+    ``channels`` has the hooks of the open channels. The loop wakes a channel when its connection
+    may have changed. It calls ``report`` with a connection that has no channel, or has ended.
+    ``report`` returns True if a task waited for messages that have arrived. ``busy_poll`` is the
+    number of seconds for which a task polls for a reply before it sleeps.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Loop:
         endpoint: Endpoint,
         streams: "StreamDispatcher",
         limits: LimitLog,
+        channels: "Mapping[Connection, ChannelHooks]",
         report: Callable[[Connection], bool],
         busy_poll: float = 0.0,
     ) -> None:
@@ -109,6 +112,7 @@ class Loop:
         self._endpoint = endpoint
         self._streams = streams
         self._limits = limits
+        self._channels = channels
         self._report = report
         self._is_closed = False
         # Connections with corked messages, each with the function that queues these; and the time
@@ -120,7 +124,8 @@ class Loop:
         # Datagrams for which the socket had no room; and True if there are any, or any of streams.
         self._unsent: deque[Datagrams] = deque()
         self._is_blocked = False
-        # The sending task: True if it has work, where it sleeps, and until which time.
+        # The sending task: True if it has work, where it sleeps, and until which time. A timer that
+        # is set earlier than that moves the time; one that is postponed does not.
         self._is_asked = False
         self._asleep = trio.lowlevel.ParkingLot()
         self._sleep = trio.CancelScope()
@@ -241,7 +246,7 @@ class Loop:
         """Receive a batch from the socket, handle it, and report the changes.
 
         Return True if a reader was waiting and acks can wait for its turn: a reply is expected, or
-        the batch was small.
+        one small datagram arrived.
         """
         now = trio.current_time()
         rows, streams = self._udp.receive_batch(BATCH, BATCH_BYTES), self._streams
@@ -260,10 +265,11 @@ class Loop:
             self._log_at = now + LOG_INTERVAL
         self._is_quiet = self._endpoint.poll_idle(now) and not self._unsent and not streams.is_busy
         if self._is_quiet:
-            self._wake_by(min(self._endpoint.idle_until, self._log_at))
-        return self._report_all() and (
-            self._expects_answer or sum([len(row.data) for row in rows]) <= LITTLE
-        )
+            due = min(self._endpoint.idle_until, self._log_at)
+            if due < self._wake_at:
+                self._wake_at = self._sleep.deadline = due
+        is_little = len(rows) == 1 and len(rows[0].data) <= LITTLE
+        return self._report_all() and (self._expects_answer or is_little)
 
     def report_one(self, connection: Connection) -> None:
         """Report a connection for which messages came by shared memory."""
@@ -357,13 +363,9 @@ class Loop:
                 due = min(due, next_due)
         self._is_blocked = bool(self._unsent) or streams.is_blocked
         self._report_all()
-        self._wake_by(due)
-        return is_done
-
-    def _wake_by(self, due: float) -> None:
-        """Have the sending task wake at this time, if it would wake later."""
         if due < self._wake_at:
             self._wake_at = self._sleep.deadline = due
+        return is_done
 
     def _send(self, now: float) -> bool:
         """Send everything, or as much as a turn allows. Return False if something is left."""
@@ -400,9 +402,11 @@ class Loop:
     def _report_all(self) -> bool:
         """Report the connections that changed. Return True if a task waited for messages."""
         is_awaited = False
-        active = self._endpoint.active
+        active, channels = self._endpoint.active, self._channels
         while active:
-            is_awaited |= self._report(active.popitem()[0])
+            connection, _ = active.popitem()
+            channel = channels.get(connection) if connection.closed is None else None
+            is_awaited |= self._report(connection) if channel is None else channel.wake()
         if self.reported:
             self.reported.unpark_all()
         return is_awaited
@@ -431,9 +435,9 @@ class Readers:
         """Return True if a task sleeps."""
         return bool(self._asleep)
 
-    def wake(self) -> None:
-        """Wake the sleeping tasks."""
-        self._asleep.unpark_all()
+    def wake(self) -> bool:
+        """Wake the sleeping tasks; return True if there were any."""
+        return bool(self._asleep.unpark_all())
 
     async def poll(self, has_arrived: Callable[[], bool], sent: int) -> bool:
         """Poll until ``has_arrived`` returns true. Return False if the task has to sleep.

@@ -186,7 +186,13 @@ class Node(ScopedService):
             udp, entropy, secrets, encoding, limits, stream_settings, is_sealed=endpoint.is_sealed
         )
         self._loop = Loop(
-            udp, endpoint, self.streams.dispatcher, limits, self._report, settings.busy_poll
+            udp,
+            endpoint,
+            self.streams.dispatcher,
+            limits,
+            self._channels,
+            self._report,
+            settings.busy_poll,
         )
         self.streams.touched = self._loop.flush_now
         self._shared_memory = (
@@ -450,7 +456,10 @@ class Node(ScopedService):
             service.admit(cast("ServiceChannel", self._adopt(connection)))
 
     def _report(self, connection: Connection) -> bool:
-        """Handle a change of a connection. Return True if a task waited for its messages."""
+        """Handle a change of a connection that has no channel yet, or has ended.
+
+        Return True if a task waited for its messages.
+        """
         if connection.closed is not None and self._shared_memory is not None:
             self._shared_memory.end(connection)
         channel = self._channels.get(connection)
