@@ -129,9 +129,9 @@ class Channel(trio.abc.Channel[T]):
         # The encoding's own function until there is shared memory for large messages.
         self._encode: Callable[[Any, bool | None], Any] = encoding.encode
         self._corks: dict[int, _Cork] = {}
-        # True while the loop has an order to queue the corked messages; and the most of them that
-        # leave by shared memory.
-        self._is_corked = False
+        # True while the loop has an order to queue the corked messages; true if some have been
+        # queued before the loop calls for them; and the most that leave by shared memory.
+        self._is_corked = self._is_queued = False
         self._few = FEW
         self._changed = trio.lowlevel.ParkingLot()
         # The tasks that wait for messages; the messages taken ahead, the number of messages to take
@@ -621,18 +621,22 @@ class Channel(trio.abc.Channel[T]):
                 return descriptor
         return parts.join()
 
-    def _push_corked(self) -> None:
+    def _push_corked(self) -> bool:
         """Queue the corked messages in the core; the loop calls this before it sends.
 
         A few of them leave by shared memory instead, which costs less than a packet and its ack.
+        Return False if all have.
         """
+        is_queued, self._is_queued = self._is_queued, False
         self._is_corked = False
         if self._connection.closed is not None:
-            return
+            return False
         for lane, cork in self._corks.items():
             if (payloads := cork.payloads) and not self._push_few(payloads, lane):
                 self._connection.port.queue(payloads, lane)
+                is_queued = True
             cork.payloads = []
+        return is_queued
 
     def _push_few(self, payloads: list[bytes], lane: int) -> bool:
         """Send messages by shared memory if they are few, and return True if all have left.
@@ -655,7 +659,7 @@ class Channel(trio.abc.Channel[T]):
     def _uncork(self) -> None:
         """Queue the corked messages and release the reserved room, before others take it."""
         if self._is_corked:
-            self._push_corked()
+            self._is_queued = self._push_corked()
             # The order at the loop stays.
             self._is_corked = True
         for cork in self._corks.values():
@@ -721,6 +725,7 @@ class Channel(trio.abc.Channel[T]):
         """Queue a message, and return its receipt."""
         self._uncork()
         self._connection.port.send(payload, ticket, delivery)
+        self._is_queued = True
         receipt = Receipt(ticket, self._callbacks)
         if not self._is_corked:
             self._is_corked = True
