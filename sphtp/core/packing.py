@@ -147,7 +147,7 @@ class Packing:
             # The most frequent message, and a leaf, which needs no check.
             payload = pack_unbounded(value)
             return prefix + payload if prefix else payload
-        if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
+        if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):
             return b"".join((prefix, *_leaf(value)))
         try:
             payload = pack_unbounded(value)
@@ -163,10 +163,10 @@ class Packing:
         Raises as ``pack``.
         """
         kind = type(value)
-        if kind in _BUFFERS and _BUFFERS[kind](value) > LARGE:
+        if kind in _BUFFERS and ((size := _BUFFERS[kind]) is None or size(value) > LARGE):
             head, body = _leaf(value)
-            return Parts((prefix + head, body))
-        return Parts((self.pack(value, prefix),))
+            return Parts(prefix + head, body)
+        return Parts(self.pack(value, prefix))
 
     def _pack_around(self, value: Any, prefix: bytes) -> bytes:
         """Pack a value that contains buffers, arrays or NumPy's numbers; copy each leaf once.
@@ -241,8 +241,7 @@ class Packing:
 
     def unpack_parts(self, parts: "Parts", start: int) -> Any:
         """Return the value that ``pack_parts`` has packed behind ``start`` bytes."""
-        *_, body = parts.parts
-        return self.unpack(body, start) if len(parts.parts) == 1 else _copy(body)
+        return self.unpack(parts.head, start) if parts.body is None else _copy(parts.body)
 
     def unpack_many(self, payloads: Sequence[bytes]) -> list[Any] | None:
         """Return the values of payloads; None if the caller has to unpack them one by one.
@@ -292,42 +291,45 @@ class Packing:
 
 
 class Parts:
-    """A payload in parts: bytes, and views and arrays that are not copied yet."""
+    """A payload in two parts: ``head``, and a ``body`` that is not copied yet, or None.
 
-    __slots__ = ("__weakref__", "head_size", "is_for_many", "parts", "size")
+    The body is bytes, a view or an array.
+    """
 
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = parts
+    __slots__ = ("__weakref__", "body", "head", "is_for_many", "size")
+
+    def __init__(self, head: bytes, body: Any = None) -> None:
+        self.head = head
+        self.body = body
+        self.size = len(head)
+        if body is not None:
+            self.size += len(body) if type(body) is bytes else body.nbytes
         self.is_for_many = False
         """True if the payload goes to several peers, which can all read one copy of it."""
-        sizes = [_nbytes(part) for part in parts]
-        self.size = sum(sizes)
-        self.head_size = self.size - sizes[-1]
-        """The bytes before the last part, which is the large one."""
 
     def __len__(self) -> int:
         return self.size
 
     def join(self) -> bytes:
         """Return the payload."""
-        return b"".join(self.parts)
+        return self.head if self.body is None else b"".join((self.head, self.body))
 
     def detach(self) -> None:
-        """Copy the parts that belong to the caller, who may change them from now on."""
-        self.parts = [_copy(part) for part in self.parts]
+        """Copy the body, which belongs to the caller, who may change it from now on."""
+        if self.body is not None:
+            self.body = _copy(self.body)
 
     def write(self, view: memoryview, start: int) -> None:
         """Copy the payload into ``view``, from the offset ``start`` on."""
-        for part in self.parts:
-            if type(part) is bytes:
-                view[start : start + len(part)] = part
-                start += len(part)
-            elif is_array(part):
-                start = write_array(part, view, start)
-            else:
-                data = _octets(part)
-                view[start : start + len(data)] = data
-                start += len(data)
+        head, body = self.head, self.body
+        begin = start + len(head)
+        view[start:begin] = head
+        if body is None:
+            return
+        if is_array(body):
+            write_array(body, view, begin)
+        else:
+            view[begin : start + self.size] = _octets(body)
 
 
 def _copy(part: Any) -> Any:
@@ -343,11 +345,6 @@ def _octets(part: Any) -> Any:
     except TypeError:
         # A view of items in another byte order, which only a copy converts to bytes.
         return bytes(part)
-
-
-def _nbytes(part: Any) -> int:
-    size: int = len(part) if type(part) is bytes else part.nbytes
-    return size
 
 
 def _skip(filler: bytes, payload: bytes) -> None:
@@ -475,18 +472,13 @@ def _extensions(payload: bytes, leaves: dict[bytes, tuple[int, int]]) -> Extensi
     return extension
 
 
-# A function for the size of a buffer in bytes, by its type; arrays are added when the first one is
-# sent.
-_BUFFERS: Final[dict[type, Callable[[Any], int]]] = {
+# A function for the size of a buffer in bytes, by its type. Arrays are added when the first one is
+# sent, without a function: msgpack itself cannot pack any of them.
+_BUFFERS: Final[dict[type, Callable[[Any], int] | None]] = {
     bytes: len,
     bytearray: len,
     memoryview: attrgetter("nbytes"),
 }
-
-
-def _always(_array: Any) -> int:
-    """Return a size that makes any array a leaf, because msgpack itself cannot pack it."""
-    return LARGE + 1
 
 
 def _leaf(value: Any) -> tuple[bytes, Any]:
@@ -496,7 +488,7 @@ def _leaf(value: Any) -> tuple[bytes, Any]:
     """
     if is_array(value):
         head, items = array_parts(value)
-        _BUFFERS.setdefault(type(value), _always)
+        _BUFFERS.setdefault(type(value), None)
         size = len(head) + items.nbytes
         return _head(_EXT, size) + bytes((EXTENSION,)) + head, items
     try:

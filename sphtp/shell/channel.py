@@ -227,20 +227,17 @@ class Channel(trio.abc.Channel[T]):
         """
         payload = self._encode(value, None)
         await trio.lowlevel.checkpoint_if_cancelled()
-        cork = self._corks.get(lane)
-        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            placed = await self._place(payload, lane)
-            if placed is None:
-                # The message has left by shared memory.
-                if self._loop.is_turn_over:
-                    await self._loop.give_way()
-                return
-            cork, payload = placed
-        cork.payloads.append(payload)
-        cork.room -= 1
-        if not self._is_corked:
-            self._is_corked = True
-            self._loop.cork(self._connection, self._push_corked)
+        if type(payload) is Parts:
+            payload = None if self._send_beside(payload, lane) else await self._share(payload, lane)
+        if payload is not None:
+            cork = self._corks.get(lane)
+            if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
+                cork = await self._wait_for_room(len(payload), lane)
+            cork.payloads.append(payload)
+            cork.room -= 1
+            if not self._is_corked:
+                self._is_corked = True
+                self._loop.cork(self._connection, self._push_corked)
         if self._loop.is_turn_over:
             await self._loop.give_way()
 
@@ -285,7 +282,10 @@ class Channel(trio.abc.Channel[T]):
             if size >= memory.threshold and memory.outbound is not None:
                 await self._queue_many(payloads[start:at], sizes[start:at], lane)
                 start = at + 1
-                shared = await self._share(Parts((payloads[at],)), lane)
+                parts = Parts(payloads[at])
+                shared = None
+                if not self._send_beside(parts, lane):
+                    shared = await self._share(parts, lane)
                 if shared is not None and len(shared) != DESCRIPTOR_SIZE:
                     await self._queue_many([shared], [len(shared)], lane)
                     continue
@@ -393,9 +393,7 @@ class Channel(trio.abc.Channel[T]):
         payload = self._encode_posted(value, compress, delivery, ticket)
         self._check_sendable()
         if isinstance(payload, Parts):
-            shared = self._share_nowait(payload, lane, is_packeted=True)
-            assert shared is not None
-            payload = shared
+            payload = self._share_nowait(payload, lane)
         if delivery is Delivery.RELIABLE and not self._has_room(len(payload), lane):
             raise trio.WouldBlock
         return self._queue(payload, ticket, delivery)
@@ -525,27 +523,12 @@ class Channel(trio.abc.Channel[T]):
         if memory.outbound is not None:
             self._encode = self._encode_parts
 
-    async def _place(self, payload: bytes | Parts, lane: int) -> tuple["_Cork", bytes] | None:
-        """Wait for room in a lane; return the cork with that room, and the payload for it.
-
-        A large message is copied into shared memory. If its descriptor has left by the ring, return
-        None; otherwise the returned payload is the descriptor.
-        """
-        if isinstance(payload, Parts):
-            shared = await self._share(payload, lane)
-            if shared is None:
-                return None
-            payload = shared
-        cork = self._corks.get(lane)
-        if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
-            cork = await self._wait_for_room(len(payload), lane)
-        return cork, payload
-
     def _send_beside(self, parts: Parts, lane: int) -> bool:
         """Send a message by shared memory alone, without a packet; return False if impossible.
 
         Raises as ``send``.
         """
+        self._check_sendable()
         cork = self._corks.get(lane)
         if (cork is not None and cork.payloads) or not self._push_beside(parts, lane):
             return False
@@ -568,17 +551,14 @@ class Channel(trio.abc.Channel[T]):
         return True
 
     async def _share(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
-        """Send a message by shared memory, and return None; or return the payload of a packet.
+        """Return the payload of a packet for a message, after ``_send_beside`` was in vain.
 
-        A packet is needed with ``is_packeted``, and while other messages of the lane have not left.
-        Its payload is then the descriptor, for which room is reserved. If there is no shared memory
-        left, and the reader frees none, the payload is the message itself. No checkpoint follows
-        the copy, so that a cancelled call has taken no memory. Raises as ``send``.
+        The payload is a descriptor, for which room is reserved. If there is no shared memory left,
+        and the reader frees none, the payload is the message itself. Return None if the message has
+        left by shared memory alone after all; never with ``is_packeted``. No checkpoint follows the
+        copy, so that a cancelled call has taken no memory. Raises as ``send``.
         """
-        self._check_sendable()
         for _ in range(PATIENCE):
-            if not is_packeted and self._send_beside(parts, lane):
-                return None
             # Raises for a message that is too large.
             self._connection.port.has_room(parts.size, lane)
             if parts.size < PACKETED:
@@ -597,16 +577,16 @@ class Channel(trio.abc.Channel[T]):
             # Corked messages leave meanwhile; the peer reads them and frees memory.
             await trio.sleep(PAUSE)
             self._check_sendable()
+            if not is_packeted and self._send_beside(parts, lane):
+                return None
         else:
             assert segment is not None
             segment.is_stuck = True
         return parts.join()
 
-    def _share_nowait(self, parts: Parts, lane: int, *, is_packeted: bool = False) -> bytes | None:
+    def _share_nowait(self, parts: Parts, lane: int) -> bytes:
         """Do as ``_share``, but never wait. Raises ``trio.WouldBlock`` if there is no room."""
         self._check_sendable()
-        if not is_packeted and self._send_beside(parts, lane):
-            return None
         self._connection.port.has_room(parts.size, lane)
         if parts.size < PACKETED:
             return parts.join()
@@ -652,7 +632,7 @@ class Channel(trio.abc.Channel[T]):
             return False
         if not all(payloads) or any(map(memory.outbound.is_descriptor, payloads)):
             return False
-        while payloads and self._push_beside(Parts((payloads[0],)), lane):
+        while payloads and self._push_beside(Parts(payloads[0]), lane):
             del payloads[0]
         return not payloads
 
@@ -672,10 +652,9 @@ class Channel(trio.abc.Channel[T]):
         """
         payload = self._encode(value, None)
         if isinstance(payload, Parts):
-            shared = self._share_nowait(payload, lane, is_packeted=is_packeted)
-            if shared is None:
+            if not is_packeted and self._send_beside(payload, lane):
                 return False
-            payload = shared
+            payload = self._share_nowait(payload, lane)
         cork = self._corks.get(lane)
         if cork is None or not cork.room or len(payload) > RESERVED_SIZE:
             cork = self._reserve(len(payload), lane)
@@ -790,37 +769,30 @@ class Channel(trio.abc.Channel[T]):
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
         port, taken = self._connection.port, self._taken
+        segment = None if self._memory is None else self._memory.inbound
         most = min(limit, self._encoding.most_at_once)
-        if self._memory is not None and self._memory.inbound is not None:
+        if segment is not None:
             # The size of a descriptor does not show the size of its message.
             most = min(most, MOST_AHEAD)
         while not taken or (is_all and len(taken) < most):
+            if segment is not None:
+                segment.take_entries_untrusted(port.deliver_beside_untrusted)
             payloads = port.receive_many(most - len(taken))
             if not payloads:
-                if self._take_entries():
-                    continue
                 if taken:
                     break
                 self._check_receivable()
                 return False
             if port.is_credit_due:
                 self._loop.flush_soon(self._connection)
-            memory = self._memory
-            if memory is None or memory.inbound is None:
+            if segment is None:
                 values = self._encoding.decode_many_untrusted(payloads)
             else:
-                values = self._decode_shared_untrusted(memory.inbound, payloads)
+                values = self._decode_shared_untrusted(segment, payloads)
             if len(values) != len(payloads):
                 port.count_undecodable(len(payloads) - len(values))
             taken.extend(values)
         return True
-
-    def _take_entries(self) -> bool:
-        """Take the messages that came by shared memory alone; return True if there were any."""
-        segment = None if self._memory is None else self._memory.inbound
-        return segment is not None and segment.take_entries_untrusted(
-            self._connection.port.deliver_beside_untrusted
-        )
 
     def _decode_shared_untrusted(
         self, segment: InboundSegment, payloads: Sequence[bytes]
@@ -907,12 +879,9 @@ class Channel(trio.abc.Channel[T]):
             self._stop_waiting()
         return False
 
-    def _check_open(self) -> None:
+    def _check_sendable(self) -> None:
         if self._closing:
             raise trio.ClosedResourceError("this channel is closed")
-
-    def _check_sendable(self) -> None:
-        self._check_open()
         if self._connection.closed is not None:
             self._has_reported = True
             raise trio.BrokenResourceError(self._connection.closed.text)
@@ -961,8 +930,7 @@ class ServiceChannel(Channel[Any]):
 
     def take_ready(self) -> list[Any]:
         """Take the messages that have arrived, perhaps none. Raises as ``receive``."""
-        connection = self._connection
-        if not (self._take_entries() or connection.port.readable or connection.closed is not None):
+        if not self.has_ready and self._connection.closed is None:
             return []
         self._take(NO_LIMIT, is_all=True)
         taken = list(self._taken)
@@ -976,13 +944,13 @@ class ServiceChannel(Channel[Any]):
         once, and wakes the peer only after the peer's ``await_shared``. A packet always wakes the
         peer; ``is_packeted`` requires one. Return true if the cork of the channel has to leave.
         """
-        memory, is_ringed = self._memory, type(payload) is Parts and not is_packeted
-        if is_ringed and memory is not None and payload.size < memory.threshold:
-            self._check_sendable()
-            if memory.outbound is None:
+        memory = self._memory
+        if memory is not None and type(payload) is Parts and not is_packeted:
+            if memory.outbound is not None:
+                if self._send_beside(payload, 0):
+                    return False
+            elif payload.size < memory.threshold:
                 memory.count_small(self._connection, trio.current_time())
-            elif self._send_beside(payload, 0):
-                return False
         is_held = self._put_nowait(payload, 0, is_packeted=is_packeted)
         if is_held:
             self._loop.hold(self._connection, self._push_corked)

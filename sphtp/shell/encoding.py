@@ -64,7 +64,7 @@ class Typed:
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
         """Return the payload of a message as a single part."""
-        return Parts((self._codec.encode(value, compress=compress),))
+        return Parts(self._codec.encode(value, compress=compress))
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
         """Decode a copy of the payload, since the codec reads a payload more than once."""
@@ -92,7 +92,7 @@ class RawEncoding:
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
         """Return the bytes as they are."""
-        return Parts((value,))
+        return Parts(value)
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
         """Return a copy of the bytes, because a reader reads them more than once."""
@@ -114,7 +114,7 @@ class HeldEncoding(RawEncoding):
 
     def encode_parts(self, value: Any, compress: bool | None) -> Parts:
         """Return the parts as they are, and bytes as one."""
-        return value if type(value) is Parts else Parts((value,))
+        return value if type(value) is Parts else Parts(value)
 
     def decode_shared_untrusted(self, payload: memoryview, *, is_copied: bool) -> list[Any]:
         """Return a list with the memory itself, which the peer may still change."""

@@ -62,7 +62,6 @@ from sphtp.core.channel.shared_memory import (
     ALIGNMENT,
     COMMON,
     DATA_START,
-    ENTRY_SIZE,
     HEAD,
     HELLO_SIZE,
     MARKER_SIZE,
@@ -79,12 +78,11 @@ from sphtp.core.channel.shared_memory import (
     decode_hello_untrusted,
     decode_segment_untrusted,
     encode_descriptor,
-    encode_entry,
     encode_hello,
     encode_segment,
-    entry_at,
     is_descriptor,
-    split_entry,
+    read_entry_untrusted,
+    write_entry,
 )
 from sphtp.core.packing import Parts
 from sphtp.errors import RemoteError
@@ -161,7 +159,7 @@ def _make_file(size: int) -> tuple[int, mmap.mmap]:
 def _write(parts: Parts, ledger: RegionLedger, view: memoryview) -> Region | None:
     """Copy a payload into a new region; return its place, or None if there is no room."""
     # The items of an array are aligned. They are at the end of the payload, behind the head.
-    skew = -parts.head_size % ALIGNMENT
+    skew = 0 if parts.body is None else -len(parts.head) % ALIGNMENT
     region = ledger.allocate(skew + parts.size)
     if region is None:
         return None
@@ -289,8 +287,7 @@ class OutboundSegment:
 
     def push(self, descriptor: bytes, lane: int, message_id: int) -> None:
         """Put a descriptor into the ring, and wake the peer if it waits."""
-        start = entry_at(self._head)
-        self._view[start : start + ENTRY_SIZE] = encode_entry(descriptor, lane, message_id)
+        write_entry(self._view, self._head, descriptor, lane, message_id)
         self._head = self._words[HEAD] = (self._head + 1) % _COUNT
         with self._barrier:
             pass
@@ -426,10 +423,8 @@ class InboundSegment:
             # The peer's count is impossible, so that the content of the ring is ignored.
             tail = head
         while tail != head:
-            start = entry_at(tail)
-            entry = bytes(self._view[start : start + ENTRY_SIZE])
             try:
-                if not deliver(*split_entry(self._marker, entry)):
+                if not deliver(*read_entry_untrusted(self._view, tail, self._marker)):
                     break
             except RemoteError:
                 # An entry for a lane that does not exist is dropped.
@@ -447,7 +442,7 @@ class InboundSegment:
     def open_untrusted(self, payload: bytes) -> tuple[Region, memoryview]:
         """Return the region of a descriptor, and its payload, which the peer may change."""
         region = decode_descriptor_untrusted(payload, self._sizes, self._max_message)
-        payloads = self._payloads[region.is_common]
+        payloads = self._payloads[region.slot >= COMMON]
         return region, payloads[region.start : region.start + region.size]
 
     def free(self, region: Region) -> None:

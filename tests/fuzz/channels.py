@@ -20,12 +20,12 @@ from sphtp.config import ChannelSettings
 from sphtp.core.channel.shared_memory import (
     COMMON,
     DATA_START,
+    DESCRIPTOR_SIZE,
     HEAD,
     Region,
     SegmentTerms,
     encode_descriptor,
-    encode_entry,
-    entry_at,
+    write_entry,
 )
 from sphtp.core.group.messages import contribution_head
 from sphtp.core.packing import MALFORMED, Parts, pack, unpack
@@ -119,9 +119,10 @@ class SharedChannel:
             case 4 | 5:
                 self._port.arrived.append(self._descriptor())
             case _:
-                start = entry_at(self._head)
-                entry = encode_entry(self._descriptor(), choices.below(256), choices.below(2**16))
-                self._memory[start : start + len(entry)] = entry
+                lane, message_id = choices.below(256), choices.below(2**16)
+                descriptor = self._descriptor()[:DESCRIPTOR_SIZE].ljust(DESCRIPTOR_SIZE, b"\0")
+                with memoryview(self._memory) as view:
+                    write_entry(view, self._head, descriptor, lane, message_id)
                 self._head = (self._head + choices.pick((1, 1, 1, 2, 2**20))) % 2**32
                 self._memory[4 * HEAD : 4 * HEAD + 4] = self._head.to_bytes(4, "little")
 

@@ -54,7 +54,6 @@ from sphtp.core.channel.shared_memory import (
     encode_descriptor,
     encode_hello,
     encode_segment,
-    entry_at,
 )
 from sphtp.core.control import announcement
 from sphtp.core.control.codec import decode_message_untrusted
@@ -236,7 +235,7 @@ def shared_segment(data: bytes) -> None:
 
     while script:
         entry, head = script.some_bytes(ENTRY), script.below(2**32)
-        start = entry_at(script.below(2048))
+        start = RING_START + ENTRY * (script.below(2048) % SLOTS)
         memory[start : start + len(entry)] = entry
         memory[4 * HEAD : 4 * HEAD + 4] = head.to_bytes(4, "little")
         segment.take_entries_untrusted(deliver)

@@ -289,22 +289,20 @@ class SendLane:
         """True if ``fill`` may have something to add."""
         return bool(self.unsent or self.to_retransmit or self.unreliable.waiting)
 
-    @property
-    def number(self) -> int:
-        """The number of this lane as in a frame, with ``FLAG`` if it is unordered."""
-        return self._byte
-
     def may_pass(self, credit: SendCredit) -> bool:
         """Return True if no reliable message waits, and another may leave by shared memory."""
         return not self.unsent and self._allowed(credit) > 0
 
-    def pass_id(self) -> int:
-        """Take the id for a message that leaves by shared memory alone, and needs no ack."""
+    def pass_message(self) -> tuple[int, int]:
+        """Take the id for a message that leaves by shared memory alone, and needs no ack.
+
+        Return the lane and the id, as in a frame.
+        """
         message_id = self._unsent_id
         self._unsent_id = self._next_id = message_id + 1
         if not self._unacked:
             self._oldest_unacked = self._unsent_id
-        return message_id
+        return self._byte, message_id & MASK
 
     def may_send(self, credit: SendCredit) -> bool:
         """Return True if ``fill`` would add something to an empty packet."""

@@ -22,7 +22,6 @@ from sphtp.core.channel.send_lane import SendLane
 from sphtp.core.channel.sent_packets import Contents, FragmentRun, SentFrame
 from sphtp.core.channel.settings import ChannelSettings, Delivery
 from sphtp.core.channel.statistics import BoundCounters
-from sphtp.core.serial import MASK
 from sphtp.errors import LocalError, MessageTooLargeError
 
 
@@ -224,11 +223,10 @@ class SendQueue:
     def pass_message(self, lane: int, size: int) -> tuple[int, int]:
         """Count a reliable message that leaves by shared memory, for ``size`` bytes of credit.
 
-        Return the lane as in a frame, and the id of the message, cut to 16 bits.
+        Return the lane and the id of the message, as in a frame.
         """
         self.credit.spend(1, size)
-        source = self._lanes[lane]
-        return source.number, source.pass_id() & MASK
+        return self._lanes[lane].pass_message()
 
     def push_unreliable(self, payload: bytes, ticket: Ticket, delivery: Delivery) -> Ticket | None:
         """Queue an unreliable message in the lane of its ticket.

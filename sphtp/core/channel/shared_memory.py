@@ -206,18 +206,20 @@ def decode_segment_untrusted(data: bytes) -> SegmentTerms:
     return SegmentTerms(marker, size, common_size)
 
 
-def entry_at(number: int) -> int:
-    """Return the offset of an entry of the ring."""
-    return RING_START + number % SLOTS * ENTRY
+def write_entry(
+    view: memoryview, number: int, descriptor: bytes, lane: int, message_id: int
+) -> None:
+    """Write an entry of the ring: a descriptor without its marker, and the place of its message."""
+    start = RING_START + number % SLOTS * ENTRY
+    entry = descriptor[MARKER_SIZE:] + _PLACE.pack(lane, message_id)
+    view[start : start + ENTRY_SIZE] = entry
 
 
-def encode_entry(descriptor: bytes, lane: int, message_id: int) -> bytes:
-    """Return the entry of the ring for a descriptor, without the marker, which both sides have."""
-    return descriptor[MARKER_SIZE:] + _PLACE.pack(lane, message_id)
-
-
-def split_entry(marker: bytes, entry: bytes) -> tuple[int, int, bytes]:
-    """Return the lane, the id and the descriptor of an entry; none of them is checked."""
+def read_entry_untrusted(view: memoryview, number: int, marker: bytes) -> tuple[int, int, bytes]:
+    """Return the lane, the id and the descriptor of an entry of the ring; none is checked."""
+    start = RING_START + number % SLOTS * ENTRY
+    # The peer may change the entry meanwhile.
+    entry = bytes(view[start : start + ENTRY_SIZE])
     lane, message_id = _PLACE.unpack_from(entry, FIELDS_SIZE)
     return lane, message_id, marker + entry[:FIELDS_SIZE]
 
@@ -251,7 +253,6 @@ def is_descriptor(payload: bytes, marker: bytes) -> bool:
     return len(payload) == DESCRIPTOR_SIZE and payload.startswith(marker)
 
 
-@untrusted
 def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_message: int) -> Region:
     """Return the region of a descriptor.
 
@@ -260,9 +261,8 @@ def decode_descriptor_untrusted(payload: bytes, sizes: Sequence[int], max_messag
     """
     if len(payload) != DESCRIPTOR_SIZE:
         raise RemoteError(f"{len(payload)} bytes that are no descriptor")
-    region = Region._make(_DESCRIPTOR.unpack(payload)[1:])
-    slot, _, start, size = region
-    segment_size = sizes[region.is_common]
+    _, slot, generation, start, size = _DESCRIPTOR.unpack(payload)
+    region, segment_size = Region(slot, generation, start, size), sizes[slot >= COMMON]
     if not (slot < SLOTS or COMMON <= slot < COMMON + SLOTS):
         raise RemoteError(f"slot {slot} of a segment")
     if not DATA_START <= start <= start + size <= segment_size:
@@ -300,11 +300,12 @@ class RegionLedger:
             return None
         length = -(-size // PAGE) * PAGE
         holes = self._holes
-        at = next((at for at, (start, end) in enumerate(holes) if end - start >= length), None)
-        if at is None:
+        for at, (start, end) in enumerate(holes):
+            if end - start >= length:
+                holes[at : at + 1] = [(start + length, end)] if end - start > length else []
+                break
+        else:
             return None
-        start, end = holes[at]
-        holes[at : at + 1] = [(start + length, end)] if end - start > length else []
         slot = self._free_slots.pop()
         generation = self._generations[slot] = (self._generations[slot] + 1) % GENERATIONS
         region = Region(slot, generation, start, size)
