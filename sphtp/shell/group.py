@@ -48,7 +48,12 @@ from sphtp.core.control.outputs import PeerChanged, PeerEntered, PeerLeft
 from sphtp.core.control.records import Peer
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded, SeatTaken
-from sphtp.core.group.messages import CONTRIBUTION, MOST_ADDED, Contribution
+from sphtp.core.group.messages import (
+    CONTRIBUTION,
+    MOST_ADDED,
+    Contribution,
+    contribution_head,
+)
 from sphtp.core.group.seats import Key, OnDeath, Seat, Seats
 from sphtp.core.group.steps import CompleteStep, StepStatistics
 from sphtp.core.packing import (
@@ -236,6 +241,7 @@ class LockstepGroup(ScopedService):
         self._state = state
         key = client.id, SECRETS.getrandbits(63)
         self._machine = GroupMachine(trio.current_time(), key, terms)
+        self._steps = self._machine.steps
         self._loop = node.services.loop
         self._watchers = GroupWatchers(terms.group, WatchedMember(*key, client.name), self._loop)
         self._feed: Feed[MembershipEvent] = Feed()
@@ -308,7 +314,7 @@ class LockstepGroup(ScopedService):
     @property
     def step(self) -> int:
         """The number of the present step: the one that is being exchanged, or the next one."""
-        return self._machine.step
+        return self._steps.step
 
     @property
     def missing(self) -> tuple[GroupMember, ...] | None:
@@ -316,13 +322,13 @@ class LockstepGroup(ScopedService):
 
         Between two steps this member's program computes, and the others may be waiting for it.
         """
-        missing = self._machine.missing
-        if missing is None:
+        opened = self._steps.opened
+        if opened is None:
             return None
         return tuple(
             self._member(seat)
             for seat in self._machine.members
-            if seat.key in missing and not self._has_arrived(seat.id)
+            if seat.key in opened.missing and not self._has_arrived(seat.id)
         )
 
     def _has_arrived(self, peer_id: int) -> bool:
@@ -384,16 +390,19 @@ class LockstepGroup(ScopedService):
             RemoteError: the value of a member is malformed; the step is complete nevertheless.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        machine = self._machine
-        machine.check()
-        self._check_idle()
-        step = machine.step
-        data = pack_parts(value, machine.head())
-        self._check_size(data)
-        data.is_for_many = len(data) >= LARGE and len(self._channels) > 1
-        machine.contribute(data, None if with_ is None else self._keys_of(with_))
+        steps = self._steps
+        step = steps.step
+        if steps.opened is not None or steps.results:
+            raise StateError(
+                f"step {step} is under way; after a cancellation, resume() waits for it"
+            )
+        data = pack_parts(value, contribution_head(step))
+        if data.size >= LARGE:
+            self._check_size(data.size)
+            data.is_for_many = len(self._channels) > 1
+        self._machine.contribute(data, None if with_ is None else self._keys_of(with_))
         self._contributed_at = trio.current_time()
-        if self._watchers:
+        if self._watchers.channels:
             self._watchers.contributed(step, value, is_for_all=with_ is None)
         done = None
         try:
@@ -411,7 +420,7 @@ class LockstepGroup(ScopedService):
         under way, or another task waits for the step.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._machine.is_open and not self._machine.has_result:
+        if self._steps.opened is None and not self._steps.results:
             self._machine.check()
             raise StateError("no step is under way")
         if self._is_awaited:
@@ -446,47 +455,40 @@ class LockstepGroup(ScopedService):
 
     # The step
 
-    def _check_size(self, data: bytes | Parts) -> None:
+    def _check_size(self, size: int) -> None:
         """Raise ``MessageTooLargeError`` for a contribution or a state that a channel cannot carry.
 
         A member may have to pass on the contribution of another one with some bytes around it.
         """
-        if len(data) > LARGE:
-            for channel in self._channels.values():
-                channel.check_size(len(data) + MOST_ADDED)
-
-    def _check_idle(self) -> None:
-        machine = self._machine
-        if machine.is_open or machine.has_result:
-            raise StateError(
-                f"step {self.step} is under way; after a cancellation, resume() waits for it"
-            )
+        for channel in self._channels.values():
+            channel.check_size(size + MOST_ADDED)
 
     async def _complete(self) -> CompleteStep:
         """Wait for the step under way."""
-        machine = self._machine
+        machine, steps = self._machine, self._steps
         self._is_awaited = self._is_polling = True
         try:
             self._perform()
-            while (done := machine.poll_step()) is None:
+            while not steps.results:
                 if machine.wants_state and self._state is not None:
                     packed = pack(self._state())
-                    self._check_size(packed)
+                    self._check_size(len(packed))
                     machine.give_state(packed)
                     self._perform()
                     continue
-                if not machine.is_open:
+                if steps.opened is None:
                     machine.check()
                 if not self._is_polling:
                     await self._waiting.sleep()
-                elif not await self._waiting.poll(self._take_step, machine.step):
+                elif not await self._waiting.poll(self._take_step, steps.step):
                     self._is_polling = False
                     self._perform()
         finally:
             self._is_awaited = self._is_polling = False
-            if machine.is_open:
+            if steps.opened is not None:
                 # The call was cancelled. The step goes on.
                 self._perform()
+        done = steps.results.popleft()
         last = None
         if done.last is not None:
             last, self._last = self._member(done.last), done.last.id
@@ -498,7 +500,7 @@ class LockstepGroup(ScopedService):
 
     def _decode(self, done: CompleteStep, own: Any = None) -> Contributions:
         """Return the values of a step; ``own`` is this member's contribution, if it is known."""
-        if self._watchers:
+        if self._watchers.channels:
             self._watchers.completed(done.step, done.seats)
         if done.seats is not self._seats:
             self._seats, self._members = done.seats, tuple(map(self._member, done.seats))
@@ -540,12 +542,11 @@ class LockstepGroup(ScopedService):
 
         With ``in_loop`` the messages are only queued, because the loop sends next anyway.
         """
-        machine = self._machine
+        machine, steps = self._machine, self._steps
         self._poll(in_loop=in_loop)
-        is_open = machine.is_open
-        while is_open and not self._is_polling and self._take_or_await():
+        while steps.opened is not None and not self._is_polling and self._take_or_await():
             self._poll(in_loop=in_loop)
-            is_open = machine.is_open
+        is_open = steps.opened is not None
         if self._wakers and not is_open:
             self._set_wakers(set())
         due = machine.poll_timeout()
@@ -554,22 +555,18 @@ class LockstepGroup(ScopedService):
             self._sleep.deadline = math.inf if due is None else due
         if self._changed:
             self._changed.unpark_all()
-        if self._waiting and (not is_open or machine.wants_state):
-            self._waiting.wake()
-            return True
-        return False
+        return (not is_open or machine.wants_state) and self._waiting.wake()
 
     def _poll(self, *, in_loop: bool) -> None:
-        if not self._machine.has_output:
-            return
         machine, has_sent = self._machine, False
-        while (row := machine.poll_link()) is not None:
-            has_sent |= self._send(*row)
-        while (number := machine.poll_close()) is not None:
+        for number, outgoing in machine.poll_links():
+            has_sent |= self._send(number, outgoing)
+        while machine.closing:
+            number = machine.closing.popleft()
             self._closing.add(number)
             self._close_if_sent(number)
-        while (event := machine.poll_event()) is not None:
-            self._feed.publish(self._event(event))
+        while machine.events:
+            self._feed.publish(self._event(machine.events.popleft()))
             # Forget the members that are gone.
             self._known.clear()
             self.statistics.keep_only(self.members)
@@ -699,11 +696,13 @@ class LockstepGroup(ScopedService):
             return False
         has_taken = False
         try:
-            # Until there is none: a channel that has ended raises only after its last message.
             while messages := channel.take_ready():
                 has_taken = True
                 for data in messages:
                     machine.handle_message_untrusted(now, number, data)
+                if not channel.has_ended:
+                    break
+                # A channel that has ended raises after its last message.
             return has_taken
         except RemoteError as error:
             machine.counters["malformed"] += 1
@@ -722,23 +721,23 @@ class LockstepGroup(ScopedService):
 
     def _take_step(self) -> bool:
         """Pass arrived messages to the machine. Return true if the program need not wait."""
-        machine = self._machine
-        if machine.is_open:
+        machine, opened = self._machine, self._steps.opened
+        if opened is not None:
             now, has_taken = trio.current_time(), False
-            numbers = self._channels if machine.is_put_off else machine.awaited
-            for number in tuple(numbers):
+            for number in machine.awaited if opened.is_begun else tuple(self._channels):
                 if (channel := self._channels.get(number)) is not None and channel.has_ready:
                     has_taken |= self._take(number, now)
             if has_taken:
                 self._perform()
-        return not machine.is_open or machine.wants_state
+        return self._steps.opened is None or machine.wants_state
 
     def _take_or_await(self) -> bool:
         """Have one member that the step lacks wake this one, or take messages that have arrived.
 
         Return true if anything was taken.
         """
-        if self._machine.is_put_off:
+        opened = self._steps.opened
+        if opened is not None and not opened.is_begun:
             # The step waits for another member to catch up, which may be any of them.
             return self._set_wakers(set(self._channels))
         awaited = self._machine.awaited

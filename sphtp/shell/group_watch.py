@@ -199,8 +199,8 @@ class GroupWatchers:
         self._group = group
         self._member = member
         self._loop = loop
-        # The channels, each with the first and the last step that was skipped since the last send.
-        self._channels: dict[ServiceChannel, tuple[int, int] | None] = {}
+        self.channels: dict[ServiceChannel, tuple[int, int] | None] = {}
+        """The channels, each with the first and the last step skipped since the last send."""
         self._scopes: dict[ServiceChannel, trio.CancelScope] = {}
         self._members: tuple[WatchedMember, ...] = ()
         self._changed = trio.lowlevel.ParkingLot()
@@ -209,9 +209,6 @@ class GroupWatchers:
         self._queued_bytes = 0
         self._is_queued = trio.Event()
 
-    def __bool__(self) -> bool:
-        return bool(self._channels)
-
     async def keep(self, channel: ServiceChannel) -> None:
         """Serve a watcher until its channel ends."""
         with suppress(*GONE):
@@ -219,14 +216,14 @@ class GroupWatchers:
                 await channel.send(CONTROL + pack([WatchMessage.HELLO, *self._member]))
                 # All watchers get the members again with the next step.
                 self._members = ()
-                self._channels[channel] = None
+                self.channels[channel] = None
                 self._changed.unpark_all()
                 with trio.CancelScope() as self._scopes[channel]:
                     try:
                         while True:
                             await channel.receive()
                     finally:
-                        del self._channels[channel], self._scopes[channel]
+                        del self.channels[channel], self._scopes[channel]
 
     def close(self) -> None:
         """Close the channels, each once all that was sent has arrived."""
@@ -240,7 +237,7 @@ class GroupWatchers:
         with trio.move_on_after(PATIENCE):
             while True:
                 announced = [peer for peer in client.peers.values() if mark in peer.groups]
-                if len(self._channels) >= len(announced):
+                if len(self.channels) >= len(announced):
                     return
                 with trio.move_on_after(REDIAL):
                     await self._changed.park()
@@ -273,7 +270,7 @@ class GroupWatchers:
             self._send_queued()
 
     def _send_queued(self) -> None:
-        for channel in tuple(self._channels):
+        for channel in tuple(self.channels):
             for step, payload in self._queued:
                 if not self._send(channel, step, payload):
                     break
@@ -285,17 +282,17 @@ class GroupWatchers:
     def _send(self, channel: ServiceChannel, step: int | None, payload: bytes) -> bool:
         """Send a message, or record its step as skipped; return False if the channel has ended."""
         try:
-            if (skipped := self._channels[channel]) is not None:
+            if (skipped := self.channels[channel]) is not None:
                 channel.hold_nowait(CONTROL + pack([WatchMessage.SKIPPED, *skipped]))
-                self._channels[channel] = None
+                self.channels[channel] = None
             channel.hold_nowait(payload)
         except trio.WouldBlock:
             if step is None:
                 # Send the members again with the next step.
                 self._members = ()
             else:
-                first, _ = self._channels[channel] or (step, step)
-                self._channels[channel] = first, step
+                first, _ = self.channels[channel] or (step, step)
+                self.channels[channel] = first, step
         except (*GONE, LocalError):
             return False
         return True

@@ -132,9 +132,9 @@ class MemberUnderFuzz:
                     machine.die("so")
                 case 2:
                     keys = [seat.key for seat in machine.members][: choices.below(3)]
-                    machine.contribute(machine.head() + b"\xc0", keys)
+                    machine.contribute(m.contribution_head(machine.step) + b"\xc0", keys)
                 case _:
-                    machine.contribute(machine.head() + b"\xc0")
+                    machine.contribute(m.contribution_head(machine.step) + b"\xc0")
 
     def _open(self, link: int) -> None:
         if link not in self._links:
@@ -153,22 +153,21 @@ class MemberUnderFuzz:
 
     def _settle(self) -> None:
         machine = self.machine
-        while (row := machine.poll_link()) is not None:
-            for data in row[1]:
+        for _, outgoing in machine.poll_links():
+            for data in outgoing:
                 # What it sends, others can read; unless it was let in at a step beyond all others.
                 sent = data.join() if isinstance(data, Parts) else data
                 if machine.step < MOST_STEPS and m.step_of_untrusted(sent) is None:
                     m.decode_group_message_untrusted(sent)
-            row[1].clear()
+            outgoing.clear()
         if machine.wants_state:
             machine.give_state(pack("state"))
-        while (link := machine.poll_close()) is not None:
+        while machine.closing:
+            link = machine.closing.popleft()
             if link in self._links:
                 self._lose(link)
-        while machine.poll_event() is not None:
-            pass
-        while machine.poll_step() is not None:
-            pass
+        machine.events.clear()
+        machine.steps.results.clear()
 
 
 class RequestsUnderFuzz:

@@ -96,12 +96,12 @@ async def written(room: int) -> list[bytes]:
     """What a member sends for ten steps; there is room again at the fourth of those without."""
     channel = NarrowChannel(room)
     watchers = GroupWatchers("fluid", ADA, cast("Any", Loop()))
-    assert not watchers
+    assert not watchers.channels
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watchers.keep, cast("ServiceChannel", channel))
         nursery.start_soon(watchers.run)
         await trio.testing.wait_all_tasks_blocked()
-        assert watchers
+        assert watchers.channels
         blocked = 0
         for step in range(10):
             if channel.room == 0:
@@ -112,7 +112,7 @@ async def written(room: int) -> list[bytes]:
             await trio.sleep(1)
         watchers.close()
         await trio.testing.wait_all_tasks_blocked()
-        assert not watchers
+        assert not watchers.channels
         nursery.cancel_scope.cancel()
     return channel.sent
 

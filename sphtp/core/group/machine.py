@@ -29,7 +29,6 @@ Servers report a silent client as gone after 10 s, and thus earlier.
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -54,7 +53,6 @@ from sphtp.core.group.messages import (
     Leaving,
     StateSnapshot,
     StepReached,
-    contribution_head,
     decode_group_message_untrusted,
     encode_group_message,
     step_of_untrusted,
@@ -76,8 +74,7 @@ from sphtp.core.group.seats import (
     with_newcomers,
     without_ended,
 )
-from sphtp.core.group.steps import WINDOW, CompleteStep, StepExchange
-from sphtp.core.timers import earliest
+from sphtp.core.group.steps import WINDOW, StepExchange
 from sphtp.errors import (
     ExcludedError,
     LocalError,
@@ -176,8 +173,8 @@ class _Flush:
 class GroupMachine:
     """One member of a group.
 
-    After each input or command, take all outputs from ``poll_link``, ``poll_close``, ``poll_step``
-    and ``poll_event``, and read ``failure`` and ``poll_timeout``. ``now`` is in seconds.
+    After each input or command, take all outputs from ``poll_links``, ``closing``, ``events`` and
+    ``steps.results``, and read ``failure`` and ``poll_timeout``. ``now`` is in seconds.
     """
 
     def __init__(self, now: float, key: Key, terms: GroupTerms) -> None:
@@ -193,13 +190,16 @@ class GroupMachine:
         self.epoch = 0
         """The number of the last change that this member has installed; 0 before the first."""
         self.counters = {"malformed": 0}
-        self._steps = StepExchange(key, terms.on_death)
+        self.steps = StepExchange(key, terms.on_death)
+        """The exchange of the steps. Only ``contribute`` opens a step."""
         self._founder: Key | None = None
         self._links: dict[int, _MemberLink] = {}
         self._by_key: dict[Key, _MemberLink] = {}
         self._ready: dict[int, None] = {}
-        self._closing: deque[int] = deque()
-        self._events: deque[SeatTaken | SeatEnded] = deque()
+        self.closing: deque[int] = deque()
+        """The channels to close after all their messages have left."""
+        self.events: deque[SeatTaken | SeatEnded] = deque()
+        """The changes of the members, oldest first."""
         # Members whose channel was lost here, members in COMPLAINTs of others, and the ids that the
         # servers report as gone.
         self._lost: set[Key] = set()
@@ -240,43 +240,24 @@ class GroupMachine:
     @property
     def step(self) -> int:
         """The number of the open step, or, between two steps, of the next one."""
-        return self._steps.step
+        return self.steps.step
 
     @property
     def seats(self) -> Seats:
         """All seats that this member still needs."""
-        return self._steps.seats
+        return self.steps.seats
 
     @property
     def members(self) -> Seats:
         """The members of the present step, in order."""
-        return self._steps.view.members
-
-    @property
-    def is_open(self) -> bool:
-        """True from ``contribute`` until the step is complete or fails."""
-        return self._steps.is_open
-
-    @property
-    def missing(self) -> AbstractSet[Key] | None:
-        """The members whose contributions the present step lacks; None between two steps."""
-        return self._steps.missing
-
-    @property
-    def is_put_off(self) -> bool:
-        """True if a step is open, and cannot begin before messages of others arrive."""
-        return self._steps.is_put_off
+        return self.steps.view.members
 
     @property
     def awaited(self) -> list[int]:
-        """The numbers of the channels to members whose contributions the present step lacks."""
-        links = self._by_key
-        return [links[key].number for key in self._steps.missing or () if key in links]
-
-    @property
-    def has_result(self) -> bool:
-        """True if ``poll_step`` has a step to return."""
-        return self._steps.has_result
+        """The numbers of the channels to members whose contributions the open step lacks."""
+        links, opened = self._by_key, self.steps.opened
+        missing = opened.missing if opened is not None else ()
+        return [links[key].number for key in missing if key in links]
 
     @property
     def wants_state(self) -> bool:
@@ -285,21 +266,17 @@ class GroupMachine:
 
     # Commands
 
-    def head(self) -> bytes:
-        """Return the head of this member's next contribution."""
-        return contribution_head(self.step)
-
     def contribute(self, data: Contribution, neighbours: Collection[Key] | None = None) -> None:
         """Contribute to the present step, for all members or only for some neighbours.
 
-        ``data`` is ``head()`` followed by a value as msgpack.
+        ``data`` is ``contribution_head(step)`` followed by a value as msgpack.
 
         Raises the error that ended the group, ``StateError`` if a step is open or the group has not
         begun, and ``LocalError`` for a neighbour that is no member.
         """
         self.check()
-        if self.is_open:
-            raise StateError(f"step {self.step} is still being made")
+        if self.steps.opened is not None or self.steps.results:
+            raise StateError(f"step {self.step} is under way")
         places = None
         if neighbours is not None:
             known = {seat.key: seat.place for seat in self.members}
@@ -307,7 +284,7 @@ class GroupMachine:
                 if key not in known:
                     raise LocalError(f"{key[0]:#010x} is no member at step {self.step}")
             places = frozenset(known[key] for key in neighbours if key != self.key)
-        self._steps.open(data, places)
+        self.steps.open(data, places)
         self._begin()
 
     def check(self) -> None:
@@ -329,8 +306,8 @@ class GroupMachine:
             self._close_all()
             return
         self._flush = None
-        self._steps.is_placed = True
-        end = self._left_at = max(self._steps.begun + 1, self.step)
+        self.steps.is_placed = True
+        end = self._left_at = max(self.steps.begun + 1, self.step)
         self._set_end(self.key, end)
         for link in self._links.values():
             self._send(link, Leaving(end))
@@ -358,7 +335,7 @@ class GroupMachine:
         ``number`` identifies the channel. ``peer_id`` is the peer's id in the cluster.
         """
         if self.state is GroupState.ENDED:
-            self._closing.append(number)
+            self.closing.append(number)
             return
         link = self._links[number] = _MemberLink(number, peer_id)
         self._send(link, self._hello())
@@ -373,7 +350,7 @@ class GroupMachine:
         if self._by_key.get(key) is link:
             del self._by_key[key]
             self._kept_requests.pop(key, None)
-            self._steps.forget_progress(key)
+            self.steps.forget_progress(key)
             seat = find_seat(self.seats, key)
             if seat is not None and self._is_needed(seat):
                 self._lose(now, key)
@@ -435,7 +412,7 @@ class GroupMachine:
             case Dying():
                 self._departed.add(key[0])
                 self.handle_link_lost(now, number)
-                self._closing.append(number)
+                self.closing.append(number)
                 return
             case Leaving(end):
                 self._handle_leaving(link, key, end)
@@ -445,7 +422,7 @@ class GroupMachine:
                 if self.state in (GroupState.FORMING, GroupState.ENTERING):
                     self.snapshot, self._snapshot_step = payload, at
             case StepReached(reached):
-                self._steps.note_reached(key, reached)
+                self.steps.note_reached(key, reached)
                 self._newcomers.pop(key, None)
                 self._begin()
         self._consider(now)
@@ -463,70 +440,53 @@ class GroupMachine:
 
     # Outputs
 
-    @property
-    def has_output(self) -> bool:
-        """True if ``poll_link``, ``poll_close`` or ``poll_event`` may have an output."""
-        return bool(self._ready or self._closing or self._events)
-
-    def poll_link(self) -> tuple[int, deque[Contribution]] | None:
-        """Return a channel and its messages, oldest first; None if no message has to leave.
+    def poll_links(self) -> list[tuple[int, deque[Contribution]]]:
+        """Return the channels with messages that have to leave, and these messages, oldest first.
 
         The caller removes the messages.
         """
-        while self._ready:
-            number = self._ready.popitem()[0]
-            link = self._links.get(number)
-            if link is not None and link.outgoing:
-                return number, link.outgoing
-        return None
-
-    def poll_close(self) -> int | None:
-        """Return a channel to close after all its messages have left; None if there is none."""
-        return self._closing.popleft() if self._closing else None
-
-    def poll_step(self) -> CompleteStep | None:
-        """Return the next complete step; None if there is none."""
-        return self._steps.poll_step()
-
-    def poll_event(self) -> SeatTaken | SeatEnded | None:
-        """Return the next change of the members; None if there is none."""
-        return self._events.popleft() if self._events else None
+        if not self._ready:
+            return []
+        ready, self._ready = self._ready, {}
+        links = self._links
+        return [(number, links[number].outgoing) for number in ready if number in links]
 
     def poll_timeout(self) -> float | None:
         """Return the time at which ``handle_timeout`` is due; None if no timer is set."""
+        gives_up_at, settles_at = self._gives_up_at, self._settles_at
         if self.state is GroupState.ENDED:
             return None
-        return earliest(self._gives_up_at, self._settles_at)
+        if gives_up_at is None or settles_at is None:
+            return settles_at if gives_up_at is None else gives_up_at
+        return min(gives_up_at, settles_at)
 
     # Steps
 
     def _begin(self) -> None:
         """Begin the open step, unless a change is under way or this member cannot make steps."""
-        if not self._steps.is_put_off or self.state is not GroupState.MEMBER:
+        opened = self.steps.opened
+        if opened is None or opened.is_begun or self.state is not GroupState.MEMBER:
             return
         if self._frozen_by is not None or self._flush is not None or self._fails_here():
             return
-        for key, data in self._steps.begin():
+        for key, data in self.steps.begin():
             link = self._by_key.get(key)
             if link is not None:
                 link.outgoing.append(data)
                 self._ready[link.number] = None
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if self._steps.refresh() and self._leavers:
+        if self._leavers:
             self._release()
 
     def _take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> None:
         """Take a contribution."""
-        is_complete = self._steps.take_untrusted(key, step, data)
+        self.steps.take_untrusted(key, step, data)
         if self._newcomers:
             self._newcomers.pop(key, None)
-        if is_complete:
-            if self._leavers:
-                self._release()
-        elif self._steps.is_put_off:
+        opened = self.steps.opened
+        if opened is not None and not opened.is_begun:
             self._begin()
+        elif self._leavers:
+            self._release()
 
     def _fails_here(self) -> bool:
         """Fail the open step if a member has died before it and ``on_death`` is RAISE.
@@ -536,11 +496,11 @@ class GroupMachine:
         """
         if self.terms.on_death is not OnDeath.RAISE or self.failure is not None:
             return self.failure is not None
-        seat = self._steps.view.death
+        seat = self.steps.view.death
         if seat is None:
             return False
         self.failure = MemberDiedError(seat.name or f"{seat.id:#010x}", seat.end or 0, seat.id)
-        self._steps.fail()
+        self.steps.fail()
         return True
 
     # Links
@@ -568,7 +528,7 @@ class GroupMachine:
         is_new = link.hello is None
         link.hello = hello
         key = hello.member
-        if key in self._steps.dead:
+        if key in self.steps.dead:
             self._exclude(link)
             return
         self._check_terms(hello)
@@ -579,7 +539,7 @@ class GroupMachine:
                 # Messages of the first channel may have been lost with it.
                 self._lose(now, key)
             self._by_key[key] = link
-            self._steps.forget_progress(key)
+            self.steps.forget_progress(key)
             self._departed.discard(key[0])
             if self.state in (GroupState.MEMBER, GroupState.LEAVING):
                 self._send(link, JoinRequest((key,), ()))
@@ -626,11 +586,11 @@ class GroupMachine:
 
     def _is_needed(self, seat: Seat) -> bool:
         """Return True if the members have to agree on a member whose channel was lost."""
-        if seat.key in self._steps.dead:
+        if seat.key in self.steps.dead:
             return False
         if seat.end is None:
             return True
-        return self.step < seat.end and self._steps.last_from(seat.key) < seat.end - 1
+        return self.step < seat.end and self.steps.last_from(seat.key) < seat.end - 1
 
     def _name_of(self, key: Key) -> str:
         seat = find_seat(self.seats, key)
@@ -680,10 +640,10 @@ class GroupMachine:
     def _suspects(self) -> set[Key]:
         """Return the lost members, here or elsewhere, on whose end the members have to agree."""
         # A member that refuses contributions of another one may lack some, so the latter has to go.
-        suspects = self._lost | self._complaints | self._steps.refused
+        suspects = self._lost | self._complaints | self.steps.refused
         if not suspects:
             return suspects
-        return {seat.key for seat in self.seats if seat.key in suspects} - self._steps.dead.keys()
+        return {seat.key for seat in self.seats if seat.key in suspects} - self.steps.dead.keys()
 
     def _answer_request(self, coordinator: Key) -> None:
         """Answer the flush of the coordinator."""
@@ -691,13 +651,13 @@ class GroupMachine:
         if request is None:
             return
         self._frozen_by = (coordinator, request.round)
-        self._steps.refuse(request.removed)
+        self.steps.refuse(request.removed)
         state, held = self._flush_state(request.round)
         self._send_behind(coordinator, held, state)
 
     def _flush_state(self, number: int) -> tuple[FlushState, Held]:
-        heights, held = self._steps.report(self._steps.refused)
-        begun = self._steps.begun
+        heights, held = self.steps.report(self.steps.refused)
+        begun = self.steps.begun
         state = FlushState(number, self.epoch, begun, self.seats, heights, self._founder)
         return state, held
 
@@ -722,7 +682,7 @@ class GroupMachine:
             for seat in self.seats
             if seat.key != self.key
             and seat.key not in removed
-            and seat.key not in self._steps.dead
+            and seat.key not in self.steps.dead
             and (seat.end is None or (seat.has_left and seat.key in self._by_key))
         }
         unreachable = asked - self._by_key.keys()
@@ -738,7 +698,7 @@ class GroupMachine:
     ) -> None:
         self._round += 1
         self._frozen_by = (self.key, self._round)
-        self._steps.refuse(removed)
+        self.steps.refuse(removed)
         flush = self._flush = _Flush(self._round, removed, joiners, frozenset(asked))
         for key in flush.asked:
             self._send_to(key, FlushRequest(self._round, tuple(sorted(removed))))
@@ -767,7 +727,7 @@ class GroupMachine:
             key
             for key, link in self._by_key.items()
             if key not in known
-            and key not in self._steps.dead
+            and key not in self.steps.dead
             and link.hello is not None
             and link.hello.on_death == self.terms.on_death.value
             and need - {self.key} <= link.connected
@@ -791,7 +751,7 @@ class GroupMachine:
                 self._flush = None
                 self._apply(now, Install(0, state.epoch, state.founder, state.seats), {})
             return
-        self._steps.seats = merged(self.seats, state.seats, self._steps.dead)
+        self.steps.seats = merged(self.seats, state.seats, self.steps.dead)
         self._lose_unreachable(now)
 
     def _decide(self, now: float, flush: _Flush) -> None:
@@ -846,7 +806,7 @@ class GroupMachine:
                 return
         elif self._frozen_by != (key, install.round):
             return
-        here = self.step if self._steps.is_placed or mine is None else mine.start
+        here = self.step if self.steps.is_placed or mine is None else mine.start
         _check_steps(_steps_of(install.seats), here)
         if mine is None:
             self._fail(ExcludedError("the others have agreed to go on without this member"))
@@ -859,7 +819,7 @@ class GroupMachine:
         is_first = self.state is GroupState.FORMING
         _RUNNER.step(self, GroupEvent.INSTALLED)
         self.epoch, self._founder = install.epoch, install.founder
-        self._steps.seats = in_order(install.seats)
+        self.steps.seats = in_order(install.seats)
         # Apply the ends that members have announced since they answered this flush.
         if self._left_at is not None:
             self._set_end(self.key, self._left_at)
@@ -870,23 +830,25 @@ class GroupMachine:
         self._lose_unreachable(now)
         mine = find_seat(self.seats, self.key)
         if mine is not None and self.state is GroupState.ENTERING:
-            self._steps.start_at(mine.start)
+            self.steps.start_at(mine.start)
             if self._snapshot_step < mine.start:
                 self.snapshot = None
-        self._steps.install(held)
+        self.steps.install(held)
         self._report(known, is_first=is_first)
         self._frozen_by = self._flush = None
         self._complained = self._announced = self._promised = None
         self._forget_former()
         self._welcome(known)
-        if self._steps.is_open and not self._fails_here():
+        if self.steps.opened is not None and not self._fails_here():
             self._begin()
-            self._refresh()
+            self.steps.refresh()
+        if self._leavers:
+            self._release()
         self._consider(now)
 
     def _forget_former(self) -> None:
         """Drop all records of former members but ``dead``, so that no table grows with changes."""
-        dead, keys = self._steps.dead, {seat.key for seat in self.seats}
+        dead, keys = self.steps.dead, {seat.key for seat in self.seats}
         self._lost = (self._lost & keys) - dead.keys()
         self._complaints = (self._complaints & keys) - dead.keys()
         self._departed &= {seat.id for seat in self.seats}
@@ -903,9 +865,9 @@ class GroupMachine:
         for seat in self.seats:
             old = known.get(seat.key)
             if old is None and seat.end is None:
-                self._events.append(SeatTaken(seat))
+                self.events.append(SeatTaken(seat))
             if seat.end is not None and (old is None or old.end is None):
-                self._events.append(SeatEnded(seat))
+                self.events.append(SeatEnded(seat))
 
     def _welcome(self, known: dict[Key, Seat]) -> None:
         """Send messages after a change: to newcomers, to excluded clients, and to other clients.
@@ -924,11 +886,11 @@ class GroupMachine:
                 continue
             self._send(link, Admitted(self.epoch))
             # Steps that began before the change, if the newcomer takes the place of a dead member.
-            for step, data in self._steps.own_from(seat.start):
+            for step, data in self.steps.own_from(seat.start):
                 link.outgoing.append(data)
-                self._steps.note_reported(seat.key, step)
+                self.steps.note_reported(seat.key, step)
         for link in tuple(self._links.values()):
-            if link.key in self._steps.dead:
+            if link.key in self.steps.dead:
                 self._exclude(link)
             elif link.key not in keys:
                 self._send(link, self._hello())
@@ -938,7 +900,7 @@ class GroupMachine:
         key = link.key
         if key is not None and self._by_key.get(key) is link:
             del self._by_key[key]
-        self._closing.append(link.number)
+        self.closing.append(link.number)
 
     # Founding
 
@@ -1021,13 +983,13 @@ class GroupMachine:
             return
         _RUNNER.step(self, GroupEvent.ADMITTED)
         self._admitted_by.clear()
-        self._steps.is_placed = True
+        self.steps.is_placed = True
         self._settles_at = None
         self._begin()
 
     def _unsupplied(self) -> list[Key]:
         """Return the newcomers to which this member has to give the state now."""
-        if not self.terms.has_state or not self.is_open:
+        if not self.terms.has_state or self.steps.opened is None:
             return []
         giver = giver_of_state(self.seats, self._lost)
         if giver is None or giver.key != self.key:
@@ -1040,7 +1002,7 @@ class GroupMachine:
         ]
 
     def _handle_leaving(self, link: _MemberLink, key: Key, end: int) -> None:
-        if self._steps.is_placed and end > _last_step_from(self.step):
+        if self.steps.is_placed and end > _last_step_from(self.step):
             # No member can have reached this step, or the others went on while this process did not
             # run. In the latter case another member's EXCLUDED will follow.
             return
@@ -1048,13 +1010,13 @@ class GroupMachine:
         seat = find_seat(self.seats, key)
         if seat is not None and seat.end is None:
             self._set_end(key, end)
-            self._events.append(SeatEnded(seat._replace(end=end, has_left=True)))
+            self.events.append(SeatEnded(seat._replace(end=end, has_left=True)))
         self._leavers[key] = end
-        self._refresh()
+        self.steps.refresh()
         self._release()
 
     def _set_end(self, key: Key, end: int) -> None:
-        self._steps.seats = with_end(self.seats, key, end)
+        self.steps.seats = with_end(self.seats, key, end)
 
     def _release(self) -> None:
         """Send RELEASED to leaving members of which this member needs no more contributions."""
@@ -1079,8 +1041,8 @@ class GroupMachine:
         self._close_all()
 
     def _close_all(self) -> None:
-        self._steps.end()
-        self._closing.extend(self._links)
+        self.steps.end()
+        self.closing.extend(self._links)
 
     # Sending
 

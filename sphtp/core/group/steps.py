@@ -24,7 +24,6 @@ seats with their ends are installed.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sphtp.core.group.messages import (
@@ -73,8 +72,8 @@ class CompleteStep(NamedTuple):
     """The member whose contribution came last; None if all others had contributed before."""
 
 
-class _OpenStep:
-    """The step to which this member contributes."""
+class OpenStep:
+    """The step to which this member contributes, until it is complete or fails."""
 
     __slots__ = ("is_begun", "missing", "neighbours", "payload")
 
@@ -83,9 +82,10 @@ class _OpenStep:
         # The places of the members with which it exchanges; None for all members. Places, because a
         # newcomer that replaces a dead neighbour has the same place, and another key.
         self.neighbours = neighbours
-        # A step that is open has not begun while a flush is under way.
         self.is_begun = False
+        """False while the step is put off: a flush is under way, or a member has to catch up."""
         self.missing: set[Key] = set()
+        """The members whose contributions the step lacks."""
 
     def includes(self, seat: Seat) -> bool:
         return self.neighbours is None or seat.place in self.neighbours
@@ -102,7 +102,8 @@ class StepExchange:
         self.on_death = on_death
         self._seats: Seats = ()
         self._keys: frozenset[Key] = frozenset()
-        self._view: StepView | None = None
+        self.view: StepView = view_at((), 0)
+        """The view of the present step."""
         self.step = 0
         """The number of the open step, or of the next one if no step is open."""
         self.begun = -1
@@ -113,8 +114,10 @@ class StepExchange:
         """The members that a flush removes: this member accepts nothing from them."""
         self.dead: dict[Key, None] = {}
         """The former members that the others have agreed to remove, oldest first."""
-        self._open: _OpenStep | None = None
-        self._results: deque[CompleteStep] = deque()
+        self.opened: OpenStep | None = None
+        """The open step; None between two steps."""
+        self.results: deque[CompleteStep] = deque()
+        """The complete steps that the application has not taken, oldest first."""
         # By step: the contributions that a member may still need.
         self._held: dict[int, dict[Key, Contribution]] = {}
         # For each member: the step of its last contribution, the last step that its messages show
@@ -134,39 +137,7 @@ class StepExchange:
     def seats(self, seats: Seats) -> None:
         self._seats = seats
         self._keys = frozenset([seat.key for seat in seats])
-        self._view = None
-
-    @property
-    def view(self) -> StepView:
-        """The view of the present step."""
-        view = self._view
-        if view is None or not view.first <= self.step < view.end:
-            view = self._view = view_at(self._seats, self.step)
-        return view
-
-    @property
-    def is_open(self) -> bool:
-        """True while a step is open: begun or put off, and not complete."""
-        return self._open is not None
-
-    @property
-    def missing(self) -> AbstractSet[Key] | None:
-        """The members whose contributions the open step lacks; None if no step is open."""
-        return None if self._open is None else self._open.missing
-
-    @property
-    def is_put_off(self) -> bool:
-        """True if a step is open that has not begun."""
-        return self._open is not None and not self._open.is_begun
-
-    @property
-    def has_result(self) -> bool:
-        """True if ``poll_step`` has a step to return."""
-        return bool(self._results)
-
-    def poll_step(self) -> CompleteStep | None:
-        """Return the next complete step; None if there is none."""
-        return self._results.popleft() if self._results else None
+        self.view = view_at(seats, self.step)
 
     def last_from(self, key: Key) -> int:
         """Return the step of the last contribution of a member; -1 if it sent none."""
@@ -184,24 +155,24 @@ class StepExchange:
 
     def open(self, payload: Contribution, neighbours: frozenset[Place] | None) -> None:
         """Open a step; ``begin`` sends its contribution."""
-        self._open = _OpenStep(payload, neighbours)
+        self.opened = OpenStep(payload, neighbours)
 
     def fail(self) -> None:
         """Drop the open step, which fails."""
-        self._open = None
+        self.opened = None
 
     def end(self) -> None:
         """End the open step, and drop all contributions, which may be in shared memory."""
-        self._open = None
+        self.opened = None
         self._held.clear()
 
     def begin(self) -> list[tuple[Key, Contribution]]:
-        """Begin the open step. Return the messages to send, with their receivers.
+        """Begin the open step, and complete it if nothing is missing.
 
-        The caller makes sure that no flush is under way, and calls ``refresh`` afterwards. A step
-        among neighbours stays put off until all others are within the window.
+        Return the messages to send, with their receivers. The caller makes sure that no flush is
+        under way. A step among neighbours stays put off until all others are within the window.
         """
-        opened, step = self._open, self.step
+        opened, step = self.opened, self.step
         if opened is None or opened.is_begun:
             return []
         if opened.neighbours is not None and step - self._floor() > WINDOW:
@@ -222,30 +193,32 @@ class StepExchange:
             elif step - self._reported.get(key, -1) >= PROGRESS_EVERY:
                 leaving.append((key, encode_group_message(StepReached(step))))
                 self._reported[key] = step
+        self.refresh()
         return leaving
 
-    def refresh(self) -> bool:
-        """Find the members whose contributions the open step lacks. Return True if none does."""
-        opened = self._open
+    def refresh(self) -> None:
+        """Find the members whose contributions the open step lacks; complete it if none does."""
+        opened = self.opened
         if opened is None or not opened.is_begun:
-            return False
+            return
         by_key = self.view.by_key
         opened.missing = by_key.keys() - self._held[self.step].keys() - self.dead.keys()
         if opened.neighbours is not None:
             opened.missing = {key for key in opened.missing if opened.includes(by_key[key])}
-        return self._complete_if_ready(opened)
+        if not opened.missing:
+            self._complete(opened)
 
-    def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> bool:
-        """Take a contribution. Return True if it completes the open step.
+    def take_untrusted(self, key: Key, step: int, data: bytes | memoryview) -> None:
+        """Take a contribution, and complete the open step if it was the last one.
 
         Raises ``RemoteError`` for a step that no member can have reached.
         """
         if step <= self._heights.get(key, -1) or key in self.refused or key in self.dead:
-            return False
+            return
         # The first contribution of a newcomer comes after all members have installed it. But a
         # newcomer may get contributions of members before its own INSTALL.
         if self.is_placed and key not in self._keys:
-            return False
+            return
         if step > self.step + WINDOW + 1 if self.is_placed else len(self._held) > 2 * WINDOW:
             raise RemoteError(f"a contribution to step {step}, in step {self.step}")
         self._heights[key] = step
@@ -255,11 +228,12 @@ class StepExchange:
         if here is None:
             here = self._held[step] = {}
         here[key] = data
-        opened = self._open
+        opened = self.opened
         if opened is None or step != self.step or not opened.is_begun:
-            return False
+            return
         opened.missing.discard(key)
-        return not opened.missing and self._complete_if_ready(opened, key)
+        if not opened.missing:
+            self._complete(opened, key)
 
     def note_reached(self, key: Key, step: int) -> None:
         """Record that a member has begun a step."""
@@ -275,9 +249,10 @@ class StepExchange:
         self._reached.pop(key, None)
         self._reported.pop(key, None)
 
-    def _complete_if_ready(self, opened: _OpenStep, last_key: Key | None = None) -> bool:
-        if opened.missing or self._waits_for_return(opened):
-            return False
+    def _complete(self, opened: OpenStep, last_key: Key | None = None) -> None:
+        """Complete a step without missing contributions, unless it waits for a newcomer."""
+        if self.on_death is OnDeath.WAIT and self._waits_for_return(opened):
+            return
         step, view, here = self.step, self.view, self._held[self.step]
         seats, keys = view.members, list(view.by_key)
         if opened.neighbours is not None or not view.by_key.keys() <= here.keys():
@@ -288,26 +263,25 @@ class StepExchange:
             ]
             seats = tuple([view.by_key[key] for key in keys])
         contributions = [here[key] for key in keys]
-        self._open = None
+        self.opened = None
         self.step = step + 1
+        if self.step >= view.end:
+            self.view = view_at(self._seats, self.step)
         is_own_kept = opened.neighbours is not None
         if not is_own_kept:
             # It was sent to every member before all later messages of this one. A member that lacks
             # it has lost the channel to this member, and gets it from others or not at all.
             del here[self.key]
         last = None if last_key is None else view.by_key.get(last_key)
-        self._results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
+        self.results.append(CompleteStep(step, seats, contributions, is_own_kept, last))
         if len(self._held) > KEPT:
             # A member that contributed to this step needs no contributions to earlier ones.
             floor = self._floor() if is_own_kept else step
             for old in [step for step in self._held if step < floor]:
                 del self._held[old]
-        return True
 
-    def _waits_for_return(self, opened: _OpenStep) -> bool:
+    def _waits_for_return(self, opened: OpenStep) -> bool:
         """Return True if the step waits for a newcomer in the place of a dead member."""
-        if self.on_death is not OnDeath.WAIT:
-            return False
         return any(
             opened.includes(seat)
             for seat in vacant_seats(self.seats)
@@ -354,6 +328,7 @@ class StepExchange:
     def start_at(self, step: int) -> None:
         """Set the first step of this member, and drop contributions to earlier steps."""
         self.step, self.begun = step, step - 1
+        self.view = view_at(self._seats, step)
         for old in [old for old in self._held if old < step]:
             del self._held[old]
 
@@ -427,11 +402,6 @@ class TimeHistogram:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Count a time."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
-
 
 class StepStatistics(Generic[Member]):
     """The times of the steps of one member, in seconds.
@@ -454,14 +424,20 @@ class StepStatistics(Generic[Member]):
         ``last`` is the member whose contribution came last; None if all others had contributed
         before ``began``.
         """
-        self.exchanges.add(ended - began)
+        time = ended - began
+        bucket = bisect_left(BOUNDS, time)
+        self.exchanges.counts[bucket] += 1
+        self.exchanges.total += time
         if last is not None:
             waits = self.waits.get(last)
             if waits is None:
                 waits = self.waits[last] = TimeHistogram()
-            waits.add(ended - began)
+            waits.counts[bucket] += 1
+            waits.total += time
         if self._ended_at is not None:
-            self.steps.add(ended - self._ended_at)
+            time = ended - self._ended_at
+            self.steps.counts[bisect_left(BOUNDS, time)] += 1
+            self.steps.total += time
         self._ended_at = ended
 
     def keep_only(self, members: Collection[Member]) -> None:

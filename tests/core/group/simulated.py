@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sphtp.core.group.lifecycle import GroupState
 from sphtp.core.group.machine import GroupMachine, GroupTerms, SeatEnded
-from sphtp.core.group.messages import CONTRIBUTION, contribution_bytes
+from sphtp.core.group.messages import CONTRIBUTION, contribution_bytes, contribution_head
 from sphtp.core.group.seats import Key, OnDeath
 from sphtp.core.packing import Parts, pack, pack_parts, unpack
 from sphtp.errors import ExcludedError, MemberDiedError, RemoteError
@@ -134,8 +134,7 @@ class Worker:
         """Perform what the machine wants."""
         machine, world = self.machine, self.world
         while True:
-            while (row := machine.poll_link()) is not None:
-                number, outgoing = row
+            for number, outgoing in machine.poll_links():
                 while outgoing:
                     data = outgoing.popleft()
                     if isinstance(data, Parts):
@@ -145,12 +144,14 @@ class Worker:
                 machine.give_state(pack(STATE.pack(*self.field)))
                 continue
             break
-        while (closing := machine.poll_close()) is not None:
-            world.close_link(self, closing)
-        while (event := machine.poll_event()) is not None:
+        while machine.closing:
+            world.close_link(self, machine.closing.popleft())
+        while machine.events:
+            event = machine.events.popleft()
             if isinstance(event, SeatEnded) and not event.seat.has_left:
                 self.died.append((event.seat.name, event.seat.end))
-        if (done := machine.poll_step()) is not None:
+        if machine.steps.results:
+            done = machine.steps.results.popleft()
             values = [
                 unpack(contribution_bytes(done.step, data), CONTRIBUTION.size)[0]
                 for data in done.contributions
@@ -189,7 +190,7 @@ class Worker:
     def leave(self) -> None:
         """Leave the group as soon as the present step is over."""
         self.is_leaving = True
-        if not self.machine.is_open:
+        if not self.machine.steps.opened:
             self._work()
 
     def _work_soon(self) -> None:
@@ -200,15 +201,16 @@ class Worker:
 
     def _work(self) -> None:
         machine = self.machine
-        if self.is_leaving and (machine.failure or not machine.is_open):
+        if self.is_leaving and (machine.failure or machine.steps.opened is None):
             machine.leave(self.world.now)
-        elif machine.state is not GroupState.MEMBER or machine.is_open or machine.failure:
+        elif machine.state is not GroupState.MEMBER or machine.steps.opened or machine.failure:
             return
         elif machine.step < self.world.last:
             self.members = {seat.key for seat in machine.members}
             value = contribution_of(self.name, machine.step, self.field)
             near = self.world.neighbours(self)
-            machine.contribute(pack_parts([value, self.world.padding], machine.head()), near)
+            head = contribution_head(machine.step)
+            machine.contribute(pack_parts([value, self.world.padding], head), near)
         self.flush()
 
 
@@ -429,7 +431,8 @@ class World:
 
     def describe(self) -> str:
         return "; ".join(
-            f"{it.name}({it.id}) {it.machine.state.name} step {it.step} open {it.machine.is_open} "
+            f"{it.name}({it.id}) {it.machine.state.name} step {it.step} "
+            f"open {it.machine.steps.opened is not None} "
             f"running {it.is_running} frozen {it.inbox is not None} failure {it.failure!r}"
             for it in self.workers
         )

@@ -46,4 +46,4 @@ def test_nobody_gets_further_ahead_of_one_that_stands_still_than_the_window() ->
     while world.step():
         assert fast.step <= held + WINDOW + PROGRESS_EVERY
     assert fast.step >= held + WINDOW - PROGRESS_EVERY
-    assert fast.machine.is_open
+    assert fast.machine.steps.opened
