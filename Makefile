@@ -15,7 +15,7 @@ PYTEST_FLAGS ?= -m "not soak" -n 6 --dist worksteal
 # A soak has a seed of its own, which its first lines say.
 SPHTP_SEED   := $(or $(SPHTP_SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 SOAK         := SPHTP_SEED=$(SPHTP_SEED) .venv/bin/python -m pytest -v --durations=20
-# For each target, so that all of them take twenty-odd times as long.
+# For each target; all of them together take more than an hour.
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS    ?= -1
 FUZZ_TARGETS ?=
