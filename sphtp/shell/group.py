@@ -292,10 +292,10 @@ class LockstepGroup(ScopedService):
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
-        """The members of the present step in order: the member that joined first stands first.
+        """The members of the present step: the founders by id, then the others as they joined.
 
-        Until the step is complete, members may still enter or leave it, and the other clients may
-        have other values. ``members`` and ``rank`` of the result of ``exchange`` are final.
+        Until the step is complete, a member may still leave or die, and another client may know
+        that earlier. ``members`` and ``rank`` of the result of ``exchange`` are final.
         """
         return tuple(map(self._member, self._machine.members))
 
