@@ -81,7 +81,7 @@ is acked, whatever the capacity of the path.
 Such losses reduce a congestion window to two packets, with which the transfer would take hours at a
 loss of nine packets in ten. So a few packets may always leave in each 0.1 s, and more if the round
 trips show no queue. Acks are repeated while many packets are missing. See [congestion
-control](../explanation/congestion.md#never-slower-than-fiedlers-rule).
+control](../explanation/congestion.md#a-least-rate-after-fiedlers-rule).
 """,
     headings=("rule", *(percent(loss) for loss in LOSSES)),
     trials=[SimulatedTrial(rule, partial(measure, rule)) for rule in (SEED_RULE, *CONTROLLERS)],
