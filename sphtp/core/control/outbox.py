@@ -17,7 +17,7 @@ together, because each would wake all clients by itself, also those that filter 
 An answer with the time has a stamp of the moment at which its request arrived. Such answers leave
 at once as long as there are few clients. PUB needs a system call for each client to send one
 message. So among many clients these answers wait for the next message to clients, or until their
-own pause is over. With 500 clients they took half of the server's processor time before.
+own pause is over. With 500 clients they would take half of the server's processor time.
 
 Messages of ``send`` are not paced, and their cost does not count: the server's own heartbeats and
 requests, and the messages of its application. They leave at once, after the batch collected before

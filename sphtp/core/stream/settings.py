@@ -181,7 +181,7 @@ class StreamSettings:
 
     @classmethod
     def um(cls, **changes: Any) -> Self:
-        """Return the defaults of Ultra Messaging 6.17.
+        """Return the defaults that the transport of Ultra Messaging 6.17 has for a multicast group.
 
         They contradict each other: ``ignore`` is longer than ``nak_backoff``, so that the source
         ignores a second NAK.
