@@ -1,8 +1,9 @@
 """A channel between two peers: reliable-ordered messages inside unreliable packets.
 
 The design is that of Glenn Fiedler's article "Reliable Ordered Messages", with the loss detection,
-flow control and congestion control of QUIC. Docstrings name this source "Fiedler", and a conference
-talk on messages in games "talk" (the page "The four designs" of the documentation).
+flow control and congestion control of QUIC. Docstrings name this source "Fiedler". Its important
+and unimportant messages are those of "talk", a server in Erlang for games (see the page "The four
+designs" of the documentation).
 
 Read in this order. ``frames`` defines packets and frames. ``sent_packets`` records each packet
 until it is acked, and ``received_packets`` records which packets arrived. ``send_queue`` holds the

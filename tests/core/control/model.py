@@ -29,7 +29,7 @@ a machine that replays its inputs, and the search walks over numbers: of states,
 two histories lead to one state, each step from there is computed by both, and has to be the same.
 
 The search remembers the moments that it has passed by their hashes of 64 bits. Two of ten million
-moments have one hash in one of 300,000 searches; then the later one is not walked over.
+moments have one hash in one of 370,000 searches; then the later one is not walked over.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
