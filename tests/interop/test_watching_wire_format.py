@@ -194,8 +194,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"at most {MOST_CHANNELS} channels",
         f"followed by `{mark_of('')}`",
         f"for {WATCHER_PATIENCE:g} s at most",
-        f"again after {REDIAL:g} s",
-        f"intervals up to {LONGEST_REDIAL:g} s",
+        f"pauses double from {2 * REDIAL:g} s to {LONGEST_REDIAL:g} s",
+        f"open for more than {LONGEST_REDIAL:g} s, the pause is {REDIAL:g} s",
+        f"shortens a pause, to {REDIAL:g} s at least",
         f"{1000 * DELAY:g} ms, or until they have {MOST_QUEUED:,} bytes",
     ):
         assert words in page, words
