@@ -18,18 +18,21 @@ HEAD = """\
 
 All metrics that servers, clients and nodes serve for Prometheus. [Monitor a
 cluster](../how-to/monitor-a-cluster.md) shows how to get them. Times are in seconds, sizes in
-bytes. When a channel, a stream or a group has ended, its series are no longer reported.
+bytes. When a channel, a stream or a group has ended, a program no longer reports its series.
 
 | label | value |
 |---|---|
 | `server` | the id of the server |
-| `node` | the name of the client, or its id; for a node without a client, its UDP address |
+| `node` | the name of the client, or its id; without a client, the UDP address of the node |
 | `peer`, `member` | the name of the other side, or its id or address |
-| `service` | `messages` for channels of programs; else `streams`, `requests`, `group` or `status` |
-| `channel`, `receiver` | a number that distinguishes channels or receivers of one peer |
+| `service` | `messages` (of the program), `streams`, `requests`, `group`, `watch` or `status` |
+| `channel`, `receiver` | an id that distinguishes channels or receivers of one peer |
 | `lane` | the number of the lane |
 | `topics`, `topic` | the names of the topics of a source; the topic of a subscription |
 | `group` | the name of the group |
+
+If two clients of a program have the same name, the address of the second one follows its name. A
+server reports the clock's error with its id as `node`.
 
 The usual metrics of a process, such as `process_cpu_seconds_total` and
 `process_resident_memory_bytes`, are served as well.

@@ -189,7 +189,7 @@ def mark_of(group: str) -> str:
 
 def watch_service(group: str, admit: Callable[[ServiceChannel], None]) -> Service:
     """Return the service whose channels carry contributions to watchers of a group."""
-    return Service(Schema([f"(group watch): {group}"]), admit, RAW)
+    return Service(Schema([f"(group watch): {group}"]), admit, RAW, name="watch")
 
 
 class GroupWatchers:

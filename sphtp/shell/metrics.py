@@ -86,8 +86,9 @@ SERVER: Final = _table(
     ("server",),
     ("connections{socket}", {"pub": "publishing_to", "sub": "receiving_from"},
      "Connections of the message bus."),
-    ("connections_ended_total", "connections_ended", "Connections that ended."),
-    ("connections_refused_total", "connections_refused", "Connections beyond the limit."),
+    ("connections_ended_total", "connections_ended", "Connections of the SUB socket that ended."),
+    ("connections_refused_total", "connections_refused",
+     "Connections that were refused because of the limit max_connections."),
     ("events_dropped_total", "events_dropped", "Events that a slow listener missed."),
 )  # fmt: skip
 
@@ -97,16 +98,18 @@ CONTROL: Final = (
     MetricText("sphtp_server_members", ("server",), "Servers in its view, itself included."),
     MetricText(
         "sphtp_server_refused_total", ("server", "reason"),
-        "Messages and connections of the control plane that were dropped or refused.",
+        "Control messages and connections that were dropped or refused, and other rare events.",
     ),
     MetricText("sphtp_client_state", ("node", "state"), "1 for the state of the registration."),
     MetricText("sphtp_client_peers", ("node",), "Other clients that this one watches."),
     MetricText("sphtp_client_servers", ("node",), "Live servers."),
     MetricText(
         "sphtp_client_refused_total", ("node", "reason"),
-        "Messages of the control plane that were dropped.",
+        "Control messages that were dropped, and other rare events.",
     ),
-    MetricText("sphtp_client_events_dropped_total", ("node",), "Events a slow listener missed."),
+    MetricText(
+        "sphtp_client_events_dropped_total", ("node",), "Events that a slow listener missed."
+    ),
     MetricText("sphtp_clock_error_seconds", ("node",), "Bound of the error of the cluster's time."),
     MetricText("sphtp_build_info", ("version",), "1, with the version of this program."),
 )  # fmt: skip
@@ -121,7 +124,7 @@ REQUESTS: Final = _table(
     ("received_total", "received", "Requests of peers."),
     ("answered_total", "answered", "Replies and errors for peers."),
     ("failed_total{reason}", _each("refused", "crashed", "malformed"),
-     "Requests of peers that were refused, crashed their handler, or were malformed."),
+     "Requests of peers that were refused or crashed their handler; also malformed messages."),
 )  # fmt: skip
 
 NODE: Final = _table(
@@ -143,8 +146,9 @@ NODE: Final = _table(
         "wrong_peer": "refused_wrong_peer", "closed": "refused_closed", "schema": "refused_schema",
         "sealed": "refused_sealed", "handshake_rate": "handshakes_over_rate",
         "handshake_limit": "handshakes_over_limit"},
-     "Channels of peers that were refused."),
-    ("handshakes_total", "handshakes", "Handshakes of sealed channels."),
+     ("Channels of peers that were refused, or ended to make room. Each refusal by `backlog` or "
+      "`max_channels` counts as `full`, too. `handshake_rate` counts messages of handshakes.")),
+    ("handshakes_total", "handshakes", "Handshakes of peers that the node processed."),
     ("paths_changed_total", "paths_changed", "Channels that moved to another address of a peer."),
     ("limits_reached_total{limit}", {
         name: f"over_{name}" for name in (
@@ -164,11 +168,12 @@ CHANNEL: Final = _table(
     _CHANNEL_LABELS,
     ("packets_sent_total", "sent", "Packets sent."),
     ("packets_received_total", "received", "Packets received."),
-    ("sent_bytes_total", "bytes_sent", "Bytes of packets sent."),
-    ("received_bytes_total", "bytes_received", "Bytes of packets received."),
-    ("packets_lost_total", "lost", "Packets lost on the way to the peer."),
+    ("sent_bytes_total", "bytes_sent", "Bytes of packets sent, without those of the seal."),
+    ("received_bytes_total", "bytes_received",
+     "Bytes of packets received, without those of the seal."),
+    ("packets_lost_total", "lost", "Packets that were declared lost."),
     ("packets_lost_spuriously_total", "lost_in_appearance",
-     "Packets that were declared lost, and arrived later."),
+     "Packets that were declared lost, and acknowledged later."),
     ("packets_rejected_total{reason}", _each(
         "duplicates", "too_old", "too_early", "malformed", "forged_acks", "foreign_address"),
      "Packets of the peer that were not accepted."),
@@ -177,31 +182,32 @@ CHANNEL: Final = _table(
     ("messages_received_total", "messages_received", "Messages that the program received."),
     ("messages_dropped_total{reason}", {
         "undecodable": "undecodable", "unreliable": "unreliable_dropped"},
-     "Messages dropped: received and undecodable, or unreliable and not sent."),
+     "Messages dropped: received and undecodable, or unreliable and not sent, or not read."),
     ("shared_memory_messages_total{direction}", {
         "sent": "shared_memory_sent", "received": "shared_memory_received"},
-     "Messages that travelled by shared memory; the other metrics include them."),
+     "Messages that travelled by shared memory; the other metrics of messages include them."),
     ("shared_memory_bytes_total{direction}", {
         "sent": "shared_memory_bytes_sent", "received": "shared_memory_bytes_received"},
      "Bytes of messages that travelled by shared memory, which are in no packet."),
-    ("messages_waiting", "waiting", "Messages that the peer has not acknowledged."),
+    ("messages_waiting", "waiting", "Reliable messages that the peer has not acknowledged."),
     ("messages_unread", "unread", "Messages that the program has not read."),
     ("round_trip_seconds", "rtt", "Smoothed round trip."),
     ("round_trip_deviation_seconds", "rtt_deviation", "Mean deviation of the round trip."),
     ("loss_ratio", "loss", "Smoothed share of packets that are lost."),
     ("bandwidth_bytes_per_second", "bandwidth", "Highest recent rate of delivery."),
     ("window_bytes", "window", "Congestion window."),
-    ("datagram_bytes", "datagram_size", "Largest datagram that the path is known to carry."),
+    ("datagram_bytes", "datagram_size",
+     "Largest datagram that the path is known to carry, without the bytes of the seal."),
 )  # fmt: skip
 
 LANE: Final = (
     MetricText(
         "sphtp_lane_messages_waiting", (*_CHANNEL_LABELS, "lane"),
-        "Messages of a lane that the peer has not acknowledged.",
+        "Reliable messages of a lane that the peer has not acknowledged.",
     ),
     MetricText(
         "sphtp_lane_waiting_bytes", (*_CHANNEL_LABELS, "lane"),
-        "Bytes of the messages of a lane that the peer has not acknowledged.",
+        "Bytes of the reliable messages of a lane that the peer has not acknowledged.",
     ),
 )  # fmt: skip
 
@@ -233,13 +239,17 @@ SOURCE: Final = _table(
     ("naks_unserved_total{reason}", {
         "ignored": "naks_ignored", "rx_delay": "naks_rx_delay", "shed": "naks_shed",
         "out_of_window": "naks_out_of_window", "over_budget": "naks_over_budget"},
-     "Datagrams that receivers reported missing, and that the source did not repair."),
+     ("Datagrams that receivers reported missing, and for which the source queued no repair: it "
+      "had just sent one (`ignored`), one waited (`rx_delay`), too many waited (`shed`), it had "
+      "dropped the datagram (`out_of_window`), or a receiver requested too many (`over_budget`).")),
     ("receivers", "receivers", "Receivers."),
-    ("receivers_left_behind", "left_behind", "Receivers that the source does not wait for."),
+    ("receivers_left_behind_total", "left_behind",
+     "Number of times that the source stopped waiting for a receiver."),
     ("receivers_refused_total", "receivers_refused", "Receivers beyond the limit."),
     ("window_datagrams", "window_datagrams", "Datagrams kept for repairs."),
     ("window_bytes", "window_bytes", "Bytes kept for repairs."),
-    ("waiting_bytes", "waiting_bytes", "Bytes of new data that wait for the data rate."),
+    ("waiting_bytes", "waiting_bytes",
+     "Bytes of new data that wait for the data rate or for receivers."),
     ("repairs_waiting", "waiting_repairs", "Datagrams that wait for the repair rate."),
 )  # fmt: skip
 
@@ -267,7 +277,9 @@ TRANSPORT: Final = _table(
      "Missing datagrams that arrived later."),
     ("datagrams_unrecovered_total{reason}", {
         name: f"unrecovered_{name}" for name in ("txw", "tmo", "ncf", "map", "end")},
-     "Missing datagrams that the receiver has given up."),
+     ("Missing datagrams that the receiver has given up: the source has dropped them (`txw`), they "
+      "were missing for too long (`tmo`), the source refused a repair (`ncf`), too many ranges "
+      "were missing (`map`), or the session ended (`end`).")),
     ("datagrams_missing", "pending", "Datagrams that are missing now."),
     ("datagrams_rejected_total{reason}", _each(
         "duplicates", "before_start", "after_end", "malformed", "implausible"),
@@ -279,8 +291,8 @@ DELIVERY: Final = _table(
     _SUBSCRIPTION_LABELS,
     ("messages_delivered_total", "delivered", "Messages delivered."),
     ("messages_lost_total", "lost", "Messages whose loss was reported."),
-    ("messages_waiting", "waiting", "Messages that wait for earlier ones."),
-    ("waiting_bytes", "waiting_bytes", "Bytes of messages that wait for earlier ones."),
+    ("messages_waiting", "waiting", "Messages, losses and fragments that wait for earlier ones."),
+    ("waiting_bytes", "waiting_bytes", "Bytes of those that wait for earlier ones."),
 )  # fmt: skip
 
 GROUP: Final = (
@@ -306,7 +318,7 @@ GROUP: Final = (
         "sphtp_group_missing", ("node", "group", "member"),
         "1 for a member whose contribution to the present step has not come.",
     ),
-    MetricText("sphtp_group_malformed_total", ("node", "group"), "Messages that are not allowed."),
+    MetricText("sphtp_group_malformed_total", ("node", "group"), "Malformed messages of members."),
 )  # fmt: skip
 
 METRICS: Final = {

@@ -21,6 +21,7 @@ from sphtp.errors import RemoteError, SettingsError, WebAddressError
 from sphtp.groups import LockstepGroup
 from sphtp.observe import serve_status
 from sphtp.shell import status as status_module
+from sphtp.shell.group_watch import watch_group
 from sphtp.shell.lifetime import running
 from sphtp.shell.metrics import METRICS
 from sphtp.shell.status import STATUS_KIND, read_client_status_untrusted, status_service
@@ -107,6 +108,7 @@ async def test_a_scrape_has_what_the_statistics_have() -> None:
             assert 0 < value(found, "sphtp_channel_round_trip_seconds", **of_channel) < 20
             of_source = {"node": "ada", "topics": "positions"}
             assert value(found, "sphtp_source_messages_sent_total", **of_source) == 1
+            assert value(found, "sphtp_source_receivers_left_behind_total", **of_source) == 0
             assert value(found, "sphtp_source_receiver_behind_datagrams", peer="bob") >= 0
             of_topic = {"node": "bob", "peer": "ada", "topic": "positions"}
             assert value(found, "sphtp_subscription_messages_delivered_total", **of_topic) == 1
@@ -164,6 +166,21 @@ async def test_a_group_tells_its_steps_and_who_was_waited_for() -> None:
         } == {"ada": 1, "bob": 0}
         (missing,) = found["sphtp_group_missing"]
         assert missing == {("node", "ada"), ("group", "fluid"), ("member", "bob")}
+
+
+async def test_the_channels_of_each_service_have_its_name() -> None:
+    async with (
+        cluster(1) as [server],
+        client(server.address, name="ada") as ada,
+        client(server.address, name="bob") as bob,
+        open_web(ada) as web,
+        ada.join("fluid", size=1),
+        running(partial(watch_group, bob, "fluid", lambda _: None)),
+    ):
+        await until(lambda: bool(ada.node.connections))
+        found = await scrape(web)
+        services = {dict(labels)["service"] for labels in found["sphtp_channel_packets_sent_total"]}
+        assert services == {"watch"}
 
 
 async def test_a_channel_tells_what_keeps_its_messages() -> None:

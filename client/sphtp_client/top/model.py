@@ -403,7 +403,7 @@ def _sources(tables: Mapping[str, _Rows]) -> Iterator[SourceReport]:
             repairs=figures.get("repairs_sent_total", 0.0),
             waiting=_whole(figures, "waiting_bytes"),
             repairs_waiting=_whole(figures, "repairs_waiting"),
-            left_behind=figures.get("receivers_left_behind", 0.0),
+            left_behind=figures.get("receivers_left_behind_total", 0.0),
             receivers=tuple(receivers[key]),
         )
 

@@ -34,7 +34,7 @@ def test_a_source_has_its_receivers() -> None:
     found = state(
         [
             Sample("sphtp_source_receivers", at, 1),
-            Sample("sphtp_source_receivers_left_behind", at, 2),
+            Sample("sphtp_source_receivers_left_behind_total", at, 2),
             Sample("sphtp_source_receiver_behind_datagrams", receiver, 5),
             Sample("sphtp_source_receiver_room_bytes", receiver, 0),
         ]
